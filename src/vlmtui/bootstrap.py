@@ -75,7 +75,7 @@ def build(command_line: Mapping[str, object] | None = None, *, settings: Setting
     Raises VlmtuiError for invalid settings.
     """
     paths = Paths.default()
-    for folder in (paths.config, paths.families):  # earlier versions left them open to others
+    for folder in (paths.config, paths.families):
         close_to_others(folder)
     return Application(
         paths=paths,

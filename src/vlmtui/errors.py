@@ -33,11 +33,6 @@ class ErrorKind(StrEnum):
     FOREIGN_PEER = "foreign_peer"
     INTERNAL = "internal"
 
-    @classmethod
-    def _missing_(cls, value: object) -> ErrorKind | None:
-        """Map former names of kinds in stored failures."""
-        return cls.NO_ENGINE if value == "no_vllm" else None
-
 
 class Remedy(Enum):
     """What the user can do about a failure. The app adds the key."""

@@ -1,10 +1,10 @@
-"""Readers of conversations: documents, databases of other versions, rows that anything may have written."""
+"""Readers of conversations: documents, databases, rows that anything may have written."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
+import tempfile
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from functools import cache
@@ -27,7 +27,7 @@ from vlmtui.store.purging import purge_deleted
 from vlmtui.store.store import Store
 from vlmtui.store.tables import TABLES
 
-LEFT = Path(__file__).parents[1] / "data" / "last_version"
+STORED = Path(__file__).parents[1] / "data" / "stored"
 _ROW_VALUES = (None, "", "x", -1, 2**62, 0, 1, 253402300800000, b"\xff\xfe\x00", 1.5, "[" * 100_000, '{"a": 1}', "null")
 
 
@@ -41,7 +41,7 @@ def stored_readers() -> list[Reader]:
 
 
 def _documents(_: Path) -> Sequence[bytes]:
-    return [(LEFT / "conversation.json").read_bytes()]
+    return [(STORED / "conversation.json").read_bytes()]
 
 
 def _read_conversation(folder: Path, data: bytes) -> None:
@@ -55,7 +55,7 @@ def _read_conversation(folder: Path, data: bytes) -> None:
 
 
 def comparison_documents(_: Path) -> Sequence[bytes]:
-    return [(LEFT / "comparison.json").read_bytes()]
+    return [(STORED / "comparison.json").read_bytes()]
 
 
 def _read_comparison(_: Path, data: bytes) -> None:
@@ -70,15 +70,17 @@ def _read_comparison(_: Path, data: bytes) -> None:
 
 
 @cache
-def _old_database() -> bytes:
-    return (LEFT / FILE).read_bytes()
+def _database() -> bytes:
+    """A database with a row in every table."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(Path(folder) / "data").store
+        add_document(store, read_document((STORED / "conversation.json").read_bytes()), STORED)
+        store.close()
+        return (Path(folder) / "data" / FILE).read_bytes()
 
 
-def _databases(folder: Path) -> Sequence[bytes]:
-    (folder / "data").mkdir(mode=0o700)
-    (folder / "data" / FILE).write_bytes(_old_database())
-    Store.open(folder / "data").store.close()
-    return [(folder / "data" / FILE).read_bytes(), _old_database()]
+def _databases(_: Path) -> Sequence[bytes]:
+    return [_database()]
 
 
 def _read_database(folder: Path, data: bytes) -> None:
@@ -93,9 +95,10 @@ def _read_database(folder: Path, data: bytes) -> None:
             store.close()
 
 
-def _row_texts(_: Path) -> Sequence[bytes]:
+def _row_texts(folder: Path) -> Sequence[bytes]:
     """Every text that the columns hold, behind three bytes that say which column and row it is put into."""
-    with closing(sqlite3.connect(LEFT / FILE)) as database:
+    (folder / FILE).write_bytes(_database())
+    with closing(sqlite3.connect(folder / FILE)) as database:
         found: set[str] = set()
         for table in TABLES:
             for row in database.execute(f"SELECT * FROM {table.name}"):
@@ -107,8 +110,7 @@ def _read_rows(folder: Path, data: bytes) -> None:
     """Another value in one column of one row; of a sound file, nobody looks at that when it is opened."""
     path = folder / "data" / FILE
     path.parent.mkdir(mode=0o700)
-    shutil.copyfile(LEFT / FILE, path)
-    Store.open(path.parent).store.close()
+    path.write_bytes(_database())
     which, row, kind = (*data[:3], 0, 0, 0)[:3]
     columns = [(table.name, column.name) for table in TABLES for column in table.columns]
     name, column = columns[which % len(columns)]

@@ -41,7 +41,7 @@ from vlmtui.session.raw_draft import SavedPrompts, draft_file, read_draft
 from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.ui.terminal.reports import ReportFilter
 
-LEFT = Path(__file__).parents[1] / "data" / "last_version"
+STORED = Path(__file__).parents[1] / "data" / "stored"
 _FAMILIES = Path(__file__).parents[2] / "src" / "vlmtui" / "registry" / "families"
 _SPEC = LoadSpec(model="/models/x", name="x", engine_args={"dtype": "auto"})
 _REQUEST = GenerateRequest(
@@ -61,9 +61,9 @@ def text_readers() -> list[Reader]:
         Reader("configs that name code", _code_configs, _read_code),
         Reader("safetensors index", _indexes, _read_index),
         Reader("hub cache", lambda _: [b"a" * 40, b"main\n"], _read_hub_cache),
-        Reader("trusted.json", _left("trusted.json"), _read_trusted),
+        Reader("trusted.json", _stored("trusted.json"), _read_trusted),
         Reader("family records", _families, _read_family),
-        Reader("config.toml", _left("config.toml"), _read_settings),
+        Reader("config.toml", _stored("config.toml"), _read_settings),
         Reader(
             "record cache", _record_cache, lambda folder, data: read_records(_put(folder, "families.json", data), "s")
         ),
@@ -78,8 +78,8 @@ def text_readers() -> list[Reader]:
     ]
 
 
-def _left(name: str) -> Callable[[Path], Sequence[bytes]]:
-    return lambda _: [(LEFT / name).read_bytes()]
+def _stored(name: str) -> Callable[[Path], Sequence[bytes]]:
+    return lambda _: [(STORED / name).read_bytes()]
 
 
 def _put(folder: Path, name: str, data: bytes) -> Path:
@@ -171,8 +171,7 @@ def _read_trusted(folder: Path, data: bytes) -> None:
 
 
 def _families(_: Path) -> Sequence[bytes]:
-    chosen = [file.read_bytes() for file in sorted(_FAMILIES.glob("*.toml"))[::8]]
-    return [(LEFT / "family.toml").read_bytes(), *chosen]
+    return [file.read_bytes() for file in sorted(_FAMILIES.glob("*.toml"))[::8]]
 
 
 def _read_family(folder: Path, data: bytes) -> None:

@@ -25,7 +25,6 @@ from vlmtui.paths import Paths
 from vlmtui.store.opening import FILE
 from vlmtui.store.purging import purge_deleted
 
-_LAST_VERSION = Path(__file__).parents[2] / "tests" / "data" / "last_version" / FILE
 TURNS, PICTURES, _PICTURE_BYTES = 200, 6, 500_000
 _END_S = 120.0
 
@@ -213,37 +212,7 @@ class Purge(Deed):
             yield f"{gone} deleted conversations and {media} pictures are there"
 
 
-class Migration(Deed):
-    """A database of the last version becomes one of this version, or stays what it was."""
-
-    kills = 10
-
-    def __init__(self, folder: Path, random: Random, nursery: Nursery, before: Path) -> None:
-        super().__init__(folder, random, nursery, before)
-        self._version = self.rows("PRAGMA user_version")
-        self.before = self.rows("SELECT count(*) FROM turns") + self.rows("SELECT count(*) FROM conversations")
-
-    def prepare(self, folder: Path) -> None:
-        data = Paths.below(folder / "data").data
-        data.mkdir(parents=True)
-        shutil.copyfile(_LAST_VERSION, data / FILE)
-
-    def again(self) -> None:
-        if self.rows("PRAGMA user_version") != self._version:
-            for path in self.paths.data.glob(f"{FILE}*"):
-                path.unlink()
-            shutil.copyfile(_LAST_VERSION, self.paths.data / FILE)
-
-    def command(self) -> list[str]:
-        return ["vlmtui", "conversations"]
-
-    def wrong(self, *, done: bool) -> Iterator[str]:
-        now = self.rows("SELECT count(*) FROM turns") + self.rows("SELECT count(*) FROM conversations")
-        if now != self.before:
-            yield f"{now} turns and conversations, and not {self.before}"
-
-
-DEEDS: dict[str, type[Deed]] = {"import": Import, "export": Export, "purge": Purge, "migration": Migration}
+DEEDS: dict[str, type[Deed]] = {"import": Import, "export": Export, "purge": Purge}
 
 
 def fill(paths: Paths, title: str) -> None:

@@ -81,12 +81,9 @@ def test_a_damaged_record_is_none(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "later", [{"backend": "echo"}, {"pinned": "0.23.0"}, {"code_revision": "0" * 40}, {"code_sha256": "0" * 64}]
+    "other", [{"backend": "echo"}, {"pinned": "0.23.0"}, {"code_revision": "0" * 40}, {"code_sha256": "0" * 64}]
 )
-def test_what_is_new_in_a_spec_is_another_worker_and_a_spec_without_it_is_named_as_ever(
-    paths: Paths, later: dict[str, str]
-) -> None:
-    """A worker of vlmtui 0.1 that still runs must be met (and refused), not doubled."""
-    old = LoadSpec(model="a", name="b", num_frames=3)
-    assert Endpoint.of(paths, old).worker_id == "b-c5e829f4"
-    assert Endpoint.of(paths, msgspec.structs.replace(old, **later)).worker_id != "b-c5e829f4"
+def test_every_field_of_a_spec_names_another_worker(paths: Paths, other: dict[str, str]) -> None:
+    spec = LoadSpec(model="a", name="b", num_frames=3)
+    assert Endpoint.of(paths, spec) == Endpoint.of(paths, LoadSpec(model="a", name="b", num_frames=3))
+    assert Endpoint.of(paths, msgspec.structs.replace(spec, **other)).worker_id != Endpoint.of(paths, spec).worker_id

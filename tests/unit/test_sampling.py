@@ -10,11 +10,9 @@ import pytest
 from vlmtui.cli.parser import parser_for
 from vlmtui.config.settings import SamplingSettings
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.legacy_fields import upgrade_fields
 from vlmtui.domain.parameters import PARAMETERS, find_parameter
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.replay import Side
 from vlmtui.session.dials import with_setting
 from vlmtui.session.lane_plan import variants
 from vlmtui.session.plan_text import parse_plan
@@ -59,9 +57,3 @@ def test_what_is_no_number_is_said() -> None:
     assert find_parameter("topp") is None
     with pytest.raises(VlmtuiError, match=r"top-k must be a whole number, not '1\.5'"):
         PARAMETERS["top_k"].read(" 1.5 ")
-
-
-def test_the_sampling_of_a_side_is_read_as_earlier_versions_wrote_it() -> None:
-    former = {"mode": "raw", "prompt": "", "prompt_token_ids": [], "seed": 5, "temperature": None, "top_p": 0.5}
-    document = msgspec.json.decode(upgrade_fields(msgspec.json.encode({"sides": [former]})))
-    assert msgspec.convert(document["sides"][0], Side).sampling == {"seed": 5, "top_p": 0.5}

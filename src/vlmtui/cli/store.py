@@ -117,7 +117,7 @@ def _stats(paths: Paths, *, is_json: bool) -> int:
         "database": [data / FILE, data / f"{FILE}-wal"],
         "pictures, videos and sounds": _files(paths.media),
         "daily backups": _files(backups_folder(data)),
-        "databases set aside": [*data.glob("*.damaged-*.db"), *data.glob("*.bak")],
+        "databases set aside": [*data.glob("*.damaged-*.db")],
         "thumbnails": _files(paths.thumbnails),
         "logs and drafts": _files(paths.state),
     }

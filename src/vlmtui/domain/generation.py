@@ -135,8 +135,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     image_tokens: int = 0
     """Prompt tokens that represent images."""
     video_tokens: int = 0
-    """Prompt tokens that represent video frames. Version 0.1 counted them as `image_tokens`."""
-
+    """Prompt tokens that represent video frames."""
     audio_tokens: int = 0
     """Prompt tokens that represent sound."""
     cached_tokens: int = 0

@@ -14,7 +14,6 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.generation import FinishReason, MediaSpan, Timings, Usage
-from vlmtui.domain.legacy_fields import upgrade_fields
 from vlmtui.domain.parameters import PARAMETERS, Number
 from vlmtui.domain.prompt import Prompt
 from vlmtui.domain.sampling import Sampling
@@ -228,7 +227,6 @@ def from_json(data: bytes) -> Comparison:
     Raises VlmtuiError with what is wrong: not JSON, an unknown or missing field, media with another hash, token texts
     and ids of different numbers.
     """
-    data = upgrade_fields(data)
     try:
         comparison = msgspec.json.decode(data, type=Comparison)
         unknown = _unknown(msgspec.json.decode(data), msgspec.to_builtins(comparison, str_keys=True), "$")

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui import __version__
-from vlmtui.domain.engine import DEFAULT_BACKEND, LoadSpec
+from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
 from vlmtui.paths import Paths, is_private_dir
@@ -24,15 +24,6 @@ HOME_SUFFIX = ".d"
 _RECORD_BYTES_MAX = 10_000_000
 _SLUG_MAX = 24
 _DIGEST_LENGTH = 8
-_LATER_FIELDS: dict[str, object] = {
-    "backend": DEFAULT_BACKEND,
-    "pinned": None,
-    "code_revision": None,
-    "code_sha256": None,
-    "more_loras": (),
-}
-"""Fields added to specs since vlmtui 0.1, with their former implicit values. They are left out of a worker's name when
-they have these values, so that a running worker of version 0.1 is found, and then refused because of its version."""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,11 +67,7 @@ class Endpoint(msgspec.Struct, frozen=True):
             )
         import hashlib  # loads OpenSSL, which is not needed for the first paint
 
-        named = msgspec.to_builtins(spec, order="deterministic")
-        for field, default in _LATER_FIELDS.items():
-            if named[field] == default:
-                del named[field]
-        digest = hashlib.sha256(msgspec.json.encode(named)).hexdigest()[:_DIGEST_LENGTH]
+        digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
         slug = re.sub(r"[^a-z0-9]+", "-", spec.name.lower())[: min(_SLUG_MAX, room)].strip("-")
         return cls.named(paths, f"{slug}-{digest}" if slug else digest)
 

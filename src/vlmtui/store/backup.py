@@ -18,10 +18,10 @@ from vlmtui.files import new_file
 from vlmtui.media.content_store import store_copy
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, shown_name, unreadable
-from vlmtui.store.checksums import SINCE, broken_checksums
+from vlmtui.store.checksums import broken_checksums
 from vlmtui.store.database import explained, is_damage, open_connection
-from vlmtui.store.migrations import APPLICATION_ID, latest, version_of
-from vlmtui.store.opening import FILE, replace_database
+from vlmtui.store.opening import FILE, other_version, replace_database
+from vlmtui.store.schema import APPLICATION_ID, VERSION, version_of
 
 KEPT = 3
 """Number of daily backups that stay."""
@@ -101,7 +101,7 @@ def write_archive(data: Path, media: Path, target: Path) -> int:
 
 def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
     """Restore what `write_archive` wrote, or a daily backup. The database that is there is set aside; media that are
-    there stay. Raises VlmtuiError and changes nothing if the archive is damaged or from a newer vlmtui."""
+    there stay. Raises VlmtuiError and changes nothing if the archive is damaged or of another version."""
     private_dir(data)
     try:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary:
@@ -187,8 +187,8 @@ def _require_sound(fresh: Path, source: Path) -> None:
             version = version_of(connection)
             if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
                 raise bad_input(f"{shown_name(source)} is no backup of vlmtui.")
-            if version > latest():
-                raise bad_input(f"{shown_name(source)} is from a newer vlmtui.", hint="Use that version to restore it.")
+            if version != VERSION:
+                raise other_version(shown_name(source), version)
             found = _fault(connection)
     except sqlite3.DatabaseError as error:
         raise _damaged(source, str(error)) from error
@@ -201,8 +201,7 @@ def _fault(connection: sqlite3.Connection) -> str | None:
     found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if found != "ok":
         return found
-    broken = broken_checksums(connection) if version_of(connection) >= SINCE else ()
-    return next((f"{where} {what}" for where, what in broken), None)
+    return next((f"{where} {what}" for where, what in broken_checksums(connection)), None)
 
 
 def _damaged(source: Path, why: str) -> VlmtuiError:

@@ -16,8 +16,6 @@ from typing import Final
 
 import msgspec
 
-SINCE = 5
-"""The first version of the schema with checksums."""
 KEYS: Final = {
     "conversations": "id",
     "turns": "id",

@@ -11,7 +11,7 @@ from typing import Any
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.store.checksums import keep_checksums
-from vlmtui.store.migrations import version_of
+from vlmtui.store.schema import VERSION, version_of
 
 Row = tuple[Any, ...]
 Value = str | int | float | None
@@ -106,11 +106,10 @@ def explained(error: sqlite3.Error, path: Path) -> StoreError:
 
 
 class Database:
-    """An open database with the newest schema.
+    """An open database.
 
     Args:
         path: the file.
-        version: its schema's version.
         busy_s: seconds to wait for another process's lock.
         now: the clock, seconds since 1970.
         committed: called with the time of a change, in milliseconds, after its commit.
@@ -120,7 +119,6 @@ class Database:
     def __init__(
         self,
         path: Path,
-        version: int,
         *,
         busy_s: float,
         now: Callable[[], float],
@@ -128,7 +126,6 @@ class Database:
         exclusively: bool = False,
     ) -> None:
         self.path = path
-        self._version = version
         self._busy_s = busy_s
         self._now = now
         self._committed = committed
@@ -217,11 +214,11 @@ class Database:
             except sqlite3.OperationalError as error:
                 if code_of(error) not in _BUSY or time.monotonic() > deadline:
                     raise
-        if version_of(self.connection) != self._version:
+        if version_of(self.connection) != VERSION:
             raise StoreError(
                 ErrorKind.INTERNAL,
-                "Can't save: a newer vlmtui has upgraded the conversation database.",
-                hint="Restart with the newest version of vlmtui.",
+                "Can't save: another vlmtui has changed the conversation database.",
+                hint="Restart with the version that you want to use.",
             )
 
     def _tick(self) -> int:

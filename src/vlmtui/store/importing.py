@@ -12,7 +12,6 @@ from typing import NamedTuple
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.legacy_fields import upgrade_fields
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import is_file, read_whole
 from vlmtui.store import listing, tree
@@ -39,7 +38,6 @@ class ImportResult(NamedTuple):
 def read_document(data: bytes) -> Document:
     """Parse a document written by `to_json_document`. Raises VlmtuiError naming the place (`$.turns[3].parent`) of
     anything invalid or unknown."""
-    data = upgrade_fields(data)
     try:
         raw = msgspec.json.decode(data)
         document = msgspec.json.decode(data, type=Document)

@@ -1,4 +1,4 @@
-"""Opens the database: creates it, upgrades its schema, or salvages a damaged one."""
+"""Opens the database: creates it, or salvages a damaged one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from pathlib import Path
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.paths import private_dir
-from vlmtui.store.checksums import SINCE, broken_checksums
 from vlmtui.store.database import explained, is_damage, open_connection, set_up
-from vlmtui.store.migrations import APPLICATION_ID, expected_schema, latest, migrate, schema_of, version_of
 from vlmtui.store.newest_changes import LACKS_NEWEST, flush_log_again, lacks_newest, mark_file, marked_ms
 from vlmtui.store.process_lock import alone
 from vlmtui.store.records import Recovery
 from vlmtui.store.salvage import salvage
+from vlmtui.store.schema import APPLICATION_ID, VERSION, create_schema, expected_schema, schema_of, version_of
 
 FILE = "conversations.db"
 COMPANIONS = ("-wal", "-shm")
@@ -27,10 +26,10 @@ COMPANIONS = ("-wal", "-shm")
 
 
 def prepare_database(folder: Path, *, busy_s: float, is_shared: Callable[[], bool]) -> tuple[Path, Recovery | None]:
-    """Return the path of an intact database with the newest schema in `folder`, and what was lost in a recovery.
+    """Return the path of an intact database in `folder`, and what was lost in a recovery.
     `is_shared` tells whether another living process may have it open.
 
-    Raises VlmtuiError if the folder is unusable, the disk is full, or the database is from a newer vlmtui.
+    Raises VlmtuiError if the folder is unusable, the disk is full, or the database is of another version.
     """
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
@@ -46,7 +45,7 @@ def prepare_database(folder: Path, *, busy_s: float, is_shared: Callable[[], boo
         _undo_set_aside(path)
         if not is_shared():
             flush_log_again(path)
-        reason = _damage(path) or _update(path)
+        reason = _damage(path)
         return path, None if reason is None else _recover(path, reason)
 
 
@@ -56,7 +55,7 @@ def repair_database(folder: Path, *, busy_s: float) -> Recovery:
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
         _undo_set_aside(path)
-        _damage(path)  # a newer vlmtui's is refused, not brought down to this version
+        _damage(path)  # one of another version is refused
         return _recover(path, "repaired on request")
 
 
@@ -72,19 +71,12 @@ def replace_database(folder: Path, other: Path, *, busy_s: float) -> Path | None
         return aside
 
 
-def require_newest(path: Path) -> None:
-    """Raise VlmtuiError unless the database at `path` has the newest schema. Writes nothing."""
+def require_readable(path: Path) -> None:
+    """Raise VlmtuiError unless the database at `path` has this version. Writes nothing."""
     with explaining(path), closing(open_connection(path, exclusively=True)) as connection:
         version = version_of(connection)
-    if version != latest():
-        raise (
-            _newer(path, version)
-            if version > latest()
-            else bad_input(
-                f"{path} is from an older vlmtui and can't be upgraded now.",
-                hint="Free some disk space, then try again.",
-            )
-        )
+    if version != VERSION:
+        raise other_version(str(path), version)
 
 
 def _make(path: Path) -> None:
@@ -96,8 +88,8 @@ def _make(path: Path) -> None:
     fresh.replace(path)
 
 
-def new_database(path: Path, version: int | None = None) -> Path:
-    """Create an empty database at `path` (default: newest schema), replacing any file, without companion files."""
+def new_database(path: Path) -> Path:
+    """Create an empty database at `path`, replacing any file, without companion files."""
     for old in (path, *(path.with_name(path.name + companion) for companion in COMPANIONS)):
         old.unlink(missing_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -105,7 +97,7 @@ def new_database(path: Path, version: int | None = None) -> Path:
         set_up(connection)
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN IMMEDIATE")
-        migrate(connection, version)
+        create_schema(connection)
         connection.execute("COMMIT")
     with path.open("rb") as file:
         os.fsync(file.fileno())
@@ -113,20 +105,20 @@ def new_database(path: Path, version: int | None = None) -> Path:
 
 
 def _damage(path: Path) -> str | None:
-    """Return why the file counts as damaged, or None. Raises VlmtuiError if it is from a newer vlmtui."""
+    """Return why the file counts as damaged, or None. Raises VlmtuiError if it is of another version."""
     if path.stat().st_size == 0:
         return "the file was empty"
     marked = marked_ms(path)
     with closing(open_connection(path)) as connection:
         try:
             version = version_of(connection)
-            if version > latest():
-                raise _newer(path, version)
+            if version not in (0, VERSION):
+                raise other_version(str(path), version)
             if path.with_name(f"{path.name}.suspect").exists():
                 return "an error while it was used"
-            if version < 1 or connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            if version == 0 or connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
                 return "the file's header"
-            if not expected_schema(version) <= schema_of(connection):
+            if not expected_schema() <= schema_of(connection):
                 return "the file's schema"
             found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
             if found != "ok":
@@ -143,48 +135,13 @@ def _is_broken_schema(error: sqlite3.DatabaseError) -> bool:
     return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
 
 
-def _newer(path: Path, version: int) -> VlmtuiError:
+def other_version(name: str, version: int) -> VlmtuiError:
+    """Return the error for a database of another version, which stays as it is."""
     return bad_input(
-        f"{path} is from a newer vlmtui, so this version won't open it.",
-        detail=f"schema version {version}; this vlmtui supports up to {latest()}",
-        hint="Use the newer vlmtui, or set VLMTUI_DATA_DIR to another folder.",
+        f"{name} was written by another version of vlmtui, so this one won't open it.",
+        detail=f"schema version {version}; this vlmtui reads version {VERSION}",
+        hint="Use the vlmtui that wrote it, or set VLMTUI_DATA_DIR to another folder.",
     )
-
-
-def _update(path: Path) -> str | None:
-    """Upgrade the schema; return why the database counts as damaged, or None."""
-    with closing(open_connection(path)) as connection:
-        version = version_of(connection)
-        if version == latest():
-            return None
-        set_up(connection)
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                break
-            except sqlite3.OperationalError:
-                if time.monotonic() > deadline:
-                    raise
-        # The lock excludes other writers from here on, so the backup is exactly the state before the upgrade.
-        _back_up(path, path.with_name(f"{path.name}.v{version}.bak"))
-        if version >= SINCE and (broken := next(broken_checksums(connection), None)) is not None:
-            # New checksums would make what is damaged look sound.
-            return ": ".join(broken)
-        migrate(connection)
-        connection.execute("COMMIT")
-    return None
-
-
-def _back_up(path: Path, backup: Path) -> None:
-    temporary = backup.with_name(f"{backup.name}.new")
-    temporary.unlink(missing_ok=True)
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    with closing(open_connection(path)) as source, closing(open_connection(temporary)) as target:
-        source.backup(target)
-        # One file, without companion files.
-        target.execute("PRAGMA journal_mode = DELETE")
-    temporary.replace(backup)
 
 
 def _recover(path: Path, reason: str) -> Recovery:

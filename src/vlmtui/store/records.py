@@ -125,7 +125,7 @@ class TurnData(msgspec.Struct, frozen=True, kw_only=True):
     statistics: Statistics | None = None
     failure: Failure | None = None
     generation: GenerationRecord | None = msgspec.field(default=None, name="recipe")
-    """How an answer was made; called `recipe` in the database and in documents, for compatibility."""
+    """How an answer was made; called `recipe` in tables and documents."""
 
 
 class StoredTurn(TurnData, frozen=True, kw_only=True):

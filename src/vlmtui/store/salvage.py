@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vlmtui.store.checksums import keep_checksums
 from vlmtui.store.database import Row, code_of, open_connection
-from vlmtui.store.migrations import latest
 from vlmtui.store.row_repair import mend
 from vlmtui.store.tables import TABLES, TURNS, Table
 
@@ -19,7 +18,9 @@ _PROBED_PAST_END = 1_000
 """Rows to try one by one if the number of rows is unknown."""
 _PROBED_MAX = 100_000
 _INTERIOR_PAGE = 5
-Make = Callable[[Path, int], Path]
+_ATTEMPTS = ((True, True), (False, True), (False, False))
+"""The file with its own schema, or a new one; with the journal, or without it: it may contain the damaged page."""
+Make = Callable[[Path], Path]
 
 
 @dataclass
@@ -38,19 +39,19 @@ class _Found:
 
 
 def salvage(damaged: Path, fresh: Path, *, make: Make) -> SalvageResult:
-    """Fill the empty database `fresh` from `damaged`, which is only read. `make` creates an empty database of a given
-    schema version."""
+    """Fill the empty database `fresh` from `damaged`, which is only read. `make` creates an empty
+    database."""
     best = _Found()
     copy = damaged.with_name(f"{damaged.name}.salvage")
     try:
-        for version, with_journal in _attempts():
+        for has_schema, with_journal in _ATTEMPTS:
             _remove(copy)
             shutil.copyfile(damaged, copy)
             journal = damaged.with_name(f"{damaged.name}-wal")
             if with_journal and journal.exists():
                 shutil.copyfile(journal, copy.with_name(f"{copy.name}-wal"))
-            if version is not None:
-                _replace_schema(copy, version, make)
+            if not has_schema:
+                _replace_schema(copy, make)
             found = _read(copy)
             if _count(found) > _count(best):
                 best = found
@@ -66,20 +67,11 @@ def readable_rows(copy: Path) -> dict[str, list[Row]]:
     return _read(copy).rows
 
 
-def _attempts() -> Iterator[tuple[int | None, bool]]:
-    """Yield what to try: the file as it is, then with the schema of every version; each with the journal and without it
-    (it may contain the damaged page)."""
-    yield None, True
-    for version in range(latest(), 0, -1):
-        yield version, True
-        yield version, False
-
-
-def _replace_schema(copy: Path, version: int, make: Make) -> None:
+def _replace_schema(copy: Path, make: Make) -> None:
     """Replace header and schema with those of a new database: they occupy the same pages in every database created with
-    this version. Offsets: sqlite.org/fileformat."""
+    this schema. Offsets: sqlite.org/fileformat."""
     pattern = copy.with_name(f"{copy.name}-pattern")
-    make(pattern, version)
+    make(pattern)
     whole = pattern.read_bytes()
     _remove(pattern)
     size = int.from_bytes(whole[16:18], "big")

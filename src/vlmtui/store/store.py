@@ -18,9 +18,8 @@ from vlmtui.paths import private_dir
 from vlmtui.store import listing, tree
 from vlmtui.store.database import Database
 from vlmtui.store.json_text import from_json_text
-from vlmtui.store.migrations import latest
 from vlmtui.store.newest_changes import NewestMark
-from vlmtui.store.opening import FILE, explaining, prepare_database, require_newest
+from vlmtui.store.opening import FILE, explaining, prepare_database, require_readable
 from vlmtui.store.process_lock import ProcessLock
 from vlmtui.store.records import (
     ConversationId,
@@ -90,7 +89,7 @@ class Store:
                 lock.forget_dead()
                 mark = NewestMark(path)
                 undone.callback(mark.close)
-                database = Database(path, latest(), busy_s=busy_s, now=now, committed=mark.write)
+                database = Database(path, busy_s=busy_s, now=now, committed=mark.write)
             undone.pop_all()
         return OpenResult(cls(database, lock, media or folder / "media", mark), recovered)
 
@@ -98,10 +97,10 @@ class Store:
     def open_on_full_disk(cls, folder: Path, media: Path | None = None) -> Store:
         """Open the store for reading while its disk is full; other processes are locked out. Raises VlmtuiError."""
         path = folder / FILE
-        require_newest(path)
+        require_readable(path)
         with explaining(path):
             lock = ProcessLock(folder / "sessions")
-            database = Database(path, latest(), busy_s=0.0, now=time.time, exclusively=True)
+            database = Database(path, busy_s=0.0, now=time.time, exclusively=True)
         return cls(database, lock, media or folder / "media")
 
     def close(self) -> None:

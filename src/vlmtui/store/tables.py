@@ -11,7 +11,6 @@ import msgspec
 import msgspec.inspect
 
 from vlmtui.domain.conversation import Part
-from vlmtui.domain.legacy_fields import upgrade_fields
 from vlmtui.reading import decode_json
 from vlmtui.store.database import Row, Value
 from vlmtui.store.json_text import from_json_text, storable, to_json_text
@@ -46,8 +45,7 @@ class Column(NamedTuple):
         """Convert a stored value to the field's value."""
         match self.kind:
             case "json":
-                text = None if value is None else upgrade_fields(str(value).encode(errors="surrogatepass"))
-                return from_json_text(text, self.type, otherwise=self.default)
+                return from_json_text(None if value is None else str(value), self.type, otherwise=self.default)
             case "boolean":
                 return bool(value)
             case "integer":
@@ -60,7 +58,7 @@ class Column(NamedTuple):
         if self.kind != "json" or not isinstance(value, str):
             return None
         try:
-            decode_json(upgrade_fields(value.encode(errors="surrogatepass")), self.type)
+            decode_json(value, self.type)
         except ValueError as error:
             return str(error)
         return None

@@ -18,13 +18,13 @@ from typing import NamedTuple
 import msgspec
 
 from vlmtui.reading import unreadable
-from vlmtui.store.checksums import SINCE, broken_checksums
+from vlmtui.store.checksums import broken_checksums
 from vlmtui.store.database import Row, is_damage, open_connection
-from vlmtui.store.migrations import APPLICATION_ID, expected_schema, latest, schema_of, version_of
 from vlmtui.store.newest_changes import LACKS_NEWEST, lacks_newest, marked_ms
 from vlmtui.store.opening import COMPANIONS, FILE
 from vlmtui.store.row_repair import mend
 from vlmtui.store.salvage import readable_rows
+from vlmtui.store.schema import APPLICATION_ID, VERSION, expected_schema, schema_of, version_of
 from vlmtui.store.search import SEARCHES
 from vlmtui.store.tables import MEDIA_REFERENCES, TABLES, Table
 
@@ -157,13 +157,13 @@ def _structure(copy: Path, marked: int) -> Iterator[StoreFinding]:
     with closing(open_connection(copy)) as connection:
         try:
             version = version_of(connection)
-            if version > latest():
-                yield _database(copy, f"is from a newer vlmtui (schema version {version})")
+            if version not in (0, VERSION):
+                yield _database(copy, f"is of another version of vlmtui (schema version {version})")
                 return
-            if version < 1 or connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            if version == 0 or connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
                 yield _database(copy, "has a damaged header")
                 return
-            if lacking := expected_schema(version) - schema_of(connection):
+            if lacking := expected_schema() - schema_of(connection):
                 names = ", ".join(sorted(name for name, _ in lacking))
                 yield _database(copy, f"lacks a part of its schema: {names}")
                 return
@@ -234,8 +234,7 @@ def _limited(kind: StoreFaultKind, found: Iterable[tuple[str, str]]) -> Iterator
 
 def _unlike_what_was_stored(copy: Path) -> Iterator[tuple[str, str]]:
     with closing(open_connection(copy)) as connection:
-        if version_of(connection) >= SINCE:
-            yield from broken_checksums(connection)
+        yield from broken_checksums(connection)
 
 
 def _search(copy: Path) -> Iterator[StoreFinding]:

@@ -47,8 +47,6 @@ _SPELLED = {
 }
 LEADER = "leader"
 """The id of the action whose key precedes another action's letter."""
-FORMER_IDS = {"comparison.logprobs_too": "comparison.logprobs"}
-"""Renamed action ids in `[keys]`: old id → new id."""
 _NAMED_AT_MOST = 3
 _EXAMPLES = "Examples: ctrl+a, f5, alt+x, shift+up, escape."
 
@@ -99,9 +97,6 @@ class KeyBindings:
         return {id: ",".join(self.of(id)) or UNBOUND for id in ACTIONS if id in ids}
 
     def _set(self, id: str, value: object) -> None:
-        if id in FORMER_IDS:
-            self._warn(id, f"its name is {FORMER_IDS[id]} now.")
-            id = FORMER_IDS[id]
         if id not in ACTIONS:
             self._warn(id, f"there is no such action. {_nearest(id)}")
             return

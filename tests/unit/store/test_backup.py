@@ -128,7 +128,7 @@ def test_a_daily_copy_is_restored(data: Path) -> None:
         "text",
         "rotten picture",
         "another application",
-        "a newer vlmtui",
+        "another version",
         "a picture",
     ],
 )
@@ -149,7 +149,7 @@ def test_what_is_no_sound_backup_changes_nothing(data: Path, tmp_path: Path, kin
             archive.write_text("hello")
         case "rotten picture":
             archive.write_bytes(archive.read_bytes().replace(b"a picture", b"a pistole"))
-        case "another application" | "a newer vlmtui":
+        case "another application" | "another version":
             database = tmp_path / FILE
             database.write_bytes(before)
             with closing(sqlite3.connect(database, isolation_level=None)) as connection:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,6 @@ import pytest
 from tests.unit.store.made import exchange, opened
 from vlmtui.errors import VlmtuiError
 from vlmtui.store import newest_changes
-from vlmtui.store.database import open_connection
-from vlmtui.store.migrations import known_steps
 from vlmtui.store.newest_changes import mark_file, marked_ms
 from vlmtui.store.opening import FILE, prepare_database
 from vlmtui.store.repairing import repair_store
@@ -126,31 +122,3 @@ def test_the_log_of_a_running_app_is_left_alone(tmp_path: Path, monkeypatch: pyt
     prepare_database(tmp_path, busy_s=1.0, is_shared=lambda: False)
     assert written == [tmp_path / LOG]
     store.close()
-
-
-def test_an_upgrade_does_not_make_a_damaged_row_look_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = opened(tmp_path)
-    exchange(store, store.new_conversation(title="kept"), 1)
-    store.close()
-    with closing(open_connection(tmp_path / FILE)) as connection:
-        connection.execute("UPDATE conversations SET title = 'other'")
-    last = max(known_steps())
-    steps = {**known_steps(), last + 1: "CREATE TABLE more (id INTEGER);"}
-    monkeypatch.setattr("vlmtui.store.migrations.known_steps", lambda: steps)
-    found = Store.open(tmp_path)
-    assert found.recovered is not None and "is not what was stored" in found.recovered.reason
-    with closing(sqlite3.connect(found.recovered.set_aside)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (last,)
-    found.store.close()
-
-
-def test_an_upgrade_of_sound_rows_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = opened(tmp_path)
-    exchange(store, store.new_conversation(title="kept"), 1)
-    store.close()
-    steps = {**known_steps(), max(known_steps()) + 1: "CREATE TABLE more (id INTEGER);"}
-    monkeypatch.setattr("vlmtui.store.migrations.known_steps", lambda: steps)
-    found = Store.open(tmp_path)
-    assert found.recovered is None and titles(found.store) == ["kept"]
-    found.store.close()
-    assert verified(tmp_path).findings == ()

@@ -1,12 +1,15 @@
--- Version 4, as the migrations made it then. Never edit: this is what people have on their disks.
-PRAGMA user_version = 4;
-PRAGMA application_id = 1986817396;
-BEGIN;
+-- A conversation is a tree of turns. Times are milliseconds since 1970, UTC, and never run backwards (table `clock`).
+
 CREATE TABLE clock (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
-    last_ms INTEGER NOT NULL
+    last_ms INTEGER NOT NULL,
+    rows_sum INTEGER NOT NULL DEFAULT 0,
+    last_conversation INTEGER NOT NULL DEFAULT 0,
+    last_turn INTEGER NOT NULL DEFAULT 0,
+    last_comparison INTEGER NOT NULL DEFAULT 0,
+    checksum INTEGER NOT NULL DEFAULT 0
 );
-INSERT INTO clock VALUES (1, 0);
+INSERT INTO clock (only_row, last_ms) VALUES (1, 0);
 
 CREATE TABLE conversations (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -18,12 +21,14 @@ CREATE TABLE conversations (
     pinned INTEGER NOT NULL DEFAULT 0,
     deleted_ms INTEGER,
     active_root INTEGER,
-    leaf INTEGER
+    leaf INTEGER,
+    checksum INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX conversations_shown ON conversations (pinned DESC, updated_ms DESC, number DESC) WHERE deleted_ms IS NULL;
 
--- `active_child` is the branch that is shown below a turn; `leaf` (above) the end of the branch that is shown. What is
--- long stands last, so that a walk along the tree reads no overflow pages.
+-- `active_child` is the branch that is shown below a turn; `leaf` (above) the end of the branch that is shown. `used` are
+-- the values that the engine sampled an answer with; `writer` is the process that writes it. Long columns stand last, so
+-- that a walk along the tree reads no overflow pages.
 CREATE TABLE turns (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     conversation TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
@@ -32,16 +37,20 @@ CREATE TABLE turns (
     depth INTEGER NOT NULL,
     role TEXT NOT NULL CHECK (role IN ('system', 'user', 'assistant')),
     state TEXT NOT NULL CHECK (state IN ('running', 'complete', 'stopped', 'failed', 'interrupted')),
+    mode TEXT NOT NULL DEFAULT 'chat',
     created_ms INTEGER NOT NULL,
     ended_ms INTEGER,
     tokens INTEGER NOT NULL DEFAULT 0,
+    left_out INTEGER NOT NULL DEFAULT 0,
     writer TEXT,
+    checksum INTEGER NOT NULL DEFAULT 0,
     statistics TEXT,
     failure TEXT,
+    used TEXT,
     text TEXT NOT NULL,
     parts TEXT,
     recipe TEXT
-, left_out INTEGER NOT NULL DEFAULT 0, mode TEXT NOT NULL DEFAULT 'chat', used TEXT);
+);
 CREATE INDEX turns_siblings ON turns (conversation, parent, id);
 CREATE INDEX turns_parent ON turns (parent);
 CREATE INDEX turns_running ON turns (writer) WHERE state = 'running';
@@ -50,22 +59,25 @@ CREATE TABLE drafts (
     conversation TEXT PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
     text TEXT NOT NULL,
     attachments TEXT NOT NULL,
-    saved_ms INTEGER NOT NULL
+    saved_ms INTEGER NOT NULL,
+    checksum INTEGER NOT NULL DEFAULT 0
 );
 
 CREATE TABLE comparisons (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     turn INTEGER NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
     created_ms INTEGER NOT NULL,
-    document TEXT NOT NULL
+    document TEXT NOT NULL,
+    checksum INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX comparisons_turn ON comparisons (turn);
 
--- Who needs a stored image or video: a turn, or a conversation's draft.
+-- The turns and drafts that need a stored file.
 CREATE TABLE media_references (
     sha256 TEXT NOT NULL,
     turn INTEGER REFERENCES turns (id) ON DELETE CASCADE,
     draft TEXT REFERENCES drafts (conversation) ON DELETE CASCADE,
+    checksum INTEGER NOT NULL DEFAULT 0,
     CHECK ((turn IS NULL) <> (draft IS NULL))
 );
 CREATE INDEX media_references_sha256 ON media_references (sha256);
@@ -82,8 +94,6 @@ CREATE VIRTUAL TABLE turns_search USING fts5 (
 CREATE VIRTUAL TABLE titles_search USING fts5 (
     title, content = 'conversations', content_rowid = 'number', tokenize = "unicode61 remove_diacritics 2"
 );
-INSERT INTO turns_search (turns_search) VALUES ('rebuild');
-INSERT INTO titles_search (titles_search) VALUES ('rebuild');
 
 CREATE TRIGGER turns_search_insert AFTER INSERT ON turns WHEN new.state <> 'running' BEGIN
     INSERT INTO turns_search (rowid, text) VALUES (new.id, new.text);
@@ -107,12 +117,3 @@ CREATE TRIGGER titles_search_update AFTER UPDATE OF title ON conversations BEGIN
     INSERT INTO titles_search (titles_search, rowid, title) VALUES ('delete', old.number, old.title);
     INSERT INTO titles_search (rowid, title) VALUES (new.number, new.title);
 END;
-
-UPDATE clock SET last_ms = 1700000000100;
-INSERT INTO "conversations" VALUES(1,'1hg0z5ak00abc','Cats','shapes',1700000000000,1700000000100,1,NULL,1,2);
-INSERT INTO "turns" VALUES(1,'1hg0z5ak00abc',NULL,2,0,'user','complete',1700000000000,NULL,0,NULL,NULL,NULL,'Is it a cat?',NULL,NULL,0,'chat',NULL);
-INSERT INTO "turns" VALUES(2,'1hg0z5ak00abc',1,NULL,1,'assistant','complete',1700000000050,1700000000100,2,NULL,'{"finish_reason":"stop"}',NULL,'It is a dog.',NULL,'{"model":"owner/model","mode":"raw"}',0,'raw',NULL);
-INSERT INTO "turns" VALUES(3,'1hg0z5ak00abc',1,NULL,1,'assistant','running',1700000000060,NULL,0,'gone',NULL,NULL,'Perhaps a',NULL,NULL,0,'chat',NULL);
-INSERT INTO "media_references" VALUES('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa',1,NULL);
-INSERT INTO "drafts" VALUES('1hg0z5ak00abc','not sent','{}',1700000000099);
-COMMIT;

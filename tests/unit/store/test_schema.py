@@ -1,0 +1,47 @@
+"""The schema has one version; a database of another one is refused and stays as it is."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.unit.store.made import opened
+from vlmtui.errors import VlmtuiError
+from vlmtui.store.opening import FILE
+from vlmtui.store.schema import VERSION
+from vlmtui.store.store import Store
+from vlmtui.store.tables import TABLES
+
+
+def test_the_columns_of_the_tables_are_those_of_the_schema(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for table in TABLES:
+        schema = {row[1]: row[2] for row in store.database.rows(f"PRAGMA table_info({table.name})")}
+        assert {column.name: column.sql_type for column in table.columns} | {"checksum": "INTEGER"} == schema
+    store.close()
+
+
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_a_database_of_another_version_is_named_and_stays_as_it_is(tmp_path: Path, version: int) -> None:
+    opened(tmp_path).close()
+    path = tmp_path / FILE
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    with pytest.raises(VlmtuiError, match="another version") as caught:
+        Store.open(tmp_path)
+    assert str(path) in caught.value.message and str(version) in caught.value.detail
+    assert path.read_bytes() == before
+    assert {found.name for found in tmp_path.iterdir() if "damaged" in found.name or "bak" in found.name} == set()
+
+
+def test_another_version_that_changes_the_open_database_stops_our_writes(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    with pytest.raises(VlmtuiError, match="another vlmtui"):
+        store.new_conversation()
+    store.close()
