@@ -191,6 +191,50 @@ def exchange_changes_outside(house: House) -> list[Place]:
     return [place for place in exchange_changes(house) if not place.path.startswith(f"{house.package}/session/")]
 
 
+STARTS = frozenset(
+    {f"subprocess.{name}" for name in ("Popen", "call", "check_call", "check_output", "run")}
+    | {f"subprocess.{name}" for name in ("getoutput", "getstatusoutput")}
+    | {"asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "os.popen", "os.system", "pty.spawn"}
+    | {"concurrent.futures.ProcessPoolExecutor", "multiprocessing.Pool", "multiprocessing.Process", "psutil.Popen"}
+)
+"""Functions and classes that start a process; besides them, all that begin with `os.exec`, `os.posix_spawn` or
+`os.spawn`."""
+SAFE_COMMANDS = frozenset({"python_command", "isolated_command"})
+"""The functions of `vlmtui.processes` whose commands leave the current folder off Python's search path."""
+
+
+def process_starts(house: House) -> list[Place]:
+    """Return the functions that start a process whose command they do not make by `SAFE_COMMANDS`."""
+    found = []
+    for module in house.modules:
+        known = _names(module)
+        for part in module.functions:
+            called = {_dotted(node.func): node.lineno for node in part.nodes if isinstance(node, ast.Call)}
+            starts = [name for name in called if _starts_process(name, known)]
+            if starts and not SAFE_COMMANDS & called.keys():
+                found += [Place(module.path, called[name], f"{name} in {part.name}") for name in starts]
+    return found
+
+
+def open_commands(house: House) -> list[Place]:
+    """Return lists with `-m` or `-c` after an interpreter, without the option that leaves out the current folder."""
+    found = []
+    for module in house.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.List | ast.Tuple):
+                words = [one.value if isinstance(one, ast.Constant) else None for one in node.elts]
+                places = [place for place, word in enumerate(words) if word in ("-m", "-c") and place]
+                if any(words[place - 1] is None for place in places):
+                    found.append(Place(module.path, node.lineno, ast.unparse(node)))
+    return found
+
+
+def _starts_process(name: str, known: dict[str, str]) -> bool:
+    first, _, rest = name.partition(".")
+    origin = known.get(first, first) + (f".{rest}" if rest else "")
+    return origin in STARTS or origin.startswith(("os.exec", "os.posix_spawn", "os.spawn"))
+
+
 def sleeps(house: House) -> list[Place]:
     """Calls of `asyncio.sleep` and `time.sleep`, and timers that go on for ever (`set_interval`), with the function
     that they are in. `sleep(0)`, which only lets others run, is told apart: "yield in …"."""

@@ -75,8 +75,8 @@ SPEC = _model_spec()
 
 def host(paths: Paths) -> WorkerHost:
     """Return a host whose workers are this module's."""
-    command = (sys.executable, "-m", "benchmarks.streaming.engine")
-    return WorkerHost(paths, Launcher(lambda spec: WorkerProgram(command)))
+    words = ("-m", "benchmarks.streaming.engine")
+    return WorkerHost(paths, Launcher(lambda spec: WorkerProgram(words)))
 
 
 def request(question: str) -> GenerateRequest:

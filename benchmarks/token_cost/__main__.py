@@ -90,11 +90,11 @@ class Watch:
 
 
 @asynccontextmanager
-async def worker(model: Model, *command: str) -> AsyncIterator[tuple[WorkerClient, psutil.Process, Paths]]:
-    """A loaded worker, and its server's process; the worker is that of `command`, if one is given."""
+async def worker(model: Model, *words: str) -> AsyncIterator[tuple[WorkerClient, psutil.Process, Paths]]:
+    """A loaded worker, and its server's process; the worker is what the interpreter runs with `words`, if given."""
     with tempfile.TemporaryDirectory() as folder:
         paths = Paths.below(Path(folder))
-        host = WorkerHost(paths, Launcher(lambda spec: WorkerProgram(command))) if command else WorkerHost(paths)
+        host = WorkerHost(paths, Launcher(lambda spec: WorkerProgram(words))) if words else WorkerHost(paths)
         client = await host.open(model.spec, client="benchmark", keep_alive_s=0)
         async for loaded in client.load():
             if isinstance(loaded, EngineReady):
@@ -107,7 +107,7 @@ async def worker(model: Model, *command: str) -> AsyncIterator[tuple[WorkerClien
 async def measure_steps(model: Model, rounds: int) -> dict[int, list[Cost]]:
     """One token at a time from an engine that costs nothing."""
     found: dict[int, list[Cost]] = {count: [] for count in STEPS_TOKENS}
-    async with worker(model, sys.executable, "-m", "benchmarks.token_cost.engine") as (client, server, _):
+    async with worker(model, "-m", "benchmarks.token_cost.engine") as (client, server, _):
         alone = SteppingEngine(model.spec)
         for _ in range(rounds + 1):
             for count, tokens in STEPS_TOKENS.items():

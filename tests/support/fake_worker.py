@@ -76,7 +76,7 @@ _RUN = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from tests.support.fake
 
 def fake_launcher() -> Launcher:
     """Starts this process where the real worker would be started."""
-    return Launcher(lambda spec: WorkerProgram((sys.executable, "-c", _RUN)))
+    return Launcher(lambda spec: WorkerProgram(("-c", _RUN)))
 
 
 def fake_cli() -> list[str]:

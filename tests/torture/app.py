@@ -38,7 +38,7 @@ def main() -> int:
     engine, full, *options = sys.argv[1:]
     limit_the_disk(Path(full))
     if engine == "scripted":
-        launcher = Launcher(lambda spec: WorkerProgram((sys.executable, "-m", "tests.torture.worker")))
+        launcher = Launcher(lambda spec: WorkerProgram(("-m", "tests.torture.worker")))
         hosting = functools.partial(WorkerHost, launcher=launcher)
         setattr(vlmtui.bootstrap, "WorkerHost", hosting)  # noqa: B010 - mypy takes no other class there
     from vlmtui.cli import main as run

@@ -48,6 +48,20 @@ BROAD_EXCEPTS = {
     "worker/model_reader/prompts.py: except Exception in PromptMaker.make": "a processor's own code may raise anything",
     "worker/site/sitecustomize.py: except Exception in run_hooks": "a hook never harms its process",
 }
+STARTS = {
+    "engines/hardware.py: subprocess.run in _find_nvidia": "nvidia-smi is no Python program; it runs in /",
+    "engines/install.py: subprocess.run in describe_interpreter": "Python before 3.11 has no -P; it runs in /",
+    "engines/packages.py: subprocess.Popen in Installer.run": "uv, or pip by isolated_command; in its folder",
+    "engines/packages.py: subprocess.run in find_uv": "uv is no Python program; it runs in /",
+    "media/clipboard.py: subprocess.Popen in _run": "wl-paste and xclip are no Python programs; they run in /",
+    "ui/models/engine_offer.py: asyncio.create_subprocess_exec in EngineOfferScreen._install": "by install_command",
+    "ui/terminal/passage.py: subprocess.run in Passage.locate": "tmux is no Python program; it runs in /",
+}
+"""Where a process is started whose command `vlmtui.processes` does not make, and why nothing of the current folder
+can run in it."""
+OPEN_COMMANDS = {
+    "engines/install.py: [str(python), '-c', _DESCRIBE, msgspec.json.encode(_LIGHT).decode()]",  # as above
+}
 STUBS: set[str] = {
     "LineWidget.lines_of",  # a widget's own content, as Textual's `render` is
     "_Rule.of_image",  # the rules are a union of structs
@@ -92,6 +106,12 @@ def test_no_test_lifts_a_time_out_by_patching_it() -> None:
     """Seconds that a test needs otherwise are arguments; their names end in `_S`."""
     patched = architecture.patched_privates(House.read(ROOT, "tests"))
     assert [str(place) for place in patched if place.what.endswith("_S")] == []
+
+
+def test_no_process_takes_code_from_the_current_folder(house: House) -> None:
+    """`tests/unit/test_current_folder.py` runs them in a folder of hostile modules."""
+    assert without_lines(architecture.process_starts(house)) == set(STARTS)
+    assert without_lines(architecture.open_commands(house)) == OPEN_COMMANDS
 
 
 def test_all_errors_are_caught_at_the_edges_only(house: House) -> None:
@@ -219,4 +239,34 @@ def test(monkeypatch):
         "two.SOON_S",
         "vlmtui.two._LATE_S",
         "two._held",
+    ]
+
+
+def test_process_starts_and_their_commands_are_seen(tmp_path: Path) -> None:
+    house = made(
+        tmp_path,
+        one="""
+import subprocess as sub, os
+from asyncio import create_subprocess_exec as start
+from vlmtui.processes import python_command
+def safe(interpreter):
+    sub.run(python_command(interpreter, "-m", "json"))
+def first(interpreter):
+    sub.run([interpreter, "-m", "json"])
+async def second(command):
+    await start(*command)
+def third(command):
+    os.posix_spawn(command[0], command, {})
+def fourth(interpreter):
+    return [interpreter, "-P", "-c", "0"], (interpreter, "-c", "0"), ("-m", "json"), ["batch", "-m"]
+""",
+    )
+    assert [place.what for place in architecture.process_starts(house)] == [
+        "sub.run in first",
+        "start in second",
+        "os.posix_spawn in third",
+    ]
+    assert [place.what for place in architecture.open_commands(house)] == [
+        "[interpreter, '-m', 'json']",
+        "(interpreter, '-c', '0')",
     ]

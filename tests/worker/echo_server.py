@@ -29,8 +29,8 @@ def echo_launcher(monkeypatch: pytest.MonkeyPatch, release: Path) -> Launcher:
     """Starts this worker where the real one would be started."""
     monkeypatch.setenv("PYTHONPATH", str(_ROOT), prepend=os.pathsep)
     monkeypatch.setenv("ECHO_RELEASE", str(release))
-    command = (sys.executable, "-c", _GUARD.format(module="tests.worker.echo_server"))
-    return Launcher(lambda spec: WorkerProgram(command))
+    words = ("-c", _GUARD.format(module="tests.worker.echo_server"))
+    return Launcher(lambda spec: WorkerProgram(words))
 
 
 def linger() -> None:

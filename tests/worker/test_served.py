@@ -50,7 +50,7 @@ class Served:
             interpreter=interpreter, version=VERSION, is_for_cpu=True, search_path=(str(site), str(ROOT))
         )
         environment = {SERVER_VARIABLE: msgspec.json.encode(program).decode()}
-        worker = WorkerProgram((sys.executable, "-m", "vlmtui.worker"), environment=environment)
+        worker = WorkerProgram(environment=environment)
         self.host: WorkerHost = patient_host(self.paths, Launcher(lambda spec: worker))
         self.engines: list[WorkerClient] = []
 

@@ -20,6 +20,7 @@ from vlmtui.engines.amd_gpus import find_amd_gpus
 from vlmtui.engines.hardware import KFD_HINT
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths, private_dir
+from vlmtui.processes import find_program
 from vlmtui.registry.hub_cache import hub_cache_folder
 from vlmtui.ui.terminal.passage import has_true_colour, multiplexer_of
 from vlmtui.ui.terminal.picture_ways import PictureWay
@@ -106,7 +107,7 @@ def check_gpus() -> Check:
     if amd.gpus:
         text = "; ".join(f"{gpu.name}, {gpu.free / _GIB:.0f} of {gpu.total / _GIB:.0f} GiB free" for gpu in amd.gpus)
         return Check("gpu", "ok", text) if amd.can_compute else Check("gpu", "warn", f"{text}; no /dev/kfd", KFD_HINT)
-    if shutil.which("nvidia-smi"):
+    if find_program("nvidia-smi"):
         hint = "Run `nvidia-smi`; the driver may be missing, or this container may have no access."
         return Check("gpu", "warn", "nvidia-smi is there, but no NVIDIA GPU can be reached", hint)
     return Check("gpu", "ok", "no GPU: models run on the CPU, which is practical for small ones only")

@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from vlmtui.processes import isolated_command
+
 _BOUND = """
 import ctypes, os, signal, sys
 if sys.platform.startswith("linux"):
@@ -18,4 +20,4 @@ if os.getppid() == int(sys.argv[1]):
 def bound_command(command: Sequence[str]) -> list[str]:
     """Return a command that runs `command` (its first word an absolute path) and dies with the thread of this process
     that starts it (PR_SET_PDEATHSIG). On other systems than Linux it only runs it."""
-    return [sys.executable, "-I", "-c", _BOUND, str(os.getpid()), *command]
+    return isolated_command(sys.executable, "-c", _BOUND, str(os.getpid()), *command)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from vlmtui.engines.variants import NEWEST_PYTHON, OLDEST_PYTHON
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.processes import find_program, isolated_command, safe_environment
 
 _NAMES = ("python3.13", "python3.12", "python3.11", "python3.14", "python3")
 _START_TIMEOUT_S = 120.0
@@ -90,7 +91,7 @@ def find_python(given: Path | None = None, *, newest: tuple[int, int] = NEWEST_P
         candidates = [given]
     else:
         here = Path(sys.executable if sys.prefix == sys.base_prefix else getattr(sys, "_base_executable", ""))
-        found = [shutil.which(name) for name in _NAMES]
+        found = [find_program(name) for name in _NAMES]
         candidates = [*([here] if here.name else []), *(Path(name) for name in found if name)]
     fitting = [one for one in candidates if _answers(one, f"import sys; sys.exit(not {fits})")]
     if not fitting:
@@ -116,10 +117,11 @@ _RANGE = f"{OLDEST_PYTHON} <= sys.version_info[:2] <= {NEWEST_PYTHON}"
 
 def make_environment(folder: Path, python: Path, *, with_pip: bool = True) -> None:
     """Create an environment, replacing any that exists. Raises VlmtuiError."""
-    command = [str(python), "-m", "venv", "--clear", *([] if with_pip else ["--without-pip"]), str(folder)]
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    options = [] if with_pip else ["--without-pip"]
+    command = isolated_command(python, "-m", "venv", "--clear", *options, str(folder))
+    given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     made = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=environment
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=safe_environment(given)
     )
     if made.returncode != 0:
         raise VlmtuiError(
@@ -149,7 +151,10 @@ def require_disk_space(folder: Path, wanted_gb: float, what: str) -> None:
 
 def _answers(python: Path, code: str) -> bool:
     try:
-        command = [str(python), "-c", code]
-        return subprocess.run(command, capture_output=True, timeout=_START_TIMEOUT_S, check=False).returncode == 0
+        command = isolated_command(python, "-c", code)
+        done = subprocess.run(
+            command, capture_output=True, timeout=_START_TIMEOUT_S, check=False, env=safe_environment(os.environ)
+        )
+        return done.returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 from vlmtui.engines.amd_gpus import find_amd_gpus
 from vlmtui.engines.variants import VARIANTS
+from vlmtui.processes import find_program
 
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 _ASK_TIMEOUT_S = 20.0
@@ -69,10 +69,12 @@ def find_hardware() -> Hardware:
 
 
 def _find_nvidia() -> Hardware:
-    if shutil.which("nvidia-smi"):
-        command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    if program := find_program("nvidia-smi"):
+        command = [program, "--query-gpu=name,driver_version", "--format=csv,noheader"]
         try:
-            asked = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False)
+            asked = subprocess.run(
+                command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False, cwd=os.sep
+            )
         except (OSError, subprocess.TimeoutExpired):
             return Hardware()
         rows = [line.rpartition(",") for line in asked.stdout.splitlines()] if asked.returncode == 0 else []

@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from vlmtui.processes import python_command, safe_environment
+
 _ASK_TIMEOUT_S = 60.0
 _IN_UV = {
     "index-url": "UV_DEFAULT_INDEX",
@@ -58,10 +60,16 @@ def uv_variables(options: Mapping[str, str], given: Mapping[str, str]) -> dict[s
 def pip_options(python: Path, given: Mapping[str, str]) -> dict[str, str]:
     """Return pip's options from its config files and the environment; only the environment's if pip does not run."""
     known = {name[4:].lower().replace("_", "-"): value for name, value in given.items() if name.startswith("PIP_")}
-    command = [str(python), "-m", "pip", "config", "list"]
+    command = python_command(python, "-m", "pip", "config", "list")
     try:
         listed = subprocess.run(
-            command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False, env=dict(given), cwd=os.sep
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_ASK_TIMEOUT_S,
+            check=False,
+            env=safe_environment(given),
+            cwd=os.sep,
         )
     except (OSError, subprocess.TimeoutExpired):
         return known

@@ -28,6 +28,7 @@ from vlmtui.engines.torch_build import find_torch
 from vlmtui.engines.variants import VARIANTS, EngineBuild
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import private_dir
+from vlmtui.processes import isolated_command, safe_environment
 
 _CACHE = ".downloads"
 _LOG = "install.log"
@@ -191,7 +192,7 @@ def describe_interpreter(python: Path) -> InterpreterFacts:
     given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     try:
         asked = subprocess.run(
-            command, capture_output=True, timeout=_ASK_TIMEOUT_S, check=True, env=given, cwd=os.sep
+            command, capture_output=True, timeout=_ASK_TIMEOUT_S, check=True, env=safe_environment(given), cwd=os.sep
         ).stdout
         return msgspec.json.decode(asked, type=InterpreterFacts)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
@@ -217,7 +218,7 @@ def _put_beside(python: Path, names: list[str], target: Path, log: Path, report:
     if installer.uv:
         command = [*installer.uv, "pip", "install", "--python", str(python), *where]
     else:
-        command = [str(python_of(tools)), "-m", "pip", "--python", str(python), "install", *where]
+        command = isolated_command(python_of(tools), "-m", "pip", "--python", str(python), "install", *where)
     installer.run(command, stage="light packages", expected_gb=0, report=report)
     shutil.rmtree(tools, ignore_errors=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from vlmtui.engines.environment import python_of
 from vlmtui.engines.indexes import pip_environment, uv_environment
 from vlmtui.engines.variants import UV_LOCK
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.processes import find_program, isolated_command, safe_environment
 
 _TICK_S = 0.5
 _LINES = 12
@@ -119,7 +119,7 @@ class Installer(NamedTuple):
             command = [*self.uv, "pip", "install", "--no-deps", "--python", str(python_of(self.folder)), *compiling]
             self.run([*command, *files, *extra], stage=stage, expected_gb=expected_gb, report=report)
             return
-        command = [str(python_of(self.folder)), "-m", "pip", "install", "--no-deps", "--no-input"]
+        command = isolated_command(python_of(self.folder), "-m", "pip", "install", "--no-deps", "--no-input")
         if extra:
             self.run([*command, *extra], stage=stage, expected_gb=expected_gb, report=report)
         self.run([*command, "--require-hashes", *files], stage=stage, expected_gb=expected_gb, report=report)
@@ -204,14 +204,15 @@ def prepare_installer(
     `base`: an interpreter whose pip is configured, if the environment has no pip. `cache`: a folder for downloads,
     unless the user's uv already has a cache. Raises VlmtuiError if the network is unreachable.
     """
-    given = dict(os.environ)
+    given = safe_environment(os.environ)
     for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"):
         given.pop(name, None)
     for_pip = pip_environment(given)
     uv = find_uv()
     if not uv:
         fetching = Installer(folder, (), for_pip, log)
-        command = [str(python_of(folder)), "-m", "pip", "install", "--no-deps", "--require-hashes", "-r", str(UV_LOCK)]
+        options = ["--no-deps", "--require-hashes", "-r", str(UV_LOCK)]
+        command = isolated_command(python_of(folder), "-m", "pip", "install", *options)
         try:
             fetching.run(command, stage="Fetch uv", expected_gb=0, report=report)
             uv = (str(folder / "bin" / "uv"),)
@@ -239,14 +240,16 @@ def failure(program: str, code: int, output: str, log: Path) -> VlmtuiError:
 
 def find_uv() -> tuple[str, ...]:
     """Return the command of an installed uv that is new enough; empty if there is none."""
-    found = shutil.which("uv")
+    found = find_program("uv")
     if not found:
         return ()
     try:
-        output = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+        asked = subprocess.run(
+            [found, "--version"], capture_output=True, text=True, timeout=20, check=False, cwd=os.sep
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    version = re.match(r"uv (\d+)\.(\d+)", output)
+    version = re.match(r"uv (\d+)\.(\d+)", asked.stdout)
     return (found,) if version and (int(version[1]), int(version[2])) >= _OLDEST_UV else ()
 
 

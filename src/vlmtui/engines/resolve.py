@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from vlmtui.engines.environment import python_of
 from vlmtui.engines.packages import Installer, OnInstallStep
 from vlmtui.engines.variants import EngineBuild
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.processes import isolated_command, safe_environment
 
 _STAGE = "Find out which packages it needs"
 _NEVER = "sys_platform == 'never'"
@@ -64,8 +66,8 @@ def _resolved(variant: EngineBuild, installer: Installer, folder: Path, report: 
 
 def _torch_of(environment: Path, variant: EngineBuild) -> str:
     asked = subprocess.run(
-        [str(python_of(environment)), "-I", "-c", _REQUIRES],
-        capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False,
+        isolated_command(python_of(environment), "-c", _REQUIRES),
+        capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False, env=safe_environment(os.environ),
     )  # fmt: skip
     found = re.search(r"^torch\s*==\s*([\d.]+)", asked.stdout, re.MULTILINE)
     if found is None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vlmtui.engines.variants import TORCH, TORCH_LOCK
+from vlmtui.processes import isolated_command, safe_environment
 
 PUBLIC_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index of CPU builds."""
@@ -60,9 +61,17 @@ def find_torch(
 def is_available(requirement: str, uv: list[str], python: Path, environment: Mapping[str, str]) -> bool:
     """Whether the configured indexes and folders have this build for this interpreter."""
     dry = ["install", "--dry-run", "--no-deps", requirement]
-    command = [*uv, "pip", *dry, "--python", str(python)] if uv else [str(python), "-m", "pip", *dry, "--quiet"]
+    with_pip = isolated_command(python, "-m", "pip", *dry, "--quiet")
+    command = [*uv, "pip", *dry, "--python", str(python)] if uv else with_pip
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_LOOK_TIMEOUT_S, check=False, env=dict(environment))
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=_LOOK_TIMEOUT_S,
+            check=False,
+            env=safe_environment(environment),
+            cwd=os.sep,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
@@ -101,6 +110,9 @@ def _page(answer: http.client.HTTPResponse, deadline: float) -> bytes:
 
 def interpreter_tag(python: Path) -> str:
     """Return an interpreter's wheel tag, such as `cp313`; empty if it does not start."""
+    environment = safe_environment(os.environ)
     code = "import sys; print('cp%d%d' % sys.version_info[:2])"
-    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        isolated_command(python, "-c", code), capture_output=True, text=True, check=False, env=environment
+    )
     return done.stdout.strip()

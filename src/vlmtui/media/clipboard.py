@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -20,6 +19,7 @@ from vlmtui.files import write_private
 from vlmtui.media.inbox import scp_line
 from vlmtui.media.paths import looks_like_media, parse_paths
 from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
+from vlmtui.processes import find_program
 from vlmtui.text import human_bytes, one_line
 
 BYTES_MAX = 256_000_000
@@ -44,6 +44,13 @@ class _Tool(NamedTuple):
     display: str
     listing: tuple[str, ...]
     giving: tuple[str, ...]
+
+    def found(self, environ: Mapping[str, str]) -> _Tool | None:
+        """Return the tool with the absolute path of its program; None if it is not installed."""
+        program = find_program(self.listing[0], environ)
+        if program is None:
+            return None
+        return self._replace(listing=(program, *self.listing[1:]), giving=(program, *self.giving[1:]))
 
 
 _TOOLS = (
@@ -88,7 +95,7 @@ def _usable(inbox: Path | None, environ: Mapping[str, str]) -> list[_Tool]:
         hint += f": {scp_line(inbox, environ=environ)}" if inbox else " with scp."
         over = "this is an SSH session" if environ.get("SSH_CONNECTION") else "this session has no display"
         raise bad_input(f"Can't read the clipboard: {over}.", hint=hint)
-    tools = [tool for tool in displays if shutil.which(tool.listing[0], path=environ.get("PATH"))]
+    tools = [found for tool in displays if (found := tool.found(environ))]
     if not tools:
         package = "wl-clipboard" if displays[0].display == "WAYLAND_DISPLAY" else "xclip"
         name = displays[0].listing[0]
@@ -121,11 +128,16 @@ def _files(tool: _Tool, types: list[str], until: float) -> tuple[Path, ...]:
 
 def _run(command: tuple[str, ...], until: float, bytes_max: int) -> bytes:
     """Run a program and return its output. It is killed with its children if it is too slow or writes too much."""
-    name = command[0]
+    name = Path(command[0]).name
     try:
         with tempfile.TemporaryFile() as complaints:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                start_new_session=True,
+                cwd=os.sep,
             )
             assert process.stdout is not None
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import store_bytes
 from vlmtui.media.pages import page_name, page_note
 from vlmtui.media.pdf_renderer import Refusal
+from vlmtui.processes import python_command, safe_environment
 from vlmtui.reading import read_whole, shown_name, source_text
 
 BYTES_MAX = 500_000_000
@@ -82,10 +84,11 @@ def page_picture(path: Path, page: int = 1) -> PagePicture:
 
 def _rendered(data: bytes, path: Path, page: int, dots: int | None = None) -> tuple[_Facts, bytes]:
     size = (DPI, LONGEST) if dots is None else (float(dots), LONGEST_CHOSEN)
-    command = [sys.executable, "-m", "vlmtui.media.pdf_renderer", str(page), *map(str, size)]
+    command = python_command(sys.executable, "-m", "vlmtui.media.pdf_renderer", str(page), *map(str, size))
+    environment = safe_environment(os.environ)
     name = shown_name(path)
     try:
-        done = subprocess.run(command, input=data, capture_output=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(command, input=data, capture_output=True, timeout=_SECONDS, check=False, env=environment)
     except subprocess.TimeoutExpired as error:
         raise bad_input(f"{name} takes longer than {_SECONDS:.0f} seconds a page.") from error
     line, _, png = done.stdout.partition(b"\n")

@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 
 from vlmtui.files import open_to_append
+from vlmtui.processes import python_command
 from vlmtui.protocol.endpoint import HOME_SUFFIX
 
 PARENT_DEATH = "VLMTUI_PARENT_DEATH"
@@ -66,7 +67,7 @@ def main(argv: Sequence[str], *, server: str = "vlmtui.worker.serve") -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     child = os.posix_spawn(
         sys.executable,
-        [sys.executable, "-m", server, *argv, "--guardian", str(os.getpid())],
+        python_command(sys.executable, "-m", server, *argv, "--guardian", str(os.getpid())),
         environment,
         setsigmask=[],
         setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGHUP],

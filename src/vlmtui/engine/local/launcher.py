@@ -17,6 +17,7 @@ from vlmtui.domain.engine import DEFAULT_BACKEND, SERVED_BACKENDS, TRANSFORMERS_
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import open_to_append
 from vlmtui.paths import APP, Paths, private_dir
+from vlmtui.processes import python_command, safe_environment, search_path
 from vlmtui.protocol.endpoint import MARKER, Endpoint, WorkerRecord
 
 if TYPE_CHECKING:
@@ -43,10 +44,12 @@ class StartedWorker(msgspec.Struct, frozen=True):
 
 
 class WorkerProgram(msgspec.Struct, frozen=True):
-    """The command that runs a worker."""
+    """The program that runs a worker."""
 
-    command: tuple[str, ...]
-    """Starts with the interpreter."""
+    words: tuple[str, ...] = ("-m", "vlmtui.worker")
+    """The interpreter's arguments, before those of the worker."""
+    interpreter: str = sys.executable
+    """An absolute path."""
     search_path: tuple[str, ...] | None = None
     """For another interpreter than this one: extra package folders; vlmtui is added as well."""
     environment: dict[str, str] = {}
@@ -64,7 +67,7 @@ def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
     chosen = choose_engine(Engines(paths)) if is_installed else None
     if chosen is None:
         require_backend(spec.backend)
-        return WorkerProgram((sys.executable, "-m", "vlmtui.worker"))
+        return WorkerProgram()
     return program_of(chosen)
 
 
@@ -72,9 +75,8 @@ def program_of(engine: ChosenEngine) -> WorkerProgram:
     """Return the worker of this engine."""
     if engine.record is not None and engine.record.pinned:
         return _serving(engine)
-    return WorkerProgram(
-        (engine.interpreter, "-m", "vlmtui.worker"), None if engine.record is None else engine.search_path
-    )
+    folders = None if engine.record is None else engine.search_path
+    return WorkerProgram(interpreter=engine.interpreter, search_path=folders)
 
 
 def served_engine(paths: Paths, spec: LoadSpec) -> ChosenEngine:
@@ -101,7 +103,7 @@ def _serving(engine: ChosenEngine) -> WorkerProgram:
     from vlmtui.engines.server_program import SERVER_VARIABLE, server_program
 
     named = msgspec.json.encode(server_program(engine)).decode()
-    return WorkerProgram((sys.executable, "-m", "vlmtui.worker"), environment={SERVER_VARIABLE: named})
+    return WorkerProgram(environment={SERVER_VARIABLE: named})
 
 
 class Launcher(msgspec.Struct, frozen=True):
@@ -114,8 +116,7 @@ class Launcher(msgspec.Struct, frozen=True):
         self, program: WorkerProgram, endpoint: Endpoint, spec: LoadSpec, keep_alive_s: float | None
     ) -> StartedWorker:
         """Start the process in its own session and write its record. Raises VlmtuiError."""
-        command = [
-            *program.command,
+        arguments = [
             *("--socket", str(endpoint.socket)),
             *("--spec", str(endpoint.spec_file)),
             *("--log", str(endpoint.log)),
@@ -125,7 +126,7 @@ class Launcher(msgspec.Struct, frozen=True):
         private_dir(endpoint.home)
         try:
             endpoint.write_spec(spec)
-            started = _spawn(command, endpoint, _search_path(program, endpoint), program.environment)
+            started = _spawn(program, arguments, endpoint)
             record = WorkerRecord(spec=spec, pid=started.process.pid, started_at=time.time(), log=str(endpoint.log))
             endpoint.write_record(record)
         except OSError as error:
@@ -151,17 +152,18 @@ def linked_package(home: Path) -> str:
     return str(link.parent)
 
 
-def _spawn(command: list[str], endpoint: Endpoint, search_path: list[str], more: Mapping[str, str]) -> StartedWorker:
+def _spawn(program: WorkerProgram, arguments: Sequence[str], endpoint: Endpoint) -> StartedWorker:
+    environment = worker_environment(os.environ, endpoint, _search_path(program, endpoint))
     ready_pipe, write_end = os.pipe()
     try:
         with _fresh_log(endpoint.log) as log:
             process = subprocess.Popen(
-                [*command, "--ready", str(write_end)],
+                python_command(program.interpreter, *program.words, *arguments, "--ready", str(write_end)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=endpoint.home,
-                env={**worker_environment(os.environ, endpoint, search_path), **more},
+                env={**environment, **program.environment},
                 start_new_session=True,
                 pass_fds=(write_end,),
             )
@@ -173,28 +175,32 @@ def _spawn(command: list[str], endpoint: Endpoint, search_path: list[str], more:
     return StartedWorker(process, ready_pipe)
 
 
-def worker_environment(given: Mapping[str, str], endpoint: Endpoint, search_path: Sequence[str] = ()) -> dict[str, str]:
+def worker_environment(given: Mapping[str, str], endpoint: Endpoint, further: Sequence[str] = ()) -> dict[str, str]:
     """Return the environment of a worker: the user's, plus what the engine's processes need."""
-    return {**_QUIET, **given, "PYTHONPATH": _python_path(given, search_path), MARKER: str(endpoint.socket)}
+    return {
+        **_QUIET,
+        **safe_environment(given),
+        "PYTHONPATH": _python_path(given, further),
+        MARKER: str(endpoint.socket),
+    }
 
 
-def reader_environment(given: Mapping[str, str], home: Path, search_path: Sequence[str] = ()) -> dict[str, str]:
+def reader_environment(given: Mapping[str, str], home: Path, further: Sequence[str] = ()) -> dict[str, str]:
     """Return the environment of a process that reads a model: without the hub; `home` takes what it writes."""
     hidden = {name for name in given if name.startswith("HF_") and "TOKEN" in name}
     return {
         **_QUIET,
-        **{name: value for name, value in given.items() if name not in hidden},
+        **{name: value for name, value in safe_environment(given).items() if name not in hidden},
         "HF_HUB_OFFLINE": "1",
         "HF_MODULES_CACHE": str(home / "modules"),
         "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": _python_path(given, search_path),
+        "PYTHONPATH": _python_path(given, further),
     }
 
 
-def _python_path(given: Mapping[str, str], search_path: Sequence[str]) -> str:
+def _python_path(given: Mapping[str, str], further: Sequence[str]) -> str:
     site = str(Path(__file__).parents[2] / "worker" / "site")
-    kept = [str(Path(item).absolute()) for item in given.get("PYTHONPATH", "").split(os.pathsep) if item]
-    return os.pathsep.join([site, *search_path, *kept])
+    return os.pathsep.join([site, *further, *search_path(given)])
 
 
 def _fresh_log(path: Path) -> BinaryIO:

@@ -17,6 +17,7 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.local.launcher import installed_program, linked_package, reader_environment
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths, private_dir
+from vlmtui.processes import python_command
 
 if TYPE_CHECKING:
     from vlmtui.domain.model_reading import ModelReading, ReadRequest
@@ -46,14 +47,14 @@ class LocalModelReader(msgspec.Struct, frozen=True):
         if not request.folder:
             return sys.executable, None  # templates alone need no package of the engine
         program = installed_program(self.paths, LoadSpec(model=request.folder, name=request.folder))
-        return program.command[0], program.search_path
+        return program.interpreter, program.search_path
 
     def _run(self, request: ReadRequest, interpreter: str, home: Path, linked: list[str]) -> ModelReading:
         from vlmtui.domain.model_reading import ModelReading
 
         with tempfile.TemporaryFile(dir=home) as answer, tempfile.TemporaryFile(dir=home) as log:
             process = subprocess.Popen(
-                [interpreter, "-m", "vlmtui.worker.model_reader"],
+                python_command(interpreter, "-m", "vlmtui.worker.model_reader"),
                 stdin=subprocess.PIPE,
                 stdout=answer,
                 stderr=log,

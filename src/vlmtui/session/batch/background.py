@@ -18,6 +18,7 @@ from pathlib import Path
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import not_written, open_to_append
 from vlmtui.paths import Paths, private_dir
+from vlmtui.processes import python_command, safe_environment
 from vlmtui.reading import read_tail
 from vlmtui.session.batch.records import BatchRecord, BatchRecords, BatchState
 from vlmtui.text import one_line, visible
@@ -43,7 +44,7 @@ class BackgroundBatches:
             raise bad_input("This is not a command line of `vlmtui batch`.")
         ready, written = os.pipe()
         options = ["--ready", str(written), *own]
-        command = [sys.executable, "-P", "-m", "vlmtui", *words[: at + 1], *options, *words[at + 1 :]]
+        command = python_command(sys.executable, "-m", "vlmtui", *words[: at + 1], *options, *words[at + 1 :])
         log = private_dir(self.records.folder) / f".starting-{os.getpid()}-{written}"
         try:
             with os.fdopen(open_to_append(log), "wb") as said:
@@ -53,7 +54,7 @@ class BackgroundBatches:
                     stdout=said,
                     stderr=said,
                     cwd=folder,
-                    env=_environment(),
+                    env=safe_environment(os.environ),
                     start_new_session=True,
                     pass_fds=(written,),
                 )
@@ -114,12 +115,6 @@ def command_at(words: Sequence[str]) -> int | None:
         if word == COMMAND and (place == 0 or words[place - 1] != _DATA_DIR):
             return place
     return None
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of a process that runs in another folder."""
-    places = [str(Path(place).absolute()) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 
 
 def _refused(code: int, log: Path) -> VlmtuiError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from contextlib import suppress
 
@@ -19,6 +20,7 @@ from vlmtui.engines.pinned import pinned_build
 from vlmtui.engines.records import Engines
 from vlmtui.engines.variants import VARIANTS, EngineBuild
 from vlmtui.paths import Paths
+from vlmtui.processes import python_command, safe_environment
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import with_keys
@@ -39,7 +41,8 @@ class InstallProgress(msgspec.Struct):
 
 def install_command(build: EngineBuild) -> list[str]:
     """Return the command that installs. It can be stopped at any time, and resumed."""
-    return [sys.executable, "-m", "vlmtui", "engines", "install", f"{build.version}-{build.name}", "--json"]
+    name = f"{build.version}-{build.name}"
+    return python_command(sys.executable, "-m", "vlmtui", "engines", "install", name, "--json")
 
 
 class EngineOfferScreen(ModalScreen[bool]):
@@ -133,6 +136,7 @@ class EngineOfferScreen(ModalScreen[bool]):
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=safe_environment(os.environ),
         )
         self._process = process
         assert process.stdout is not None and process.stderr is not None

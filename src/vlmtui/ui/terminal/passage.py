@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from vlmtui.processes import find_program
 from vlmtui.text import is_number
 
 Multiplexer = Literal["", "tmux", "screen"]
@@ -75,11 +76,14 @@ class Passage:
     def locate(self) -> None:
         """Ask tmux where its pane is. Blocking; another pane, or the status line, may have moved it."""
         pane = self._environment.get("TMUX_PANE")
-        if self._multiplexer != "tmux" or not pane:
+        tmux = find_program("tmux", self._environment)
+        if self._multiplexer != "tmux" or not pane or tmux is None:
             return
-        command = ["tmux", "display-message", "-p", "-t", pane, _PLACE]
+        command = [tmux, "display-message", "-p", "-t", pane, _PLACE]
         try:
-            asked = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWERS_WITHIN_S, check=True)
+            asked = subprocess.run(
+                command, capture_output=True, text=True, timeout=_ANSWERS_WITHIN_S, check=True, cwd=os.sep
+            )
         except (OSError, subprocess.SubprocessError):
             return
         self.origin = parse_place(asked.stdout)

@@ -20,6 +20,7 @@ from vlmtui.engines.server_program import SERVER_VARIABLE, ServerProgram
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
 from vlmtui.paths import bundled_model
+from vlmtui.processes import python_command, safe_environment, search_path
 from vlmtui.worker.backends.contract import ProcessEnded
 from vlmtui.worker.backends.served.legacy_copy import write_legacy_copy
 from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, EAGER_CPU_ENVIRONMENT, environment
@@ -96,7 +97,8 @@ async def start_server(program: ServerProgram, spec: LoadSpec, home: Path) -> Se
     model = spec.model
     if program.has_older_transformers and Path(model) == bundled_model():
         model = str(write_legacy_copy(bundled_model(), home / "model"))
-    command = [program.interpreter, "-m", "vllm.entrypoints.cli.main", "serve", model, *words, *where, *quiet]
+    arguments = ["-m", "vllm.entrypoints.cli.main", "serve", model, *words, *where, *quiet]
+    command = python_command(program.interpreter, *arguments)
     process = await asyncio.create_subprocess_exec(
         *bound_command(command), env=given, cwd=home, stdin=asyncio.subprocess.DEVNULL
     )
@@ -106,10 +108,11 @@ async def start_server(program: ServerProgram, spec: LoadSpec, home: Path) -> Se
 def _environment(program: ServerProgram, spec: LoadSpec, home: Path) -> dict[str, str]:
     """Return the server's environment: the worker's, whose start-up hooks also run in the server's processes."""
     site = Path(__file__).parents[2] / "site"
-    kept = [item for item in os.environ.get("PYTHONPATH", "").split(os.pathsep) if item and item != str(site)]
+    kept = [folder for folder in search_path(os.environ) if folder != str(site)]
     search = [str(site), str(home / _METADATA), *program.search_path, *kept]
     cpu = {**CPU_ENVIRONMENT, **EAGER_CPU_ENVIRONMENT} if program.is_for_cpu else {}
-    given = {name: value for name, value in os.environ.items() if name not in (SERVER_VARIABLE, "PYTHONHOME")}
+    ours = safe_environment(os.environ)
+    given = {name: value for name, value in ours.items() if name not in (SERVER_VARIABLE, "PYTHONHOME")}
     # vLLM's server forks its engine core unless told otherwise, and hooks run only in processes that are spawned.
     spawn = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
     return {**environment(spec.engine_args), **cpu, **given, **spawn, "PYTHONPATH": os.pathsep.join(search)}
@@ -134,7 +137,7 @@ async def _declared_options(program: ServerProgram, given: dict[str, str]) -> fr
 async def _answer(program: ServerProgram, code: str, given: dict[str, str]) -> str:
     try:
         process = await asyncio.create_subprocess_exec(
-            *bound_command([program.interpreter, "-c", code]), env=given,
+            *bound_command(python_command(program.interpreter, "-c", code)), env=given, cwd=os.sep,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
     except OSError:
