@@ -27,6 +27,9 @@ from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_list import PAGE, ago, undelete_last
 from vlmtui.session.raw_draft import draft_file
 from vlmtui.store.backup import backups_folder
+from vlmtui.store.document import document_of
+from vlmtui.store.export import to_json_document
+from vlmtui.store.importing import add_document, read_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Snippet, StoredDraft
 from vlmtui.store.store import Store
@@ -554,6 +557,30 @@ async def test_the_chat_goes_on_with_the_chosen_conversation_and_begins_new_ones
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.controller.id == first)
         await chat.until(lambda: "First answer." in chat.screen_text())
         assert "Second answer." not in chat.screen_text()
+
+
+def bring(store: Store) -> ConversationId:
+    """A conversation that was imported."""
+    original = talk(store, "Results", ("Who?", "Two cats."))
+    data = to_json_document(document_of(store, original), inline=True).text.encode()
+    store.purge(original)
+    return add_document(store, read_document(data), Path()).conversation
+
+
+async def test_an_imported_conversation_says_so_in_the_list(listing: ShowList) -> None:
+    async with listing(bring) as shown:
+        assert "imported · shapes" in shown.text()
+
+
+async def test_an_imported_conversation_says_so_in_the_chat_until_a_message_is_sent(chatting: StartChat) -> None:
+    async with chatting(["Three."]) as chat:
+        conversation = await chat.app.services.store.run(bring)
+        await chat.controller.open(conversation)
+        assert isinstance(chat.app.screen, ChatScreen)
+        await chat.app.screen.show_conversation()
+        await chat.until(lambda: "Imported: its messages" in chat.screen_text())
+        await chat.say("How many?")
+        await chat.until(lambda: "Imported: its messages" not in chat.screen_text())
 
 
 async def test_what_is_typed_behind_enter_is_written_in_the_chat_that_is_opened(chatting: StartChat) -> None:

@@ -33,7 +33,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def filled(cli: CommandLine) -> ConversationId:
     """A conversation about a cat, changed before one about a dog."""
     store = Store.open(cli.paths.data, cli.paths.media).store
-    cat = attachment(cli.paths.media, b"\x89PNG cat", name=f"{EVIL}.png")
+    cat = attachment(cli.paths.media, b"\x89PNG\r\n\x1a\n cat", name=f"{EVIL}.png")
     conversation = store.new_conversation(title=f"A cat {EVIL}", model="shapes")
     asked = store.add_turn(conversation, None, Turn("user", (Text("Is "), Media(cat), Text(" a cat?"))))
     answer = store.begin_answer(asked, RECIPE)

@@ -44,7 +44,7 @@ def conversations(arguments: argparse.Namespace) -> int:
     elif not found:
         note("No conversations yet." if arguments.query is None else "No conversation matches these words.")
     else:
-        rows = [[one.id, _date(one.updated_ms), one.model, str(one.length), one.title] for one in found]
+        rows = [[one.id, _date(one.updated_ms), one.model, str(one.length), _title(one)] for one in found]
         print_table(["ID", "CHANGED", "MODEL", "TURNS", "TITLE"], rows)
     return 0
 
@@ -95,11 +95,14 @@ def import_(arguments: argparse.Namespace) -> int:
     with _opened() as store:
         for path, document in documents:
             found = add_document(store, document, path.parent)
-            added.append({"id": found.conversation, "file": str(path), "missing": list(found.missing)})
+            told = {"missing": list(found.missing), "left_out": list(found.left_out)}
+            added.append({"id": found.conversation, "file": str(path), **told})
             if not arguments.json:
                 print(found.conversation)
             for missing in found.missing:
                 note(f"warning: {path}: the file of {missing} is missing or damaged; all else was imported.")
+            for name in found.left_out:
+                note(f"warning: {path}: left out: {name} is no picture, video, sound or document.")
     if arguments.json:
         print_json(added)
     return 0
@@ -193,6 +196,10 @@ def _file_name(conversation: ConversationRecord, kind: str) -> str:
     return "-".join(part for part in (title, conversation.id) if part) + FORMATS[kind].suffixes[0]
 
 
+def _title(conversation: ConversationRecord) -> str:
+    return f"{'imported: ' if conversation.imported else ''}{conversation.title}"
+
+
 def _date(milliseconds: int) -> str:
     return local_time(milliseconds).strftime("%Y-%m-%d %H:%M")
 
@@ -205,6 +212,7 @@ def _as_json(conversation: ConversationRecord) -> dict[str, object]:
         "created": _iso(conversation.created_ms),
         "updated": _iso(conversation.updated_ms),
         "pinned": conversation.pinned,
+        "imported": conversation.imported,
         "turns": conversation.length,
     }
 

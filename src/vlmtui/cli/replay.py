@@ -19,13 +19,12 @@ from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
 from vlmtui.inspection.replay import Comparison, MediaRecord, Side, from_json
+from vlmtui.reading import is_file
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.generation import Answer
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, recorded_specs
 from vlmtui.store.media_files import keep, place
 from vlmtui.text import visible
-
-_SUFFIXES = {"image/png": ".png", "image/jpeg": ".jpg"}
 
 
 def replay(arguments: argparse.Namespace) -> int:
@@ -95,13 +94,14 @@ def stored_file(media: Path, item: MediaRecord) -> Path:
     """Return the attachment's file: written from the document's bytes, or found by its hash in the media store."""
     content = item.content
     if content is not None:
-        return keep(media, item.sha256, _SUFFIXES.get(item.media_type, ""), content)
-    folder = place(media, item.sha256, "").parent
-    found = sorted(folder.glob(f"{item.sha256}*")) if folder.is_dir() else []
-    if not found:
+        if (kept := keep(media, item.sha256, content)) is None:
+            raise bad_input(f"{visible(item.name)} is no picture, video, sound or document.")
+        return kept
+    found = place(media, item.sha256)
+    if not is_file(found):
         message = f"{visible(item.name)} is neither in the document nor among the files that are kept here."
         raise bad_input(message, detail=f"sha256 {item.sha256}", hint="Attach the same file once, and try again.")
-    return found[0]
+    return found
 
 
 def _difference(side: Side, answer: Answer) -> AnswerDiff:

@@ -42,10 +42,16 @@ def store(arguments: argparse.Namespace) -> int:
         case "restore":
             restored = restore_archive(Path(arguments.file), paths.data, paths.media)
             aside = str(restored.set_aside) if restored.set_aside else None
+            for name in restored.left_out:
+                note(f"warning: left out: {name} is no picture, video, sound or document.")
             said = f"Restored, with {counted(restored.media, 'stored file')}."
             if aside:
                 said += f" The database from before is {aside}."
-            return _done({"media": restored.media, "set_aside": aside}, said, is_json=arguments.json)
+            return _done(
+                {"media": restored.media, "left_out": restored.left_out, "set_aside": aside},
+                said,
+                is_json=arguments.json,
+            )
         case "purge":
             from vlmtui.cli.purging import purge_store
 

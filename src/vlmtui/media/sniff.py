@@ -22,33 +22,40 @@ class Kind(StrEnum):
 
 
 class FileType(Enum):
-    """A file type: its `kind`, and its `title` for display (`a PNG picture`)."""
+    """A file type: its `kind`, its `title` for display (`a PNG picture`), and the `suffix` of a stored file, which is
+    empty for types that are never stored."""
 
-    JPEG = Kind.IMAGE, "a JPEG picture"
-    PNG = Kind.IMAGE, "a PNG picture"
+    JPEG = Kind.IMAGE, "a JPEG picture", ".jpg"
+    PNG = Kind.IMAGE, "a PNG picture", ".png"
     """May also be animated (APNG); only the decoder can tell."""
-    GIF = Kind.ANIMATION, "a GIF"
-    TIFF = Kind.IMAGE, "a TIFF picture"
-    JPEG_2000 = Kind.IMAGE, "a JPEG 2000 picture"
-    ICON = Kind.IMAGE, "an icon"
-    BMP = Kind.IMAGE, "a BMP picture"
-    PNM = Kind.IMAGE, "a PNM picture"
-    WEBP = Kind.ANIMATION, "a WebP picture"
-    AVIF = Kind.ANIMATION, "an AVIF picture"
-    HEIC = Kind.IMAGE, "a HEIC picture"
-    MATROSKA = Kind.VIDEO, "a Matroska or WebM video"
-    FLASH = Kind.VIDEO, "a Flash video"
-    MPEG = Kind.VIDEO, "an MPEG video"
-    TRANSPORT_STREAM = Kind.VIDEO, "an MPEG transport stream"
-    WINDOWS_MEDIA = Kind.VIDEO, "a Windows Media file"
-    OGG = Kind.VIDEO, "an Ogg file"
-    AVI = Kind.VIDEO, "an AVI video"
-    MP4 = Kind.VIDEO, "an MP4 video"
-    QUICKTIME = Kind.VIDEO, "a QuickTime video"
-    MP4_SOUND = Kind.VIDEO, "an MPEG-4 sound file"
+    GIF = Kind.ANIMATION, "a GIF", ".gif"
+    TIFF = Kind.IMAGE, "a TIFF picture", ".tiff"
+    JPEG_2000 = Kind.IMAGE, "a JPEG 2000 picture", ".jp2"
+    ICON = Kind.IMAGE, "an icon", ".ico"
+    BMP = Kind.IMAGE, "a BMP picture", ".bmp"
+    PNM = Kind.IMAGE, "a PNM picture", ".pnm"
+    WEBP = Kind.ANIMATION, "a WebP picture", ".webp"
+    AVIF = Kind.ANIMATION, "an AVIF picture", ".avif"
+    HEIC = Kind.IMAGE, "a HEIC picture", ".heic"
+    MATROSKA = Kind.VIDEO, "a Matroska or WebM video", ".mkv"
+    FLASH = Kind.VIDEO, "a Flash video", ".flv"
+    MPEG = Kind.VIDEO, "an MPEG video", ".mpg"
+    TRANSPORT_STREAM = Kind.VIDEO, "an MPEG transport stream", ".ts"
+    WINDOWS_MEDIA = Kind.VIDEO, "a Windows Media file", ".wmv"
+    OGG = Kind.VIDEO, "an Ogg file", ".ogg"
+    AVI = Kind.VIDEO, "an AVI video", ".avi"
+    MP4 = Kind.VIDEO, "an MP4 video", ".mp4"
+    QUICKTIME = Kind.VIDEO, "a QuickTime video", ".mov"
+    MP4_SOUND = Kind.VIDEO, "an MPEG-4 sound file", ".m4a"
     """May have a picture track after all, as an Ogg, MP4 or Matroska file may have none."""
-    SOUND = Kind.SOUND, "a sound file"
-    PDF = Kind.DOCUMENT, "a PDF document"
+    MP3 = Kind.SOUND, "a sound file", ".mp3"
+    FLAC = Kind.SOUND, "a sound file", ".flac"
+    WAV = Kind.SOUND, "a sound file", ".wav"
+    AAC = Kind.SOUND, "a sound file", ".aac"
+    AIFF = Kind.SOUND, "a sound file", ".aiff"
+    AMR = Kind.SOUND, "a sound file", ".amr"
+    CAF = Kind.SOUND, "a sound file", ".caf"
+    PDF = Kind.DOCUMENT, "a PDF document", ".pdf"
     POSTSCRIPT = Kind.OTHER, "a PostScript document"
     PHOTOSHOP = Kind.OTHER, "a Photoshop document"
     PROGRAM = Kind.OTHER, "a program"
@@ -62,9 +69,10 @@ class FileType(Enum):
     TEXT = Kind.OTHER, "text"
     UNKNOWN = Kind.OTHER, "an unknown file format"
 
-    def __init__(self, kind: Kind, title: str) -> None:
+    def __init__(self, kind: Kind, title: str, suffix: str = "") -> None:
         self.kind = kind
         self.title = title
+        self.suffix = suffix
 
 
 _STARTS: tuple[tuple[bytes, FileType], ...] = (
@@ -85,16 +93,16 @@ _STARTS: tuple[tuple[bytes, FileType], ...] = (
     (b"\0\0\x01\xb3", FileType.MPEG),
     (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", FileType.WINDOWS_MEDIA),
     (b"OggS", FileType.OGG),
-    (b"ID3", FileType.SOUND),
-    (b"fLaC", FileType.SOUND),
-    (b"\xff\xfb", FileType.SOUND),
-    (b"\xff\xfa", FileType.SOUND),
-    (b"\xff\xf3", FileType.SOUND),
-    (b"\xff\xf2", FileType.SOUND),
-    (b"\xff\xf1", FileType.SOUND),
-    (b"\xff\xf9", FileType.SOUND),
-    (b"#!AMR", FileType.SOUND),
-    (b"caff\0\x01", FileType.SOUND),
+    (b"ID3", FileType.MP3),
+    (b"fLaC", FileType.FLAC),
+    (b"\xff\xfb", FileType.MP3),
+    (b"\xff\xfa", FileType.MP3),
+    (b"\xff\xf3", FileType.MP3),
+    (b"\xff\xf2", FileType.MP3),
+    (b"\xff\xf1", FileType.AAC),
+    (b"\xff\xf9", FileType.AAC),
+    (b"#!AMR", FileType.AMR),
+    (b"caff\0\x01", FileType.CAF),
     (b"%PDF-", FileType.PDF),
     (b"%!PS", FileType.POSTSCRIPT),
     (b"8BPS", FileType.PHOTOSHOP),
@@ -106,7 +114,7 @@ _STARTS: tuple[tuple[bytes, FileType], ...] = (
 _RIFF = {
     b"WEBP": FileType.WEBP,
     b"AVI ": FileType.AVI,
-    b"WAVE": FileType.SOUND,
+    b"WAVE": FileType.WAV,
 }
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 _OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot"})
@@ -121,7 +129,7 @@ def sniff(head: bytes) -> FileType:
     if head[:4] == b"RIFF":
         return _RIFF.get(head[8:12], FileType.RIFF)
     if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
-        return FileType.SOUND
+        return FileType.AIFF
     if head[4:8] == b"ftyp":
         return _sniff_ftyp(head)
     if head[4:8] in _OLD_QUICKTIME:

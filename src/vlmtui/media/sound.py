@@ -19,6 +19,7 @@ from vlmtui.media.boxes import check_boxes
 from vlmtui.media.container import METADATA_OPTIONS
 from vlmtui.media.content_store import store_copy
 from vlmtui.media.describe import human_duration
+from vlmtui.media.sniff import HEAD_BYTES, sniff
 from vlmtui.reading import file_name, opened, shown_name, source_text
 
 BYTES_MAX = 16_000_000_000
@@ -32,7 +33,7 @@ _DEMUXERS = "wav,mp3,flac,ogg,aac,mov,mp4,matroska,webm,avi,mpegts,mpeg,flv,asf,
 """Formats that libav may detect. Playlists are excluded, as they open other files and URLs."""
 _ERRORS = (av.error.FFmpegError, OSError, ValueError, LookupError, RuntimeError, MemoryError)
 _BAD_PACKETS_MAX = 1000
-_SUFFIXES = {"wav": ("WAV", ".wav"), "mp3": ("MP3", ".mp3"), "flac": ("FLAC", ".flac"), "ogg": ("Ogg", ".ogg")}
+_LABELS = {"ogg": "Ogg"}
 
 Samples = npt.NDArray[np.float32]
 
@@ -42,7 +43,6 @@ class SoundFacts(NamedTuple):
 
     format: str
     """The container's name and the codec: `MP4, aac`."""
-    suffix: str
     rate: int
     """Samples a second."""
     channels: int
@@ -59,7 +59,9 @@ def stage_sound(path: Path, store: Path) -> Attachment:
             count = sum(frame.samples for frame in frames)
         if not count:
             raise bad_input(f"{shown_name(path)} is cut off or damaged: none of its sound can be decoded.")
-        stored = store_copy(file, store, facts.suffix, name=shown_name(path))
+        file.seek(0)
+        suffix = sniff(file.read(HEAD_BYTES)).suffix
+        stored = store_copy(file, store, suffix, name=shown_name(path))
         size_bytes = file.tell()
     return Attachment(
         modality="audio",
@@ -141,8 +143,8 @@ def _track(file: BinaryIO, path: Path) -> Iterator[tuple[SoundFacts, Iterator[av
         if not (0 < rate <= RATE_MAX and 0 < channels <= CHANNELS_MAX):
             raise bad_input(f"{name} is damaged: {channels} channels of {rate:,} samples a second.")
         container_name = container.format.name.partition(",")[0]
-        label, suffix = _SUFFIXES.get(container_name, (container_name.upper(), path.suffix[:8] or ".bin"))
-        facts = SoundFacts(f"{label}, {stream.codec_context.name}", suffix, rate, channels)
+        label = _LABELS.get(container_name, container_name.upper())
+        facts = SoundFacts(f"{label}, {stream.codec_context.name}", rate, channels)
         yield facts, _decoded(container, stream, rate, name)
 
 

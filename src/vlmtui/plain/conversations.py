@@ -97,5 +97,5 @@ def _row(number: int, entry: Entry) -> str:
     title = one_line(record.title) or "untitled"
     pictures = f", {entry.pictures.count} attachment{'s' * (entry.pictures.count != 1)}" if entry.pictures.count else ""
     draft = f", draft: {one_line(entry.listed.draft)}" if entry.listed.draft else ""
-    pinned = ", pinned" if record.pinned else ""
+    pinned = ", pinned" * record.pinned + ", imported" * record.imported
     return f"  {number}  {title}, {one_line(record.model)}, {ago(record.updated_ms)}{pictures}{pinned}{draft}"

@@ -13,15 +13,20 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+import msgspec
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Media, Part
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import new_file
-from vlmtui.media.content_store import store_copy
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, shown_name, unreadable
-from vlmtui.store.checksums import broken_checksums
-from vlmtui.store.database import explained, is_damage, open_connection
-from vlmtui.store.opening import FILE, other_version, replace_database
-from vlmtui.store.schema import APPLICATION_ID, VERSION, version_of
+from vlmtui.store.checksums import broken_checksums, keep_checksums
+from vlmtui.store.database import Row, Value, explained, is_damage, open_connection
+from vlmtui.store.media_files import keep_copy, place
+from vlmtui.store.opening import FILE, foreign_schema, new_database, other_version, replace_database
+from vlmtui.store.schema import APPLICATION_ID, VERSION, expected_schema, foreign_parts, schema_of, version_of
+from vlmtui.store.tables import TABLES, Table
 
 KEPT = 3
 """Number of daily backups that stay."""
@@ -41,6 +46,8 @@ class RestoreResult(NamedTuple):
     """What was restored."""
 
     media: int
+    left_out: tuple[str, ...]
+    """Names of files in the archive that are no picture, video, sound or document."""
     set_aside: Path | None
     """The database that was there before."""
 
@@ -101,18 +108,71 @@ def write_archive(data: Path, media: Path, target: Path) -> int:
 
 def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
     """Restore what `write_archive` wrote, or a daily backup. The database that is there is set aside; media that are
-    there stay. Raises VlmtuiError and changes nothing if the archive is damaged or of another version."""
+    there stay. Only rows are taken from the backup's database: they are copied into a new one. Raises VlmtuiError and
+    replaces nothing if the archive is damaged, of another version, or has a schema with foreign parts."""
     private_dir(data)
     try:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary:
-            fresh = Path(temporary) / FILE
-            count = _extract(source, fresh, media)
-            fresh.chmod(0o600)
-            _require_sound(fresh, source)
+            theirs = Path(temporary) / "theirs.db"
+            count, left_out = _extract(source, theirs, media)
+            theirs.chmod(0o600)
+            _require_sound(theirs, source)
+            fresh = new_database(Path(temporary) / FILE)
+            try:
+                with closing(open_connection(theirs)) as old, closing(open_connection(fresh)) as new:
+                    copy_rows(old, new, media)
+            except (sqlite3.DatabaseError, ValueError) as error:
+                raise _damaged(source, str(error)) from error
             aside = replace_database(data, fresh, busy_s=_BUSY_S)
     except (OSError, EOFError) as error:
         raise unreadable(source, error) from error
-    return RestoreResult(count, aside)
+    return RestoreResult(count, tuple(left_out), aside)
+
+
+def copy_rows(old: sqlite3.Connection, new: sqlite3.Connection, media: Path) -> None:
+    """Copy all rows of a sound database into an empty one. Attachments refer to the files in `media`. Raises
+    sqlite3.Error, and ValueError for a value of another type than its column's."""
+    keep_checksums(new)
+    new.execute("PRAGMA foreign_keys = OFF")  # until all are there
+    new.execute("BEGIN IMMEDIATE")
+    for table in TABLES:
+        marks = ", ".join("?" * len(table.columns))
+        rows = old.execute(f"SELECT {table.names} FROM {table.name} ORDER BY rowid")
+        insert = f"INSERT INTO {table.name} ({table.names}) VALUES ({marks})"
+        new.executemany(insert, (_copied(table, row, media) for row in rows))
+    given_out = "SELECT seq, name FROM sqlite_sequence WHERE typeof(seq) = 'integer' AND typeof(name) = 'text'"
+    new.executemany("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", old.execute(given_out))
+    (last_ms,) = old.execute("SELECT max(last_ms) FROM clock WHERE typeof(last_ms) = 'integer'").fetchone()
+    new.execute("UPDATE clock SET last_ms = ?", (last_ms or 0,))
+    if broken := new.execute("PRAGMA foreign_key_check").fetchone():
+        raise ValueError(f"a row of {broken[0]} refers to a row of {broken[2]} that is not there")
+    new.execute("COMMIT")
+
+
+def _copied(table: Table, row: Row, media: Path) -> Row:
+    found: list[Value] = []
+    for column, value in zip(table.columns, row, strict=True):
+        if not column.accepts(value):
+            raise ValueError(f"a value of {table.name}.{column.name} has another type")
+        match column.decode(value) if column.name in ("parts", "attachments") else None:
+            case tuple(parts) if parts:
+                value = column.encode(tuple(_local_part(part, media) for part in parts))
+            case dict(attachments) if attachments:
+                value = column.encode({number: _local(item, media) for number, item in attachments.items()})
+        found.append(value)
+    return tuple(found)
+
+
+def _local_part(part: Part, media: Path) -> Part:
+    return Media(_local(part.attachment, media)) if isinstance(part, Media) else part
+
+
+def _local(attachment: Attachment, media: Path) -> Attachment:
+    try:
+        path = str(place(media, attachment.sha256))
+    except VlmtuiError as error:
+        raise ValueError(error.message) from error
+    return msgspec.structs.replace(attachment, path=path)
 
 
 def _copy(path: Path, target: Path) -> Path:
@@ -136,8 +196,9 @@ def _not_backed_up(path: Path, found: str) -> DamageFoundError:
     )
 
 
-def _extract(source: Path, fresh: Path, media: Path) -> int:
-    """Extract the database to `fresh`, and the media, each held against its hash. Nothing else is extracted."""
+def _extract(source: Path, fresh: Path, media: Path) -> tuple[int, list[str]]:
+    """Extract the database to `fresh`, and the media, each held against its hash. Nothing else is extracted. Return the
+    number of files, and the names of those that are no media."""
     with opened(source, bytes_max=_BYTES_MAX) as file:
         if tarfile.is_tarfile(file):
             file.seek(0)
@@ -145,11 +206,12 @@ def _extract(source: Path, fresh: Path, media: Path) -> int:
         file.seek(0)
         with fresh.open("wb") as copy:
             shutil.copyfileobj(file, copy)
-    return 0
+    return 0, []
 
 
-def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Path) -> int:
+def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Path) -> tuple[int, list[str]]:
     count = 0
+    left_out: list[str] = []
     try:
         with tarfile.open(fileobj=whole_file, mode="r:") as archive:
             for member in archive:
@@ -166,7 +228,10 @@ def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Pat
                     with tempfile.TemporaryFile(dir=fresh.parent) as whole:
                         while piece := content.read(1 << 20):
                             whole.write(piece)
-                        stored = store_copy(whole, media, match[2] or "", name=member.name)
+                        stored = keep_copy(media, whole, member.name)
+                    if stored is None:
+                        left_out.append(Path(member.name).name)
+                        continue
                     if stored.sha256 != match[1]:
                         raise _damaged(source, f"{member.name} is not what its name says")
                     count += 1
@@ -178,7 +243,7 @@ def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Pat
         raise _damaged(source, str(error)) from error
     if not fresh.exists():
         raise bad_input(f"{shown_name(source)} is no backup of vlmtui: it holds no {FILE}.")
-    return count
+    return count, left_out
 
 
 def _require_sound(fresh: Path, source: Path) -> None:
@@ -189,6 +254,10 @@ def _require_sound(fresh: Path, source: Path) -> None:
                 raise bad_input(f"{shown_name(source)} is no backup of vlmtui.")
             if version != VERSION:
                 raise other_version(shown_name(source), version)
+            if foreign := foreign_parts(connection):
+                raise foreign_schema(shown_name(source), foreign)
+            if schema_of(connection) != expected_schema():
+                raise _damaged(source, "its schema is not vlmtui's")
             found = _fault(connection)
     except sqlite3.DatabaseError as error:
         raise _damaged(source, str(error)) from error

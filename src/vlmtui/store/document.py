@@ -49,6 +49,7 @@ class DocumentMedia(msgspec.Struct, frozen=True, kw_only=True):
 
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
     suffix: Annotated[str, msgspec.Meta(pattern=r"^(\.[a-z0-9]{1,8})?$")]
+    """Of the exported file. An import goes by the content."""
     file: str | None = None
     """Relative to the document."""
     base64: str | None = None

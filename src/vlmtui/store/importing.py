@@ -29,10 +29,13 @@ _NUMBER_MAX = 1e9
 
 
 class ImportResult(NamedTuple):
-    """The new conversation, and the names of attachments whose files were missing or damaged."""
+    """What was added, and what was not."""
 
     conversation: ConversationId
     missing: tuple[str, ...]
+    """Names of attachments whose files were missing or damaged."""
+    left_out: tuple[str, ...]
+    """Names of files that are no picture, video, sound or document."""
 
 
 def read_document(data: bytes) -> Document:
@@ -52,22 +55,29 @@ def read_document(data: bytes) -> Document:
 
 
 def add_document(store: Store, document: Document, folder: Path) -> ImportResult:
-    """Add a document as a new conversation, media first. `folder` holds the document's files. Missing or damaged files
-    are skipped and reported. Raises VlmtuiError for a file that is refused, or if the disk is full."""
+    """Add a document as a new conversation, media first. `folder` holds the document's files. Missing or damaged files,
+    and those that are no media by their content, are skipped and reported. Raises VlmtuiError for a file that is
+    refused, or if the disk is full."""
     paths: dict[str, Path] = {}
-    missing: set[str] = set()
+    names: dict[str, list[str]] = {}
+    for attachment in document.attachments:
+        names.setdefault(attachment.sha256, []).append(attachment.name)
+    missing: list[str] = []
+    left_out: list[str] = []
     for at, item in enumerate(document.media):
-        path = _keep(store, item, folder, f"$.media[{at}]")
-        if path is None:
-            missing.add(item.sha256)
-        paths[item.sha256] = path or place(store.media, item.sha256, item.suffix)
+        path = None
+        data = _content(item, folder, f"$.media[{at}]")
+        if data is None or hashlib.sha256(data).hexdigest() != item.sha256:
+            missing += names.get(item.sha256, [])
+        elif (path := keep(store.media, item.sha256, data)) is None:
+            left_out += names.get(item.sha256, [item.file or f"{item.sha256[:12]}…"])
+        paths[item.sha256] = path or place(store.media, item.sha256)
 
     def local(attachment: Attachment) -> Attachment:
         return msgspec.structs.replace(attachment, path=str(paths[attachment.sha256]))
 
     moved = with_attachments(document, local)
-    names = tuple(dict.fromkeys(item.name for item in document.attachments if item.sha256 in missing))
-    return ImportResult(_add(store, moved), names)
+    return ImportResult(_add(store, moved), tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(left_out)))
 
 
 def _add(store: Store, document: Document) -> ConversationId:
@@ -83,7 +93,7 @@ def _add(store: Store, document: Document) -> ConversationId:
                 database.rows("UPDATE turns SET active_child = ? WHERE id = ?", (child, ids[turn.id]))
         if document.active_root is not None:
             tree.show_branch(database, ids[document.active_root])
-        values = CONVERSATIONS.encode(fields_of(ConversationData, document))
+        values = CONVERSATIONS.encode({**fields_of(ConversationData, document), "imported": True})
         sets = ", ".join(f"{name} = ?" for name in values)
         database.rows(f"UPDATE conversations SET {sets} WHERE id = ?", (*values.values(), conversation))
         listing.replace_draft(database, now, conversation, document.draft)
@@ -101,15 +111,8 @@ def _add_turn(store: Store, conversation: ConversationId, turn: DocumentTurn, id
     return added
 
 
-def _keep(store: Store, item: DocumentMedia, folder: Path, where: str) -> Path | None:
-    """Store a media file and return its path; None if the document has no content with this hash."""
-    data = _content(item, folder, where)
-    if data is None or hashlib.sha256(data).hexdigest() != item.sha256:
-        return None
-    return keep(store.media, item.sha256, item.suffix, data)
-
-
 def _content(item: DocumentMedia, folder: Path, where: str) -> bytes | None:
+    """Return the bytes that the document has of a file, or None."""
     try:
         if item.base64 is not None:
             return base64.b64decode(item.base64, validate=True)

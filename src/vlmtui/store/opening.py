@@ -7,7 +7,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -18,7 +18,15 @@ from vlmtui.store.newest_changes import LACKS_NEWEST, flush_log_again, lacks_new
 from vlmtui.store.process_lock import alone
 from vlmtui.store.records import Recovery
 from vlmtui.store.salvage import salvage
-from vlmtui.store.schema import APPLICATION_ID, VERSION, create_schema, expected_schema, schema_of, version_of
+from vlmtui.store.schema import (
+    APPLICATION_ID,
+    VERSION,
+    create_schema,
+    expected_schema,
+    foreign_parts,
+    schema_of,
+    version_of,
+)
 
 FILE = "conversations.db"
 COMPANIONS = ("-wal", "-shm")
@@ -29,7 +37,8 @@ def prepare_database(folder: Path, *, busy_s: float, is_shared: Callable[[], boo
     """Return the path of an intact database in `folder`, and what was lost in a recovery.
     `is_shared` tells whether another living process may have it open.
 
-    Raises VlmtuiError if the folder is unusable, the disk is full, or the database is of another version.
+    Raises VlmtuiError if the folder is unusable, the disk is full, or the database is of another version or has
+    foreign parts.
     """
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
@@ -118,7 +127,9 @@ def _damage(path: Path) -> str | None:
                 return "an error while it was used"
             if version == 0 or connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
                 return "the file's header"
-            if not expected_schema() <= schema_of(connection):
+            if foreign := foreign_parts(connection):
+                raise foreign_schema(str(path), foreign, hint="`vlmtui store restore FILE` restores a backup.")
+            if expected_schema() != schema_of(connection):
                 return "the file's schema"
             found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
             if found != "ok":
@@ -133,6 +144,15 @@ def _damage(path: Path) -> str | None:
 def _is_broken_schema(error: sqlite3.DatabaseError) -> bool:
     """Whether the header or schema is damaged, for which SQLite reports its general error code."""
     return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
+
+
+def foreign_schema(name: str, parts: Sequence[str], *, hint: str = "") -> VlmtuiError:
+    """Return the error for a database with parts that vlmtui did not make, which stays as it is."""
+    return bad_input(
+        f"{name} has parts that vlmtui did not make, so it is not opened: {', '.join(parts[:5])}.",
+        detail=f"{len(parts)} of its tables, indexes, views and triggers are foreign",
+        hint=hint,
+    )
 
 
 def other_version(name: str, version: int) -> VlmtuiError:

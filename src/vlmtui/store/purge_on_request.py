@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.content_store import freed_folder, freed_marker, remove_copies
 from vlmtui.paths import private_dir
 from vlmtui.store.database import Value
+from vlmtui.store.media_files import MEDIA_NAME
 from vlmtui.store.opening import FILE, explaining
 from vlmtui.store.process_lock import alone
 from vlmtui.store.records import ConversationId
@@ -23,7 +23,6 @@ from vlmtui.store.tables import MEDIA_REFERENCES
 
 _DAY_S = 86_400.0
 _BUSY_S = 5.0
-_MEDIA_NAME = re.compile(r"([0-9a-f]{64})(\.[a-z0-9]{1,8})?")
 
 
 class PurgeWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +153,7 @@ def _files(store: Store, wish: PurgeWish, going: set[ConversationId]) -> Iterato
         (goes if conversation in going else stays).add(sha256)
     oldest = store.database.clock_ms / 1000 - max(_DAY_S, wish.older_than_s or 0.0)
     for file in sorted(store.media.glob("[0-9a-f][0-9a-f]/*")):
-        match = _MEDIA_NAME.fullmatch(file.name)
+        match = MEDIA_NAME.fullmatch(file.name)
         if match is None or match[1] in stays or file.is_symlink() or not file.is_file():
             continue
         if match[1] in goes or (wish.unreferenced and _last_use(store, file, match[1]) <= oldest):

@@ -99,6 +99,8 @@ class ConversationRecord(ConversationData, frozen=True, kw_only=True):
     """A conversation without its turns."""
 
     id: ConversationId
+    imported: bool = False
+    """Whether it came from a document and no message was added here since."""
     deleted_ms: Milliseconds | None = None
     """Set: hidden until it is restored or purged."""
     length: int = 0

@@ -6,13 +6,23 @@ import sqlite3
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
+from typing import NamedTuple
 
 from vlmtui.store.checksums import write_checksums
+from vlmtui.text import one_line
 
 APPLICATION_ID = 0x766C6D74
 """`vlmt`: marks the file as ours in its header."""
-VERSION = 6
+VERSION = 7
 """The `user_version` in the header. Change it with `schema.sql`."""
+
+
+class SchemaPart(NamedTuple):
+    """A table, index, view or trigger."""
+
+    kind: str
+    name: str
+    sql: str
 
 
 def create_schema(connection: sqlite3.Connection) -> None:
@@ -29,8 +39,8 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 @cache
-def expected_schema() -> frozenset[tuple[str, str]]:
-    """Return the name and the SQL of every table, index, view and trigger."""
+def expected_schema() -> frozenset[SchemaPart]:
+    """Return kind, name and SQL of every table, index, view and trigger."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         create_schema(connection)
@@ -39,9 +49,15 @@ def expected_schema() -> frozenset[tuple[str, str]]:
         connection.close()
 
 
-def schema_of(connection: sqlite3.Connection) -> frozenset[tuple[str, str]]:
-    rows = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
-    return frozenset((str(name), str(sql)) for name, sql in rows)
+def schema_of(connection: sqlite3.Connection) -> frozenset[SchemaPart]:
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+    return frozenset(SchemaPart(*(str(value) for value in row)) for row in rows)
+
+
+def foreign_parts(connection: sqlite3.Connection) -> list[str]:
+    """Return the parts of a database's schema that vlmtui did not make: `trigger x`. Raises sqlite3.Error."""
+    known = {part.name for part in expected_schema()}
+    return sorted(f"{part.kind} {one_line(part.name)}" for part in schema_of(connection) if part.name not in known)
 
 
 def _statements(sql: str) -> Iterator[str]:

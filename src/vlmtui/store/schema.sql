@@ -19,6 +19,7 @@ CREATE TABLE conversations (
     created_ms INTEGER NOT NULL,
     updated_ms INTEGER NOT NULL,
     pinned INTEGER NOT NULL DEFAULT 0,
+    imported INTEGER NOT NULL DEFAULT 0,
     deleted_ms INTEGER,
     active_root INTEGER,
     leaf INTEGER,

@@ -198,6 +198,8 @@ class Store:
         conversation, still open in another terminal, is restored."""
         with self.database.writing() as now:
             self._update(CONVERSATIONS, conversation, deleted_ms=None)
+            if turn.role == "user":
+                self._update(CONVERSATIONS, conversation, imported=False)
             fields = {"role": turn.role, "state": "complete", "created_ms": now, **tree.parts_fields(turn.parts)}
             added = tree.insert_turn(self.database, conversation, parent, TURNS.encode(fields), turn.attachments)
             self._touch(conversation, now, added if activate else None)

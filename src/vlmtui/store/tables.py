@@ -53,6 +53,12 @@ class Column(NamedTuple):
             case "text":
                 return value if value is None or isinstance(value, str) else str(value)
 
+    def accepts(self, value: object) -> bool:
+        """Whether a stored value has the column's type."""
+        if value is None:
+            return self.is_nullable
+        return isinstance(value, int if self.kind in ("integer", "boolean") else str)
+
     def problem(self, value: Value) -> str | None:
         """Return why a stored JSON value cannot be decoded; None if it can be, or is no JSON."""
         if self.kind != "json" or not isinstance(value, str):

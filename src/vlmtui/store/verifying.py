@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import sqlite3
 import stat
@@ -20,17 +19,17 @@ import msgspec
 from vlmtui.reading import unreadable
 from vlmtui.store.checksums import broken_checksums
 from vlmtui.store.database import Row, is_damage, open_connection
+from vlmtui.store.media_files import MEDIA_NAME
 from vlmtui.store.newest_changes import LACKS_NEWEST, lacks_newest, marked_ms
 from vlmtui.store.opening import COMPANIONS, FILE
 from vlmtui.store.row_repair import mend
 from vlmtui.store.salvage import readable_rows
-from vlmtui.store.schema import APPLICATION_ID, VERSION, expected_schema, schema_of, version_of
+from vlmtui.store.schema import APPLICATION_ID, VERSION, expected_schema, foreign_parts, schema_of, version_of
 from vlmtui.store.search import SEARCHES
 from vlmtui.store.tables import MEDIA_REFERENCES, TABLES, Table
 
 SAME_KIND_MAX = 20
 """Most findings of one kind that are told one by one."""
-_MEDIA_NAME = re.compile(r"([0-9a-f]{64})(\.[a-z0-9]{1,8})?")
 _COPY_TRIES = 3
 
 
@@ -163,8 +162,11 @@ def _structure(copy: Path, marked: int) -> Iterator[StoreFinding]:
             if version == 0 or connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
                 yield _database(copy, "has a damaged header")
                 return
+            if foreign := foreign_parts(connection):
+                yield _database(copy, f"has parts that vlmtui did not make: {', '.join(foreign)}")
+                return
             if lacking := expected_schema() - schema_of(connection):
-                names = ", ".join(sorted(name for name, _ in lacking))
+                names = ", ".join(sorted(part.name for part in lacking))
                 yield _database(copy, f"lacks a part of its schema: {names}")
                 return
             for (told,) in connection.execute(f"PRAGMA integrity_check({SAME_KIND_MAX})"):
@@ -261,7 +263,7 @@ def _check_media(media: Path, wanted: set[str]) -> tuple[list[StoreFinding], int
     hashes: set[str] = set()
     count = unused = 0
     for file in sorted(media.glob("[0-9a-f][0-9a-f]/*")):
-        match = _MEDIA_NAME.fullmatch(file.name)
+        match = MEDIA_NAME.fullmatch(file.name)
         if file.name.startswith("."):
             continue  # being written, or left by a killed process: the next start removes it
         if match is None or file.is_symlink() or not file.is_file():

@@ -11,7 +11,7 @@ from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.generation import Timings, Usage
 from vlmtui.domain.sampling import Sampling
-from vlmtui.store.media_files import keep
+from vlmtui.media.content_store import store_bytes
 from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Statistics
 from vlmtui.store.store import Store
 from vlmtui.store.tables import TURNS
@@ -49,7 +49,7 @@ def opened(folder: Path, **options: float) -> Store:
 def attachment(media: Path, content: bytes, *, name: str = "cat.png", modality: Modality = "image") -> Attachment:
     """A stored file of this content (no true image) as an attachment."""
     sha256 = hashlib.sha256(content).hexdigest()
-    path = keep(media, sha256, ".png" if modality == "image" else ".mp4", content)
+    path = store_bytes(content, media, ".png" if modality == "image" else ".mp4", name=name).path
     return Attachment(
         modality=modality,
         name=name,

@@ -19,6 +19,7 @@ from vlmtui.store.verifying import verify_store
 
 NOON = 1_800_000_000.0
 DAY = 86_400.0
+PICTURE = b"\x89PNG\r\n\x1a\n a picture"
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def data(tmp_path: Path) -> Path:
     """A store of a conversation with a picture."""
     store = opened(tmp_path / "data")
     conversation = store.new_conversation(title="kept")
-    store.add_turn(conversation, None, user_turn("What is this?", [attachment(store.media, b"a picture")]))
+    store.add_turn(conversation, None, user_turn("What is this?", [attachment(store.media, PICTURE)]))
     exchange(store, conversation, 1)
     store.close()
     return tmp_path / "data"
@@ -91,7 +92,7 @@ def test_an_archive_is_restored_on_another_machine(data: Path, tmp_path: Path) -
     assert write_archive(data, data / "media", tmp_path / "backup.tar") == 1
     assert (tmp_path / "backup.tar").stat().st_mode & 0o777 == 0o600
     other = tmp_path / "other"
-    assert restore_archive(tmp_path / "backup.tar", other, other / "media") == (1, None)
+    assert restore_archive(tmp_path / "backup.tar", other, other / "media") == (1, (), None)
     assert titles(other) == ["kept"]
     assert verify_store(other, other / "media", tmp_path).findings == ()
 

@@ -28,13 +28,14 @@ from vlmtui.store.records import Outcome, StoredDraft
 from vlmtui.store.store import Store
 
 EVIL = '</pre><script>alert(1)</script>"onerror=\x1b[31m\u202e'
+CAT, FILM = b"\x89PNG\r\n\x1a\n cat", b"\0\0\0\x18ftypisom film"
 
 
 def filled(folder: Path) -> tuple[Store, Document]:
     """A conversation with two branches, a video, a failure, a draft, a comparison."""
     store = opened(folder)
-    cat = attachment(store.media, b"\x89PNG cat", name=f"{EVIL}.png")
-    film = attachment(store.media, b"film", name="film.mp4", modality="video")
+    cat = attachment(store.media, CAT, name=f"{EVIL}.png")
+    film = attachment(store.media, FILM, name="film.mp4", modality="video")
     conversation = store.new_conversation(title=f"Cats {EVIL}", model="shapes")
     system = store.add_turn(conversation, None, system_turn("Be brief."))
     asked = store.add_turn(conversation, system, Turn("user", (Text("Is "), Media(cat), Text(" it?"), Media(film))))
@@ -88,7 +89,7 @@ def test_json_gives_back_the_same(inline: bool, tmp_path: Path) -> None:
     again = document_of(other, imported.conversation)
     assert plain(again) == plain(document)
     assert imported.missing == ()
-    assert [Path(item.path).read_bytes() for item in again.turns[1].attachments] == [b"\x89PNG cat", b"film"]
+    assert [Path(item.path).read_bytes() for item in again.turns[1].attachments] == [CAT, FILM]
     assert all(Path(item.path).is_relative_to(other.media) for item in again.attachments)
     assert needed(other) == {item.sha256 for item in document.attachments}
     assert other.path(imported.conversation)[0].text == "Be brief."
@@ -177,7 +178,7 @@ def test_media_that_are_wrong_are_refused(change: dict[str, str | None], place: 
     store, document = filled(tmp_path / "a")
     folder = tmp_path / "in"
     folder.mkdir()
-    (tmp_path / "secret").write_bytes(b"\x89PNG cat")
+    (tmp_path / "secret").write_bytes(CAT)
     (folder / "link").symlink_to(tmp_path / "secret")
     raw = json.loads(to_json_document(document, inline=True).text)
     raw["media"][0].update(change)
@@ -192,7 +193,7 @@ def test_media_that_are_wrong_are_refused(change: dict[str, str | None], place: 
 def test_a_stored_file_that_is_rotten_is_told_at_export_and_left_out(inline: bool, tmp_path: Path) -> None:
     store, document = filled(tmp_path / "a")
     cat = document.turns[1].attachments[0]
-    Path(cat.path).write_bytes(b"x" * len(b"\x89PNG cat"))
+    Path(cat.path).write_bytes(b"x" * len(CAT))
     exported = to_json_document(document, inline=inline)
     assert exported.damaged == (cat.name,)
     assert to_markdown(document).damaged == (cat.name,)
@@ -215,9 +216,9 @@ def test_what_the_document_holds_damaged_is_left_out_and_what_is_stored_damaged_
     store, document = filled(tmp_path / "a")
     cat = document.turns[1].attachments[0]
     data = write(to_json_document(document, inline=inline), tmp_path / "out")
-    Path(cat.path).write_bytes(b"x" * len(b"\x89PNG cat"))
+    Path(cat.path).write_bytes(b"x" * len(CAT))
     assert add_document(store, read_document(data), tmp_path / "out").missing == ()
-    assert Path(cat.path).read_bytes() == b"\x89PNG cat"
+    assert Path(cat.path).read_bytes() == CAT
 
     raw = json.loads(data)
     if inline:
@@ -355,7 +356,7 @@ def test_html_is_one_page_that_runs_nothing(tmp_path: Path) -> None:
     assert not {name for name in names if name.startswith("on")}
     sources = [attributes["src"] or "" for _, attributes in parser.found if "src" in attributes]
     assert [source[:15] for source in sources] == ["data:image/png;", "data:video/mp4;"]
-    assert base64.b64decode(sources[0].partition(",")[2]) == b"\x89PNG cat"
+    assert base64.b64decode(sources[0].partition(",")[2]) == CAT
     assert "<script>alert(1)</script>" in parser.text
     assert "\x1b" not in page and "\u202e" not in page
     assert "prefers-color-scheme" in page
@@ -370,7 +371,7 @@ def test_openai_messages(tmp_path: Path) -> None:
     assert system == {"role": "system", "content": "Be brief."}
     assert [part["type"] for part in user["content"]] == ["text", "image_url", "text", "video_url"]
     url = user["content"][1]["image_url"]["url"]
-    assert url == "data:image/png;base64," + base64.b64encode(b"\x89PNG cat").decode()
+    assert url == "data:image/png;base64," + base64.b64encode(CAT).decode()
     assert assistant["content"].startswith("**Yes**")
     store.close()
 

@@ -13,7 +13,7 @@ from textual.worker import WorkType
 
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.title import title_of
+from vlmtui.session.title import head_of
 from vlmtui.text import one_line
 from vlmtui.ui.chat.side_pane import ChatFacts, FactsLine, SidePane
 from vlmtui.ui.chat.transcript import Transcript
@@ -31,6 +31,7 @@ class ChatFrame(Vertical):
         height: 1fr;
         #body { height: 1fr; }
         #conversation { width: 1fr; }
+        #imported { display: none; height: 1; padding: 0 2; color: $text-warning; text-wrap: nowrap; }
         #more { display: none; height: 1; width: 100%; content-align: center middle; color: $accent; }
         #more.-shown { display: block; }
         SidePane { display: none; margin: 0 0 0 1; }
@@ -48,6 +49,7 @@ class ChatFrame(Vertical):
     def compose(self) -> ComposeResult:
         with Horizontal(id="body"):
             with self._panel:
+                yield Static("Imported: its messages and answers come from a file.", id="imported", markup=False)
                 yield self.transcript
                 yield Static(with_keys(self.app, "↓ more below · {jump_end}"), id="more", markup=False)
             yield self._pane
@@ -75,7 +77,9 @@ class ChatFrame(Vertical):
         self.run_worker(work, group="title", exclusive=True)
 
     async def _show_title(self) -> None:
-        self._panel.border_title = Content(one_line(await title_of(self._chat)))
+        head = await head_of(self._chat)
+        self._panel.border_title = Content(one_line(head.title))
+        self.query_one("#imported").display = head.is_imported
 
     async def on_click(self, event: events.Click) -> None:
         """The title opens the list of conversations, `more below` goes there, the facts open the inspector."""

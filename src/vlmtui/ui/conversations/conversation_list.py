@@ -39,10 +39,12 @@ def entry_title(entry: Entry) -> str:
 
 
 def facts_of(entry: Entry) -> str:
-    """Return `shapes · 6 messages · 4 attachments`. A message and its answer count as one, as `/edit` numbers them."""
+    """Return `imported · shapes · 6 messages · 4 attachments`. A message and its answer count as one, as `/edit`
+    numbers them."""
     conversation, count = entry.conversation, entry.pictures.count
     messages = (conversation.length + 1) // 2
-    told = [one_line(conversation.model)] if conversation.model else []
+    told = ["imported"] if conversation.imported else []
+    told += [one_line(conversation.model)] if conversation.model else []
     told.append(f"{messages:,} message{'s' * (messages != 1)}")
     told += [f"{count:,} attachment{'s' * (count != 1)}"] if count else []
     return " · ".join(told)
