@@ -19,6 +19,7 @@ from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import REMOTE_BACKEND
 from vlmtui.engine.remote_models import Server
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.protocol.peer import ForeignSocket
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engine_controller import EngineState
@@ -29,6 +30,7 @@ from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.models.model_details import ModelDetails
 from vlmtui.ui.models.model_list import ModelList, row
 from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.widgets.confirm import ConfirmScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts
 
@@ -62,6 +64,8 @@ def box(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that answers as `box`; no other one does."""
 
     def find(registry: Registry, engines: Mapping[str, EngineSettings], engine: str, **options: object) -> Model:
+        if engine.startswith("unix:") and options["allow_owner"] != "anna":
+            raise ForeignSocket(engine, "anna")
         if "box" not in engine:
             raise VlmtuiError(ErrorKind.NO_NETWORK, f"Nothing listens at {engine}.", hint="Is it running?")
         return served("qwen")
@@ -107,6 +111,21 @@ async def test_a_conversation_changes_between_engines_that_stay_loaded(chatting:
         assert [len(one.requests) for one in chat.host.engines] == [2, 1]
         records = [exchange.record for exchange in chat.controller.exchanges]
         assert [one.model == "qwen" for one in records if one is not None] == [False, True, False]
+
+
+async def test_a_socket_of_another_user_is_used_only_after_a_yes(chatting: StartChat, box: None) -> None:
+    async with chatting(["One."], ["Two."]) as chat:
+        await chat.send("/engine unix:/tmp/box.sock")
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen) and has_focus(chat))
+        question = str(chat.app.screen.query_one(Static).render())
+        assert "belongs to another user of this machine: anna" in question
+        await chat.pilot.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert [one.spec.backend for one in chat.host.engines] == ["vllm"]
+        await chat.send("/engine unix:/tmp/box.sock")
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen) and has_focus(chat))
+        await chat.pilot.press("down", "enter")
+        await chat.until(lambda: [one.spec.backend for one in chat.host.engines] == ["vllm", REMOTE_BACKEND])
 
 
 async def test_two_engines_are_compared_and_the_answer_of_one_is_used(chatting: StartChat, box: None) -> None:

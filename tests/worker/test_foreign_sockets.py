@@ -1,7 +1,8 @@
-"""Another user's socket in the place of a worker's: it is told, and nothing is said to it."""
+"""Another user's socket in the place of a worker's, or of a server: it is told, and nothing is said to it."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator
@@ -9,18 +10,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 import pytest
 
 from tests.support.command_line import CommandLine, opened
+from tests.support.fault_server import FaultServer
 from tests.support.hosts import patient_host
 from tests.support.other_user import NOBODY, needs_root, other_user
 from tests.worker.echo_server import echo_launcher
 from tests.worker.hosted import SPEC
+from vlmtui.config.engines import EngineSettings
 from vlmtui.domain.generation import Delta
 from vlmtui.engine.local.host import WorkerHost
+from vlmtui.engine.remote_models import find_remote_model
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.protocol.peer import ForeignSocket
 from vlmtui.protocol.spool import write_spooled
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import Model
 
 pytestmark = needs_root
 
@@ -122,3 +130,56 @@ async def test_nothing_in_another_users_folder_is_believed(line: CommandLine, ho
             with pytest.raises(VlmtuiError, match="not your own folder"):
                 await looking
         assert foreign.heard() == []
+
+
+@pytest.mark.parametrize("owner_of_file", [NOBODY, 0], ids=["his file", "root's file"])
+def test_a_servers_socket_of_another_user_gets_nothing(
+    line: CommandLine, short_path: Path, monkeypatch: pytest.MonkeyPatch, owner_of_file: int
+) -> None:
+    """Neither by who made the socket nor by who listens: its file could be root's, and a process of his behind it."""
+    monkeypatch.setenv("SERVER_KEY", "s3cr3t-key")
+    (line.paths.config).mkdir(parents=True)
+    with eavesdropper(short_path / "open" / "vllm.sock") as foreign:
+        socket_file = short_path / "open" / "vllm.sock"
+        os.chown(socket_file, owner_of_file, owner_of_file)
+        (line.paths.config / "config.toml").write_text(
+            f'[engines.box]\nurl = "unix:{socket_file}"\napi_key_env = "SERVER_KEY"\n'
+        )
+        for command in (
+            ("ask", "--engine", f"unix:{socket_file}", "--key-env", "SERVER_KEY", "private words"),
+            ("ask", "--engine", "box", "private words"),
+            ("top", "box", "--json"),
+        ):
+            ran = line(*command)
+            assert ran.code == 1, command
+            assert f"unix:{socket_file} belongs to another user of this machine: nobody" in ran.err
+            assert 'allow_owner = "nobody"' in ran.err
+        assert set(foreign.heard()) <= {b"b''"}
+
+
+async def test_a_servers_socket_of_a_user_who_is_allowed_is_used(short_path: Path) -> None:
+    server, place = FaultServer(), short_path / "vllm.sock"
+    listening = await asyncio.start_unix_server(server.serve, place)
+    os.chown(place, NOBODY, NOBODY)
+    box = EngineSettings(url=f"unix:{place}")
+    engines = {"box": box, "other": msgspec.structs.replace(box, allow_owner="4711")}
+
+    async def find(engine: str, allow_owner: str | None = None) -> Model:
+        return await asyncio.to_thread(find_remote_model, Registry.bundled(), engines, engine, allow_owner=allow_owner)
+
+    for engine in engines:
+        with pytest.raises(ForeignSocket) as raised:
+            await find(engine)
+        assert raised.value.owner == "nobody"
+    assert server.heads == []
+    for allowed in ("nobody", str(NOBODY)):
+        model = await find("box", allow_owner=allowed)
+        assert model.spec.engine_args["allow_owner"] == allowed
+    link = short_path / "link.sock"
+    link.symlink_to(place)
+    os.chown(place, 0, 0)
+    assert (await find(f"unix:{link}")).spec.model == "shapes"
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    with pytest.raises(ForeignSocket):
+        await find(f"unix:{link}")
+    listening.close()

@@ -30,6 +30,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A file with certificates (PEM) to trust instead of the system's."""
     client_cert: str | None = None
     """A file with this client's certificate and key (PEM)."""
+    allow_owner: str | None = None
+    """The other user of this machine, by name or number, who may own the Unix socket of `url`. Without it, only you and
+    root may."""
     headers: dict[str, str] = {}
     """More headers, each read from an environment variable: `X-Team = "env:TEAM"`."""
 

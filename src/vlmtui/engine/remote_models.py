@@ -47,13 +47,17 @@ def find_remote_model(
     *,
     key_env: str | None = None,
     name: str | None = None,
+    allow_owner: str | None = None,
 ) -> Model:
     """Ask a server, and return one of its models. Blocks. Raises VlmtuiError.
 
     engine: a name in `engines`, or an address. name: that of the model, as the server calls it, or a family for the
-    server's only model. key_env: the environment variable with the server's key.
+    server's only model. key_env: the environment variable with the server's key. allow_owner: the other user whose Unix
+    socket it may be; otherwise ForeignSocket is raised.
     """
     settings = engine_settings(engines, engine, key_env=key_env)
+    if allow_owner is not None:
+        settings = msgspec.structs.replace(settings, allow_owner=allow_owner)
     return asyncio.run(_find(registry, engine, settings, name))
 
 

@@ -16,7 +16,7 @@ _SPEED_ONLY = frozenset(
     {
         "max_num_seqs", "gpu_memory_utilization", "limit_mm_per_prompt", "mm_processor_cache_gb", "disable_log_stats",
         "enforce_eager", "model", "max_num_batched_tokens", "enable_prefix_caching", "url", "api_key_env",
-        "api_key_file", "max_model_len",
+        "api_key_file", "allow_owner", "max_model_len",
     }
 )  # fmt: skip
 """Engine arguments that change how fast an answer comes, or whether it fits, but not what it is."""

@@ -8,6 +8,7 @@ from functools import partial
 from vlmtui.config.trust import TrustStore
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import Remedy, VlmtuiError
+from vlmtui.protocol.peer import ForeignSocket
 from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.routes import forget_installed
 from vlmtui.session.conversation_holder import ConversationHolder
@@ -154,19 +155,25 @@ class ModelLoading:
         """Stop the load, and go back to the models."""
         self._view.start(self._abort, "abort")
 
-    async def _connect(self, name: str) -> None:
+    async def _connect(self, name: str, *, allow_owner: str | None = None) -> None:
         from vlmtui.engine.remote_models import find_remote_model  # the HTTP client takes a while to import
 
         engine, _, model = name.partition(" ")
         services = self._services
+        find = partial(find_remote_model, services.registry, services.settings.engines, engine)
         try:
-            found = await asyncio.to_thread(
-                find_remote_model, services.registry, services.settings.engines, engine, name=model.strip() or None
-            )
+            found = await asyncio.to_thread(find, name=model.strip() or None, allow_owner=allow_owner)
+        except ForeignSocket as error:
+            self._view.start_dialog(partial(self._ask_for_owner, name, error))
         except VlmtuiError as error:
             self._view.tell_error(error)
         else:
             self.choose(found)
+
+    async def _ask_for_owner(self, name: str, error: ForeignSocket) -> None:
+        question = f"{one_line(error.message)} It would get your key, messages and files."
+        if await self._navigator.confirm(question, yes=f"Trust {error.owner}", no="Don't connect", careful=True):
+            self._view.start(partial(self._connect, name, allow_owner=error.owner), "engine-by-name", exclusive=True)
 
     def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
         """Report that the engine died while idle; otherwise its answer reports it."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.protocol.peer import peer_uid, require_owner
 from vlmtui.worker.backends.remote.address import ServerAddress
 from vlmtui.worker.backends.remote.http_errors import ServerError, Unanswered, broken, endless, event_error, refusal
 from vlmtui.worker.backends.remote.options import ServerOptions
@@ -60,11 +62,32 @@ class ServerApi:
         transport = httpx2.AsyncHTTPTransport(uds=address.socket, verify=verify)
         self._client = httpx2.AsyncClient(
             transport=transport,
+            event_hooks={"request": [self._trace_connection]} if address.socket else {},
             headers=headers,
             timeout=httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S, read=None),
             follow_redirects=False,
             trust_env=False,
         )
+
+    async def _trace_connection(self, request: httpx2.Request) -> None:
+        """Have a request ask whose socket it is when it connects, before anything is sent."""
+        request.extensions["trace"] = self._require_owner
+
+    async def _require_owner(self, event: str, told: Mapping[str, Any]) -> None:
+        """Raise ForeignSocket where the socket's file, what it links to, or the process that listens belongs to another
+        user than this one, root, and the one that is allowed."""
+        if event == "connection.connect_unix_socket.started":
+            for look in (os.lstat, os.stat):
+                with suppress(OSError):  # connecting tells what is wrong
+                    require_owner(look(told["path"]).st_uid, self.shown, allowed=self._options.allow_owner)
+        elif event == "connection.connect_unix_socket.complete":
+            stream = told["return_value"]
+            uid = peer_uid(stream.get_extra_info("socket"))
+            try:
+                require_owner(os.getuid() if uid is None else uid, self.shown, allowed=self._options.allow_owner)
+            except VlmtuiError:
+                await stream.aclose()
+                raise
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -31,6 +31,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A file with certificates to trust instead of the system's."""
     client_cert: str | None = None
     """A file with this client's certificate and key (PEM)."""
+    allow_owner: str | None = None
+    """The user who may own the Unix socket besides this one and root: a name or a number."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """More headers, each read from an environment variable: `env:NAME`."""
     limit_mm_per_prompt: dict[Modality, int] = msgspec.field(default_factory=dict)
