@@ -55,7 +55,7 @@ async def opening(paths: Paths) -> AsyncIterator[Opening]:
     host = patient_host(paths, fake_launcher())
 
     async def opened(**options: object) -> WorkerClient:
-        spec = LoadSpec(model="/models/fake", name="fake", engine_args=options)
+        spec = LoadSpec(model="/models/fake", name="fake", engine_args=options, typed=tuple(options))
         return await host.open(spec, client="test", keep_alive_s=60)
 
     yield opened

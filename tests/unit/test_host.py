@@ -32,7 +32,7 @@ from vlmtui.protocol.endpoint import MARKER, Endpoint, WorkerRecord
 
 
 def a_spec(name: str = "fake", **options: object) -> LoadSpec:
-    return LoadSpec(model="/models/fake", name=name, engine_args=options)
+    return LoadSpec(model="/models/fake", name=name, engine_args=options, typed=tuple(options))
 
 
 def ask(text: str) -> GenerateRequest:

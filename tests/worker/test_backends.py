@@ -47,7 +47,7 @@ async def host(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 @pytest.fixture
 async def engine(host: WorkerHost, short_path: Path) -> WorkerClient:
-    spec = msgspec.structs.replace(SPEC, engine_args={"release": str(short_path / "release")})
+    spec = msgspec.structs.replace(SPEC, engine_args={"release": str(short_path / "release")}, typed=("release",))
     return await ready(await host.open(spec, client="test", keep_alive_s=60))
 
 
@@ -147,7 +147,7 @@ async def test_a_failure_of_its_own_is_told_and_harms_nothing(engine: WorkerClie
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [
-        ({"engine_args": {"broken": True}}, ErrorKind.WEIGHTS_MISSING),
+        ({"engine_args": {"broken": True}, "typed": ("broken",)}, ErrorKind.WEIGHTS_MISSING),
         ({"lora": LoraAdapter(name="a", id=1, path="a")}, ErrorKind.UNSUPPORTED),
     ],
 )

@@ -62,6 +62,9 @@ class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """The backend's arguments by name (for `vllm`, fields of `AsyncEngineArgs`). The worker adds defaults for this
     machine, such as the dtype on a CPU."""
+    typed: tuple[str, ...] = ()
+    """The names among `engine_args` that a person typed, on the command line or in `config.toml`. Others may name no
+    code, file or address (`vlmtui.registry.engine_arguments`)."""
     num_frames: int = 8
     """Default number of frames per video."""
     lora: LoraAdapter | None = None

@@ -18,7 +18,7 @@ _REASONS = {
     "revision": "exactly the files that were looked at",
     "code_revision": "exactly the code that is allowed",
     "tokenizer_revision": "exactly the tokenizer that is allowed",
-    "trust_remote_code": "the model's own Python code, which you allowed",
+    "trust_remote_code": "the model's own Python code, which runs only if you allowed it",
     "enforce_eager": "the model fails or gains nothing with CUDA graphs",
     "gpu_memory_utilization": "the share of the memory that it takes",
 }
@@ -58,12 +58,13 @@ def _takes_video(spec: LoadSpec) -> bool:
 def model_flags(spec: LoadSpec) -> Iterator[Flag]:
     """Yield the flags that load a model as its spec says."""
     yield Flag(("--served-model-name", spec.name), "the name that clients ask for")
-    arguments = dict(spec.engine_args)
-    if spec.trust_remote_code:
-        arguments |= {"trust_remote_code": True, "code_revision": spec.code_revision}
-        arguments["tokenizer_revision"] = spec.revision
+    arguments = {name: value for name, value in spec.engine_args.items() if name != "trust_remote_code"}
     if spec.revision is not None:
         arguments["revision"] = spec.revision
+    if spec.trust_remote_code:
+        arguments |= {"code_revision": spec.code_revision, "tokenizer_revision": spec.revision}
+    # The last word on the command line holds: only code that was allowed runs, whatever stands before it.
+    arguments["trust_remote_code"] = spec.trust_remote_code
     for name, value in arguments.items():
         if value not in (None, {}, []):
             yield Flag(_words(name, value), _REASONS.get(name, "the model's record, or --engine-arg"))

@@ -16,8 +16,13 @@ def with_engine_args(model: Model, given: Sequence[str]) -> Model:
     text. Raises VlmtuiError(BAD_USAGE) if there is no `=`."""
     if not given:
         return model
-    arguments = model.spec.engine_args | dict(_parsed(text) for text in given)
-    return msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments))
+    typed = dict(_parsed(text) for text in given)
+    spec = msgspec.structs.replace(
+        model.spec,
+        engine_args=model.spec.engine_args | typed,
+        typed=tuple(sorted({*model.spec.typed, *typed})),
+    )
+    return msgspec.structs.replace(model, spec=spec)
 
 
 def _parsed(text: str) -> tuple[str, object]:

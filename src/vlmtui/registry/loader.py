@@ -13,6 +13,7 @@ import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import parse_toml, read_whole
+from vlmtui.registry.engine_arguments import refused_by_record
 from vlmtui.registry.record_cache import read_records, stamp_of, write_records
 from vlmtui.registry.schema import Family, Grounding, Layout, Lora, RawTemplate, Route, Takes, Thinking
 from vlmtui.registry.token_rules import TokenRule
@@ -54,7 +55,12 @@ class Registry(Mapping[str, Family]):
             try:
                 name = str(file)
                 table = _table(read_whole(file, bytes_max=_RECORD_BYTES_MAX), name)
-                families[str(table["family"])] = _family(table, name, bundled_tables)
+                family = _family(table, name, bundled_tables)
+                if (refused := refused_by_record(family)) is not None:
+                    argument, kind = refused
+                    what = f"the engine argument {argument!r} names {kind}, which a record cannot set."
+                    raise _wrong(name, table["_text"], argument, what, f"Type it: --engine-arg {argument}=VALUE.")
+                families[family.family] = family
             except VlmtuiError as error:
                 warnings.append(error)
         return cls(families, warnings)

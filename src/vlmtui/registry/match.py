@@ -20,16 +20,16 @@ from vlmtui.registry.hub_cache import read_config, snapshot_of
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.registry.routes import choice_of, is_multimodal, is_of_transformers, open_route
-from vlmtui.registry.schema import Family, Lora, RawTemplate, Takes
+from vlmtui.registry.schema import OWN_CLASSES, Family, Lora, RawTemplate, Takes
 
 DEFAULT_MODEL = "shapes"
 UNLISTED = ""
 """Family name of models that belong to no listed family."""
 _BUNDLED = "bundled:"
-_OWN_CLASSES = "vlmtui.worker.backends.vllm.models."
 _FOR_ANY_ENGINE = frozenset({"max_model_len", "limit_mm_per_prompt", "mm_processor_kwargs", "revision"})
 """Engine arguments of a record, named as in vLLM, that Transformers is given as well."""
-_REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
+REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
+"""The form of a repository id; for ASCII."""
 
 Case = Literal["single", "several", "video"]
 
@@ -46,9 +46,10 @@ class Model(msgspec.Struct, frozen=True):
         return self.family.family != UNLISTED
 
 
-def resolve(registry: Registry, name: str, choice: BackendChoice | None = None) -> Model:
+def resolve(registry: Registry, name: str, choice: BackendChoice | None = None, *, folders: bool = True) -> Model:
     """Return the model called `name`: a family, a repository id, or a local folder with a `config.json`. `choice`: the
-    kind of engine to run it; None: the best of its record.
+    kind of engine to run it; None: the best of its record. `folders`: whether the name may be that of a local folder;
+    False for a name that somebody else wrote.
 
     Matched in this order: family name, listed repository id, facts of `config.json` (of the folder or the downloaded
     repository), longest matching name pattern. Raises VlmtuiError(MODEL_UNKNOWN) with suggestions, or with the
@@ -59,10 +60,10 @@ def resolve(registry: Registry, name: str, choice: BackendChoice | None = None) 
     for family in registry.values():
         if name in family.models:
             return model_of(family, name, choice=choice)
-    folder = _folder(name)
+    folder = _folder(name) if folders else None
     if folder is not None:
         return _of_folder(registry, folder.resolve(), choice)
-    if re.fullmatch(_REPOSITORY, name, re.ASCII):
+    if re.fullmatch(REPOSITORY, name, re.ASCII):
         return _of_repository(registry, name, snapshot_of(name), choice)
     raise VlmtuiError(
         ErrorKind.MODEL_UNKNOWN,
@@ -149,7 +150,7 @@ def engine_args_of(
     if route is not None:
         arguments |= route.engine_args
         if route.model_class:
-            arguments["model_class_overrides"] = {route.architecture: _OWN_CLASSES + route.model_class}
+            arguments["model_class_overrides"] = {route.architecture: OWN_CLASSES + route.model_class}
         overrides = arguments.get("hf_overrides")
         if route.hf_overrides:
             arguments["hf_overrides"] = {**(overrides if isinstance(overrides, dict) else {}), **route.hf_overrides}

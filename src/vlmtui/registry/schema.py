@@ -1,6 +1,6 @@
 """The schema of a family's TOML record: every fact that the application uses about a model."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -28,6 +28,8 @@ CoordinateScale = Literal["pixels", "resized", "unit", "percent", "thousand", "t
 `bins`: the middles of 1,000 equal parts."""
 Version = Annotated[str, msgspec.Meta(pattern=r"^(\d{1,6}(\.\d{1,6}){0,3})?$")]
 ModelClass = Annotated[str, msgspec.Meta(pattern=r"^([a-z][a-z0-9_]*:[A-Za-z][A-Za-z0-9_]*)?$", max_length=200)]
+OWN_CLASSES = "vlmtui.worker.backends.vllm.models."
+"""The package of the classes that `Route.model_class` can name."""
 Package = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)]
 
 
@@ -132,6 +134,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError('a route with engine = "pinned" has a version `vllm`, and no other route has one')
         if self.model_class and self.engine != "vllm":
             raise ValueError('only a route with engine = "vllm" has a `model_class`')
+        _refuse_trust(self.engine_args, self.hf_overrides)
+
+
+def _refuse_trust(*tables: Mapping[str, object]) -> None:
+    """A record says with `trust_remote_code = true` that a model needs its own code. It cannot switch that code on."""
+    if any("trust_remote_code" in table for table in tables):
+        raise ValueError("`trust_remote_code` is no engine argument of a record: only a person's yes switches it on")
 
 
 class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -276,3 +285,6 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Source of the facts."""
     note: str = ""
     """A one-line note for display."""
+
+    def __post_init__(self) -> None:
+        _refuse_trust(self.engine_args, self.engine_args_several, self.engine_args_video)

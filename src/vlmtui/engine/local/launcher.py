@@ -19,6 +19,7 @@ from vlmtui.files import open_to_append
 from vlmtui.paths import APP, Paths, private_dir
 from vlmtui.processes import python_command, safe_environment, search_path
 from vlmtui.protocol.endpoint import MARKER, Endpoint, WorkerRecord
+from vlmtui.registry.engine_arguments import check_engine_args
 
 if TYPE_CHECKING:
     from vlmtui.engines.records import ChosenEngine
@@ -115,7 +116,9 @@ class Launcher(msgspec.Struct, frozen=True):
     def start(
         self, program: WorkerProgram, endpoint: Endpoint, spec: LoadSpec, keep_alive_s: float | None
     ) -> StartedWorker:
-        """Start the process in its own session and write its record. Raises VlmtuiError."""
+        """Start the process in its own session and write its record. Raises VlmtuiError, also for an engine argument
+        that only a person may set and nobody typed."""
+        check_engine_args(spec)
         arguments = [
             *("--socket", str(endpoint.socket)),
             *("--spec", str(endpoint.spec_file)),

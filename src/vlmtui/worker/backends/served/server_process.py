@@ -158,7 +158,7 @@ def _write_metadata(program: ServerProgram, folder: Path) -> None:
 def _is_known(flag: str, declared: frozenset[str], spec: LoadSpec) -> bool:
     """Whether this vLLM has the flag. Arguments of the model are passed on in any case: vLLM refuses what it lacks."""
     name = flag.removeprefix("--").replace("-", "_")
-    return name in declared or name.removeprefix("no_") in spec.engine_args
+    return bool({name, name.removeprefix("no_")} & {*declared, *spec.engine_args})
 
 
 def _words(text: str) -> Iterable[str]:

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""Note the argument names of a vLLM release: `python tools/vllm_arguments.py VERSION PACKAGE-FOLDER`.
+
+Reads the classes in which vLLM declares its engine's and its server's arguments, without importing them, and writes
+their names into `tests/data/vllm_arguments.json`. `tests/unit/registry/test_engine_arguments.py` then fails for each
+name that `vlmtui.registry.engine_arguments` does not class.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from pathlib import Path
+
+KNOWN = Path(__file__).resolve().parents[1] / "tests" / "data" / "vllm_arguments.json"
+
+
+def declared(package: Path) -> set[str]:
+    """Return the fields of every class in the files where vLLM declares arguments. `package`: its folder `vllm`."""
+    files = [package / "engine" / "arg_utils.py", *package.glob("entrypoints/**/cli_args.py")]
+    classes = [node for file in files for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
+    return {
+        field.target.id
+        for one in classes
+        for field in one.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    }
+
+
+def main(version: str, package: str) -> int:
+    known = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
+    known[version] = sorted(declared(Path(package)))
+    KNOWN.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+    print(f"{len(known[version])} arguments of vLLM {version}: {KNOWN}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
