@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vlmtui.domain.backend_choice import BackendChoice
-    from vlmtui.domain.engine import LoadSpec
     from vlmtui.engines.records import ChosenEngine
     from vlmtui.plain.session import PlainReport
+    from vlmtui.registry.match import Model
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.batch.item_message import FoundItem
     from vlmtui.session.batch.records import BatchRecord
@@ -85,11 +85,6 @@ def build(command_line: Mapping[str, object] | None = None, *, settings: Setting
     )
 
 
-def _model_of(resumed: ResumePoint | None) -> str | None:
-    """The name of a resumed conversation's model, where that is all that is known of it."""
-    return resumed.model or None if resumed is not None and resumed.spec is None else None
-
-
 def _find_item(record: BatchRecord, result: StoredResult) -> FoundItem:
     from vlmtui.cli.batch_lookup import find_item  # with the parser of the whole command line
 
@@ -118,7 +113,7 @@ def open_app(
     *,
     model: str | None,
     backend: BackendChoice | None = None,
-    served: LoadSpec | None = None,
+    served: Model | None = None,
     resumed: ResumePoint | None = None,
     tour: Tour | None = None,
 ) -> tuple[int, ExitReport | None]:
@@ -147,10 +142,10 @@ def open_app(
             settings=application.settings,
             store=store,
             keep_alive_s=application.settings.keep_alive_s,
-            initial_model=None if served else model or _model_of(resumed),
+            initial_model=model,
             initial_backend=backend,
-            resume=resumed.conversation if resumed else None,
-            resume_spec=served or (resumed.spec if resumed else None),
+            served=served,
+            resumed=resumed,
             find_item=_find_item,
         )
         app = VlmtuiApp(services, question) if tour is None else _tour_app(services, tour, question)
@@ -170,7 +165,7 @@ def open_plain(
     *,
     model: str | None,
     backend: BackendChoice | None = None,
-    served: LoadSpec | None = None,
+    served: Model | None = None,
     resumed: ResumePoint | None = None,
 ) -> tuple[int, PlainReport]:
     """As `open_app`, for plain mode, which only appends lines."""

@@ -31,6 +31,7 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.exchange import Exchange
+from vlmtui.session.resume import ResumePoint
 from vlmtui.store.records import ConversationId
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.app import ExitReport, VlmtuiApp
@@ -199,7 +200,7 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
                 store=AsyncStore(Paths.below(tmp_path)),
                 keep_alive_s=keep_alive_s,
                 initial_model=initial_model,
-                resume=resume,
+                resumed=ResumePoint(resume) if resume is not None else None,
                 find_item=find_item,
                 delays=delays or Delays(),
             )

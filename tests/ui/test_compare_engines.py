@@ -12,6 +12,7 @@ from tests.ui.conftest import Chat, StartChat
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.session.generation import PromptMode
+from vlmtui.session.provenance import stored_model
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.compare_pane import AnswerPane
 from vlmtui.ui.compare.raw_editor import RawEditor
@@ -80,7 +81,7 @@ async def test_the_raw_side_has_another_engine(chatting: StartChat) -> None:
         await chat.pilot.press("alt+u")
         await chat.until(lambda: chat.last.answer.text == "A dog.")
         made = chat.last.record
-        assert made is not None and made.spec is not None and made.spec.engine_args["dtype"] == "bfloat16"
+        assert made is not None and made.made_by == stored_model(chat.host.engines[-1].spec)
         await chat.pilot.press("ctrl+x", "h")
         await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
         await chat.pilot.press("enter")
@@ -151,7 +152,7 @@ async def test_a_draft_becomes_the_next_message_with_the_answer_of_another_engin
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         last = chat.last
         assert last.user.text == "What is this?" and last.record is not None
-        assert last.record.spec is not None and last.record.spec.backend == "transformers"
+        assert last.record.made_by is not None and last.record.made_by.backend == "transformers"
         assert not chat.controller.draft.words
 
 

@@ -35,6 +35,7 @@ from vlmtui.registry.match import resolve
 from vlmtui.session import stored_conversation
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.provenance import stored_model
 from vlmtui.store.database import Database, explained
 from vlmtui.store.records import ConversationId, GenerationRecord, StoredTurn, TurnId
 from vlmtui.store.store import Store
@@ -115,7 +116,7 @@ async def test_a_turn_is_stored_before_it_is_sent(
         assert statistics.usage == chat.last.answer.outcome.usage
         assert statistics.stop == "<|im_end|>"
         assert recipe.prompt == "user: What is\nthis?"
-        assert recipe.spec == chat.host.engine.spec
+        assert recipe.made_by == stored_model(chat.host.engine.spec)
         assert (recipe.engine, recipe.engine_version) == ("vLLM", "0.32.0")
         request = chat.host.engine.requests[0]
         assert request.keep and request.request_id == recipe.request_id
@@ -326,7 +327,8 @@ def interrupted(store: Store, request_id: str = "kept") -> tuple[ConversationId,
     conversation = store.new_conversation(title="Count to three", model="shapes")
     asked = store.add_turn(conversation, None, user_turn("Count"))
     spec = resolve(Registry.bundled(), "shapes").spec
-    answer = store.begin_answer(asked, GenerationRecord(model=spec.model, request_id=request_id, spec=spec))
+    record = GenerationRecord(model=spec.model, request_id=request_id, made_by=stored_model(spec))
+    answer = store.begin_answer(asked, record)
     store.append_answer(answer, "One ", 1)
     return conversation, answer
 

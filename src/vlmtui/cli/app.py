@@ -62,7 +62,7 @@ def _open(arguments: argparse.Namespace, *, is_plain: bool) -> int:
 
         engine, key_env = arguments.app_engine, arguments.app_key_env
         engines = application.settings.engines
-        served = find_remote_model(application.registry, engines, engine, key_env=key_env, name=model).spec
+        served = find_remote_model(application.registry, engines, engine, key_env=key_env, name=model)
     elif model is not None:
         resolve(application.registry, model, choice)
     elif choice is not None:

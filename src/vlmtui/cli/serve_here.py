@@ -43,7 +43,7 @@ def served_here(model: Model, layout: RankLayout) -> Model:
 def _open(application: Application, model: Model) -> int:
     store = AsyncStore(application.paths)
     try:
-        status, report = open_app(application, store, model=None, served=model.spec)
+        status, report = open_app(application, store, model=None, served=model)
     finally:
         store.close_now()
     if report is not None and report.stays and report.model is not None:

@@ -17,6 +17,7 @@ from vlmtui.inspection.placeholder_forms import placeholder_texts
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, family_of_name, resolve, unlisted_model
 from vlmtui.registry.schema import Family
+from vlmtui.text import one_line
 
 if TYPE_CHECKING:
     from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts
@@ -79,6 +80,36 @@ def look_at_server(registry: Registry, name: str, settings: EngineSettings) -> S
     return asyncio.run(_look(registry, name, settings))
 
 
+def known_remote_model(
+    registry: Registry, engines: Mapping[str, EngineSettings], address: str, *, model: str, family: str | None
+) -> Model:
+    """Return a model of the server in `engines` that has this address, with that entry's key and headers. Asks nobody.
+
+    model, family: as somebody's conversation names them. Raises VlmtuiError if no entry has the address.
+    """
+    from vlmtui.worker.backends.remote.address import server_address
+
+    def normal(text: str) -> str:
+        try:
+            return server_address(text).shown
+        except VlmtuiError:
+            return ""
+
+    wanted = normal(address)
+    found = next(((name, one) for name, one in engines.items() if wanted and normal(one.url) == wanted), None)
+    if found is None:
+        known = f" Known here: {', '.join(engines)}." if engines else ""
+        raise bad_input(
+            f"This conversation was made with {one_line(model)} at {one_line(address)}, a server that config.toml does "
+            "not have: it was not contacted.",
+            hint=f"Choose a model in the list, or start with --engine ADDRESS.{known}",
+        )
+    name, settings = found
+    named = settings.family or family
+    record = registry.get(named or "") or _family_of(registry, model)
+    return _remote_model(name, settings, model, record)
+
+
 async def _find(registry: Registry, engine: str, settings: EngineSettings, name: str | None) -> Model:
     facts, address = await _ask(settings, None if name in registry else name)
     wanted = name or settings.model
@@ -139,19 +170,25 @@ def _model(
         parents = [model for model in facts.models if model.id == served.parent]
         names = [name for model in (served, *parents) for name in (model.root, model.id)]
         family = _family_of(registry, *names)
+    return _remote_model(called, settings, served.id, family)
+
+
+def _remote_model(called: str, settings: EngineSettings, served: str, family: Family) -> Model:
+    """Return a server's model. Its engine arguments are those of `settings`, which the user wrote."""
     limits: dict[Modality, int] = {modality: takes.max_items for modality, takes in family.takes.items()}
     video = family.takes.get("video")
     spec = LoadSpec(
-        model=served.id,
-        name=f"{served.id} at {called}",
+        model=served,
+        name=f"{served} at {called}",
         backend=REMOTE_BACKEND,
         family=family.family or None,
         engine_args={
             **settings.arguments(),
-            "model": served.id,
+            "model": served,
             "limit_mm_per_prompt": limits,
             "placeholders": placeholder_texts(family),
         },
+        typed=("model", *sorted(settings.arguments())),
         num_frames=(video.frames if video else None) or 8,
     )
     return Model(family, spec)
@@ -161,7 +198,7 @@ def _family_of(registry: Registry, *names: str) -> Family:
     """Return the family that one of these names tells, as those of models here do."""
     for name in filter(None, names):
         try:
-            return resolve(registry, name).family
+            return resolve(registry, name, folders=False).family  # a server names no folder of this machine
         except VlmtuiError:
             if (family := family_of_name(registry, name.rstrip("/").rpartition("/")[2])) is not None:
                 return family

@@ -9,7 +9,7 @@ from vlmtui.plain.messages import Messages
 from vlmtui.plain.models import Models
 from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.session.conversation_list import ConversationList, Entry, ago, undelete_last
-from vlmtui.session.resume import resume_point, stored_model
+from vlmtui.session.resume import resume_point, resumed_model
 from vlmtui.store.records import ConversationId
 from vlmtui.text import is_number, one_line
 
@@ -67,7 +67,7 @@ class Conversations:
         parts.holder.tell_recovery()
         if parts.controller.model is None:
             found = await services.store.run(lambda store: resume_point(store, conversation))
-            await self._models.choose(stored_model(services.registry, found.spec, found.model))
+            await self._models.choose(resumed_model(services.registry, services.settings.engines, found))
 
     async def undelete(self, argument: str) -> None:
         """Restore the conversation deleted last."""

@@ -21,7 +21,7 @@ from vlmtui.session.engines_beside import is_remote, names_of
 from vlmtui.session.load_checks import LoadChecks, lacks_engine
 from vlmtui.session.model_choices import Choice, model_choices
 from vlmtui.session.model_switch import MemoryNeed, memory_need
-from vlmtui.session.resume import stored_model
+from vlmtui.session.resume import resumed_model
 from vlmtui.text import one_line
 
 _ADDRESSES = ("http://", "https://", "unix:")
@@ -60,12 +60,12 @@ class Models:
         """Load the model that was named at the start, or say how to load one."""
         services = self._parts.services
         resumed = services.resumed
-        if services.model is not None:
+        if services.served is not None:
+            await self.choose(services.served)
+        elif services.model is not None:
             await self.choose(resolve(services.registry, services.model, services.backend))
-        elif services.served is not None:
-            await self.choose(stored_model(services.registry, services.served, services.served.name))
-        elif resumed is not None and (resumed.spec is not None or resumed.model):
-            await self.choose(stored_model(services.registry, resumed.spec, resumed.model))
+        elif resumed is not None and resumed.names_a_model:
+            await self.choose(resumed_model(services.registry, services.settings.engines, resumed))
         else:
             self._parts.output.tell("No model is loaded. /model lists the models, /model NAME loads one.")
 

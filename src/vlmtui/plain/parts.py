@@ -21,7 +21,7 @@ from vlmtui.session.engine_controller import EngineController
 
 if TYPE_CHECKING:
     from vlmtui.domain.backend_choice import BackendChoice
-    from vlmtui.domain.engine import LoadSpec
+    from vlmtui.registry.match import Model
     from vlmtui.session.resume import ResumePoint
 
 
@@ -43,7 +43,7 @@ class PlainServices(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     """The model to load at once."""
     backend: BackendChoice | None = None
-    served: LoadSpec | None = None
+    served: Model | None = None
     """A server's model to use."""
     resumed: ResumePoint | None = None
     """The conversation to continue."""

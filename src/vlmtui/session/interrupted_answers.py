@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.errors import ErrorKind
-from vlmtui.registry.match import Model
+from vlmtui.registry.match import Model, resolve
 from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.teller import Teller
@@ -142,8 +142,6 @@ class InterruptedAnswers:
 
     async def _go_on_with(self, unfetched: UnfetchedAnswer, report: _Report) -> bool:
         """Show the answer and receive the rest of it. False if its engine no longer keeps it."""
-        from vlmtui.session.resume import running_model
-
         chat = self._holder.require_chat()
         await self._store.run(lambda store: store.activate(unfetched.turn.id))
         is_open = chat.id == unfetched.turn.conversation
@@ -157,7 +155,9 @@ class InterruptedAnswers:
                 report.ended(exchange.answer)
             await self._show(is_open=is_open)
             return True
-        self._load(running_model(self._registry, unfetched.spec))
+        # The engine is one of this user's, so its spec holds as it is.
+        family = self._registry.get(unfetched.spec.family or "")
+        self._load(Model(family or resolve(self._registry, unfetched.spec.name).family, unfetched.spec))
         await self._show(is_open=is_open)
         engine = await self._engine_of(unfetched.spec)
         if engine is None:

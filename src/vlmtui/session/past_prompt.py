@@ -19,6 +19,7 @@ from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import make_request
 from vlmtui.session.prompt_report import PromptReport
+from vlmtui.session.provenance import is_of_engine
 from vlmtui.store.records import GenerationRecord
 from vlmtui.text import is_number
 
@@ -41,7 +42,7 @@ async def report_of(conversation: Conversation, exchange: Exchange, now: EngineI
     if record is None and turn is not None:
         record = (await conversation.recorder.store.run(lambda store: store.turn(turn))).generation
     info = exchange.info
-    if info is None and now is not None and record is not None and record.spec == now.spec:
+    if info is None and now is not None and record is not None and is_of_engine(record, now):
         info = now
     return PromptReport.of_answer(
         f"exchange {conversation.number_of(exchange)}",
@@ -74,7 +75,8 @@ def request_again(
     if record is None or sampling is None:
         raise bad_input("How this answer was generated is unknown.")
     turns = _turns(conversation, exchange, record)
-    return make_request(family, turns, sampling, mode=record.mode, adapter=record.adapter)
+    adapter = "" if record.imported else record.adapter
+    return make_request(family, turns, sampling, mode=record.mode, adapter=adapter)
 
 
 async def prompt_again(

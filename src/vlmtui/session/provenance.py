@@ -6,7 +6,7 @@ import hashlib
 
 import msgspec
 
-from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, LoadSpec
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
@@ -14,7 +14,7 @@ from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
 from vlmtui.session.generation import Answer, PromptMode
 from vlmtui.session.settings import ChatSettings
-from vlmtui.store.records import GenerationRecord
+from vlmtui.store.records import GenerationRecord, StoredModel
 
 
 class Generation(msgspec.Struct, frozen=True):
@@ -47,9 +47,32 @@ class Generation(msgspec.Struct, frozen=True):
             system_prompt=settings.system_prompt,
             request_id=self.request.request_id,
             thinking=model.family.thinking.tags if model.family.thinking else None,
-            spec=model.spec,
+            made_by=stored_model(model.spec),
             adapter=self.request.adapter,
         )
+
+
+def stored_model(spec: LoadSpec) -> StoredModel:
+    """Return what is stored of a spec: names, and the address of a server."""
+    return StoredModel(
+        name=spec.name,
+        model=spec.model,
+        family=spec.family,
+        revision=spec.revision,
+        backend=spec.backend,
+        pinned=spec.pinned,
+        server=str(spec.engine_args.get("url", "")) if spec.backend == REMOTE_BACKEND else "",
+    )
+
+
+def is_of_engine(record: GenerationRecord, info: EngineInfo) -> bool:
+    """Whether the engine is loaded as the one that gave the recorded answer was."""
+    return (
+        not record.imported
+        and record.made_by == stored_model(info.spec)
+        and (record.engine, record.engine_version, record.revision) == (info.engine, info.engine_version, info.revision)
+        and record.engine_args == info.engine_args
+    )
 
 
 def record_sha256(family: Family) -> str:

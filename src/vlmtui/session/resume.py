@@ -1,48 +1,111 @@
-"""Finds the model for continuing a stored conversation."""
+"""Finds the model for continuing a stored conversation.
+
+A stored conversation describes how its answers were made. Two things of that are used: the fields of `StoredModel`, by
+name, and the sampling. All else that an engine is loaded with is decided here: by the records, `config.toml`, the
+command line and the person. See SECURITY.md.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.domain.engine import LoadSpec
-from vlmtui.reading import is_folder
+from vlmtui.config.engines import EngineSettings
+from vlmtui.domain.backend_choice import BackendChoice
+from vlmtui.domain.engine import PINNED_BACKEND, REMOTE_BACKEND
+from vlmtui.errors import bad_input
+from vlmtui.registry.hub_cache import snapshot_of
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, resolve
-from vlmtui.store.records import ConversationId
+from vlmtui.registry.match import REPOSITORY, Model, model_of, resolve
+from vlmtui.store.records import ConversationId, GenerationRecord
+from vlmtui.text import one_line
 
 if TYPE_CHECKING:
     from vlmtui.store.store import Store
+
+_REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
+_SHOWN_MAX = 300
+_CHOOSE = "Choose a model in the list; the conversation goes on with it."
 
 
 class ResumePoint(msgspec.Struct, frozen=True):
     """A conversation to continue, and the model that answered last in it."""
 
     conversation: ConversationId
-    model: str
+    model: str = ""
     """The model as named by the user; may be empty."""
-    spec: LoadSpec | None
+    record: GenerationRecord | None = None
+    """How the last answer was made; None: unknown."""
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether somebody else wrote it."""
+        return self.record is not None and self.record.imported
+
+    @property
+    def names_a_model(self) -> bool:
+        """Whether it says anything about the model."""
+        return bool(self.model) or (self.record is not None and self.record.made_by is not None)
 
 
 def resume_point(store: Store, conversation: ConversationId) -> ResumePoint:
     """Read what is needed to continue a conversation. Raises VlmtuiError if it does not exist."""
     found = store.conversation(conversation)
     records = [turn.generation for turn in store.turns(conversation, limit=4) if turn.generation is not None]
-    return ResumePoint(conversation, found.model, records[-1].spec if records else None)
+    return ResumePoint(conversation, found.model, records[-1] if records else None)
 
 
-def stored_model(registry: Registry, spec: LoadSpec | None, name: str) -> Model:
-    """Return the conversation's model as it was loaded then; permissions are checked again. Raises VlmtuiError if it
-    is not known any more."""
-    path = Path(spec.model if spec else "")
-    is_gone = path.is_absolute() and not is_folder(path)
-    if spec is None or spec.family is None or spec.family not in registry or is_gone:
-        return resolve(registry, name)
-    return Model(registry[spec.family], msgspec.structs.replace(spec, trust_remote_code=False))
+def resumed_model(registry: Registry, servers: Mapping[str, EngineSettings], point: ResumePoint) -> Model:
+    """Return the model to continue with: the one that answered last, if it is here, as it is loaded here.
+
+    servers: those of `config.toml` by name. Asks no server and fetches nothing. Raises VlmtuiError, which says what the
+    conversation was made with, if that model or server is not here.
+    """
+    stored = point.record.made_by if point.record is not None else None
+    if stored is None:
+        return _model_here(registry, point.model, is_imported=point.is_imported)
+    if stored.backend == REMOTE_BACKEND:
+        from vlmtui.engine.remote_models import known_remote_model
+
+        return known_remote_model(registry, servers, stored.server, model=stored.model, family=stored.family)
+    choice = BackendChoice(stored.backend, stored.pinned if stored.backend == PINNED_BACKEND else None)
+    if stored.name in registry:  # a model that ships with vlmtui is called as its family
+        return model_of(registry[stored.name], choice=choice)
+    model = _model_here(registry, stored.model, choice, is_imported=point.is_imported)
+    if (family := registry.get(stored.family or "")) is not None:
+        model = model_of(family, model.spec.model, choice=choice)
+    if stored.revision is None or not _REVISION.fullmatch(stored.revision):
+        return model
+    return msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, revision=stored.revision))
 
 
-def running_model(registry: Registry, spec: LoadSpec) -> Model:
-    """Return the model of a running engine. Raises VlmtuiError if its family is not known any more."""
-    return Model(stored_model(registry, spec, spec.name).family, spec)
+def not_used(record: GenerationRecord) -> str:
+    """Say what an imported answer was made with, and that it is not used here; empty for an answer that was made
+    here."""
+    made_by = record.made_by
+    if not record.imported:
+        return ""
+    name = made_by.name if made_by is not None else record.model
+    facts = [f"{record.engine} {record.engine_version}".strip(), made_by.server if made_by is not None else ""]
+    own = [f"adapter {record.adapter}"] if record.adapter else []
+    own += [f"{key}={value}" for key, value in record.engine_args.items()]
+    where = " at ".join(filter(None, facts))
+    shown = one_line(", ".join(own))[:_SHOWN_MAX]
+    made = f"Imported. Made with {one_line(name)}" + (f" on {one_line(where)}" if where else "")
+    return f"{made}; not used here: {shown}." if shown else f"{made}."
+
+
+def _model_here(registry: Registry, name: str, choice: BackendChoice | None = None, *, is_imported: bool) -> Model:
+    """Return a model by its name. is_imported: the name comes from another machine, whose folders mean nothing here,
+    and what is not downloaded here is not fetched for it. Raises VlmtuiError."""
+    if not is_imported:
+        return resolve(registry, name, choice)
+    is_elsewhere = Path(name).is_absolute() or (re.fullmatch(REPOSITORY, name, re.ASCII) and snapshot_of(name) is None)
+    if is_elsewhere and name not in registry:
+        message = f"This conversation was made with {one_line(name)}, which is not here."
+        raise bad_input(message, hint=_CHOOSE)
+    return resolve(registry, name, choice, folders=False)

@@ -63,7 +63,8 @@ def _settings(turns: Sequence[StoredTurn]) -> ChatSettings | None:
     for turn in reversed(turns):
         if turn.generation is not None and turn.generation.mode == "chat":
             made = turn.generation
-            return ChatSettings(made.system_prompt, made.sampling, made.family, adapter=made.adapter)
+            adapter = "" if made.imported else made.adapter
+            return ChatSettings(made.system_prompt, made.sampling, made.family, adapter=adapter)
         if turn.role == "system":
             return ChatSettings(turn.text, Sampling())
     return None

@@ -160,7 +160,8 @@ def notes_of(turn: DocumentTurn) -> list[str]:
         notes.append(_line(f"{turn.failure.message} {turn.failure.hint}".strip()))
     if turn.generation is not None:
         # The model's display name, as local paths should not appear in a shared page.
-        model = turn.generation.spec.name if turn.generation.spec is not None else turn.generation.model
+        made_by = turn.generation.made_by
+        model = made_by.name if made_by is not None else turn.generation.model
         facts = [without_folders(model), turn.generation.mode]
         if turn.used is not None:
             facts += turn.used.drawn()
@@ -203,12 +204,17 @@ def without_model_folders(document: Document) -> Document:
         if turn.generation is None:
             return turn
         made = turn.generation
-        spec = made.spec
-        if spec is not None:
-            model, name, arguments = without_folders(spec.model), without_folders(spec.name), _bare(spec.engine_args)
-            spec = msgspec.structs.replace(spec, model=model, name=name, engine_args=arguments)
-        model = without_folders(made.model)
-        made = msgspec.structs.replace(made, model=model, engine_args=_bare(made.engine_args), spec=spec)
+        made_by = made.made_by
+        if made_by is not None:
+            model, name = without_folders(made_by.model), without_folders(made_by.name)
+            made_by = msgspec.structs.replace(made_by, model=model, name=name)
+        made = msgspec.structs.replace(
+            made,
+            model=without_folders(made.model),
+            engine_args=_bare(made.engine_args),
+            made_by=made_by,
+            adapter=without_folders(made.adapter),
+        )
         return msgspec.structs.replace(turn, generation=made)
 
     turns = tuple(bare(turn) for turn in document.turns)

@@ -102,6 +102,9 @@ def _add(store: Store, document: Document) -> ConversationId:
 
 def _add_turn(store: Store, conversation: ConversationId, turn: DocumentTurn, ids: Mapping[int, TurnId]) -> TurnId:
     fields = fields_of(TurnData, turn)
+    if turn.generation is not None:
+        # The id of a request belongs to an engine of the machine that wrote the document.
+        fields["generation"] = msgspec.structs.replace(turn.generation, imported=True, request_id="")
     fields["mode"] = turn.generation.mode if turn.generation else "chat"
     values = TURNS.encode({**fields, **tree.parts_fields(fields.pop("parts"))})
     parent = None if turn.parent is None else ids[turn.parent]

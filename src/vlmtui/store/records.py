@@ -9,7 +9,7 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Part, Role, Turn
-from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.engine import DEFAULT_BACKEND, BackendName, PinnedVersion
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import FinishReason, Timings, Usage
 from vlmtui.domain.sampling import Sampling
@@ -28,6 +28,21 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
 """Milliseconds since 1970-01-01 UTC."""
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 """An integer within the range that every JSON parser supports."""
+
+
+class StoredModel(msgspec.Struct, frozen=True, kw_only=True):
+    """The model that answered, by name: all that a stored conversation can say about what to load."""
+
+    name: str
+    """Its display name."""
+    model: str
+    """A repository id, a local folder, or a server's name for it."""
+    family: str | None = None
+    revision: str | None = None
+    backend: BackendName = DEFAULT_BACKEND
+    pinned: PinnedVersion | None = None
+    server: str = ""
+    """The address of the server; empty: it ran on the machine of the conversation."""
 
 
 class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,10 +72,12 @@ class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Its id in the engine, valid while the engine keeps the answer."""
     thinking: ThinkingTags | None = None
     """What the family's models mark their reasoning with; None: the common tags."""
-    spec: LoadSpec | None = None
-    """The spec of the engine."""
+    made_by: StoredModel | None = None
+    """The model; None: not recorded."""
     adapter: str = ""
     """The folder of the LoRA adapter that answered; empty: none, or the engine's own."""
+    imported: bool = False
+    """Whether it came with an imported conversation: then nothing in it is used but `made_by` and the sampling."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):

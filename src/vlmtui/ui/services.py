@@ -19,10 +19,9 @@ from vlmtui.session.teller import Teller
 if TYPE_CHECKING:
     from vlmtui.config.settings import Settings
     from vlmtui.domain.backend_choice import BackendChoice
-    from vlmtui.domain.engine import LoadSpec
     from vlmtui.registry.match import Model
     from vlmtui.session.batch.item_message import FindItem
-    from vlmtui.store.records import ConversationId
+    from vlmtui.session.resume import ResumePoint
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,10 +56,10 @@ class Services(msgspec.Struct, frozen=True):
     """The model to load at once, instead of showing the list of models."""
     initial_backend: BackendChoice | None = None
     """The kind of engine that loads it; None: the best of its record."""
-    resume: ConversationId | None = None
-    """The conversation to continue."""
-    resume_spec: LoadSpec | None = None
-    """Its model, if `initial_model` is not set."""
+    served: Model | None = None
+    """A server's model to use at once."""
+    resumed: ResumePoint | None = None
+    """The conversation to continue; its model is loaded unless `served` or `initial_model` is set."""
     find_item: FindItem | None = None
     """Reads an item of a batch again; blocks. None: batches can't be looked up."""
     delays: Delays = Delays()
@@ -95,5 +94,5 @@ class Services(msgspec.Struct, frozen=True):
             registry=self.registry,
             show=show,
             load=load,
-            opens_another=self.resume is not None,
+            opens_another=self.resumed is not None,
         )

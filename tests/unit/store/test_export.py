@@ -16,7 +16,6 @@ import pytest
 from tests.unit.store.made import COMPLETE, RECIPE, attachment, needed, opened
 from vlmtui import files
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
-from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -24,7 +23,7 @@ from vlmtui.store.document import Document, document_of
 from vlmtui.store.export import ExportText, to_json_document, to_markdown, to_openai, with_attachments
 from vlmtui.store.html_export import to_html
 from vlmtui.store.importing import add_document, read_document
-from vlmtui.store.records import Outcome, StoredDraft
+from vlmtui.store.records import Outcome, StoredDraft, StoredModel
 from vlmtui.store.store import Store
 
 EVIL = '</pre><script>alert(1)</script>"onerror=\x1b[31m\u202e'
@@ -60,14 +59,20 @@ def write(exported: ExportText, folder: Path) -> bytes:
 
 
 def plain(document: Document) -> Document:
-    """Without what differs between two stores: ids, and where the files lie."""
+    """Without what differs between two stores: ids, where the files lie, and that records are imported."""
     ids = {turn.id: at for at, turn in enumerate(document.turns)}
 
     def at(turn: int | None) -> int | None:
         return None if turn is None else ids[turn]
 
     turns = tuple(
-        msgspec.structs.replace(turn, id=ids[turn.id], parent=at(turn.parent), active_child=at(turn.active_child))
+        msgspec.structs.replace(
+            turn,
+            id=ids[turn.id],
+            parent=at(turn.parent),
+            active_child=at(turn.active_child),
+            generation=turn.generation and msgspec.structs.replace(turn.generation, imported=False, request_id=""),
+        )
         for turn in document.turns
     )
     bare = with_attachments(document, lambda item: msgspec.structs.replace(item, path=""))
@@ -286,8 +291,10 @@ def test_a_document_for_others_holds_no_secrets_and_no_folders(tmp_path: Path) -
     file = msgspec.structs.replace(attachment(store.media, b"dog"), source="/home/me/private/dog.png")
     conversation = store.new_conversation(model="/home/me/models/mine")
     asked = store.add_turn(conversation, None, user_turn("?", [web, file]))
-    spec = LoadSpec(model="/home/me/models/mine", name="/home/me/models/mine", engine_args={"chat_template": "/home/t"})
-    made = msgspec.structs.replace(RECIPE, model="/home/me/models/mine", spec=spec, engine_args={"a": "/home/me/x"})
+    mine = StoredModel(model="/home/me/models/mine", name="/home/me/models/mine")
+    made = msgspec.structs.replace(
+        RECIPE, model="/home/me/models/mine", made_by=mine, engine_args={"a": "/home/me/x"}, adapter="/home/me/lora"
+    )
     store.end_answer(store.begin_answer(asked, made), "Yes.", COMPLETE)
     document = document_of(store, conversation)
     text = to_json_document(document).text

@@ -187,15 +187,17 @@ class ModelLoading:
         self._view.tell(f"{name}: {error.message} {told}".rstrip(), remedy, seconds=15, severity="warning")
 
     def _initial_model(self) -> Model | None:
-        name, spec = self._services.initial_model, self._services.resume_spec
-        if name is None and spec is None:
-            return None
+        services = self._services
+        if services.served is not None:
+            return services.served
         try:
-            if name is None and spec is not None:
-                from vlmtui.session.resume import stored_model
+            if services.initial_model is not None:
+                return resolve(services.registry, services.initial_model, services.initial_backend)
+            if services.resumed is None or not services.resumed.names_a_model:
+                return None
+            from vlmtui.session.resume import resumed_model
 
-                return stored_model(self._services.registry, spec, spec.name)
-            return resolve(self._services.registry, name or "", self._services.initial_backend)
+            return resumed_model(services.registry, services.settings.engines, services.resumed)
         except VlmtuiError as error:
             self._view.tell_error(error)
             return None

@@ -16,6 +16,7 @@ from vlmtui.ui.services import Services
 from vlmtui.ui.view import View
 
 if TYPE_CHECKING:
+    from vlmtui.session.resume import ResumePoint
     from vlmtui.store.records import ConversationId
 
 
@@ -55,9 +56,11 @@ class StoredConversations:
 
     async def resume(self) -> None:
         """Open the conversation that the app was started with, if any. Raises VlmtuiError."""
-        if self._services.resume is not None:
-            await self._holder.require_chat().open(self._services.resume)
+        resumed = self._services.resumed
+        if resumed is not None:
+            await self._holder.require_chat().open(resumed.conversation)
             await self.show()
+            self._tell_import(resumed)
 
     async def show(self, *, is_open: bool = False) -> None:
         """Show the opened conversation as soon as a model is loaded. `is_open`: it was open before, and its current
@@ -71,19 +74,27 @@ class StoredConversations:
             self._navigator.show_chat()
 
     async def _open(self, conversation: ConversationId) -> None:
-        from vlmtui.session.resume import resume_point, stored_model
+        from vlmtui.session.resume import resume_point, resumed_model
 
         chat = self._holder.require_chat()
         try:
             if chat.id != conversation:
                 await chat.open(conversation)
             await self.show()
+            found = await self._services.store.run(lambda store: resume_point(store, conversation))
+            self._tell_import(found)
             if self._engine_controller.model is None:
-                found = await self._services.store.run(lambda store: resume_point(store, conversation))
-                self._choose(stored_model(self._services.registry, found.spec, found.model))
+                self._choose(resumed_model(self._services.registry, self._services.settings.engines, found))
         except VlmtuiError as error:
             self._view.tell_error(error)
         self._holder.tell_recovery()
+
+    def _tell_import(self, found: ResumePoint) -> None:
+        """Say what an imported conversation was made with, and what of it is not used."""
+        from vlmtui.session.resume import not_used
+
+        if found.record is not None and (text := not_used(found.record)):
+            self._view.tell(text, None, seconds=15, severity="information")
 
     async def _undelete(self) -> None:
         from vlmtui.session.conversation_list import undelete_last
