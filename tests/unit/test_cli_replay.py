@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.command_line import CommandLine, opened
@@ -82,7 +83,10 @@ def test_a_document_remembers_the_adapter_of_its_answer(
     assert ran.code == 0, ran.err
     document = from_json(kept.read_bytes())
     assert [side.adapter for side in document.sides] == ["~/loras/my-ocr"]
-    ran = cli("ask", "--replay", str(kept), "--export", str(tmp_path / "two.json"), "--keep-alive", "0")
+    ran = cli("ask", "--replay", str(kept), "--keep-alive", "0")
+    assert ran.code == 2 and "add --adapter '~/loras/my-ocr'" in ran.err and cli.workers == []
+    own = ("--adapter", str(adapter.parent))
+    ran = cli("ask", "--replay", str(kept), *own, "--export", str(tmp_path / "two.json"), "--keep-alive", "0")
     assert ran.code == 0 and "arguments was" not in ran.err, ran.err
     assert [side.adapter for side in from_json((tmp_path / "two.json").read_bytes()).sides] == ["~/loras/my-ocr"]
     ran = cli("replay", str(kept), "-o", str(tmp_path / "out"))
@@ -91,10 +95,23 @@ def test_a_document_remembers_the_adapter_of_its_answer(
     again = from_json(written.read_bytes())
     assert [side.adapter for side in again.sides] == ["~/loras/my-ocr"]
     (adapter / "adapter_config.json").unlink()
-    for command in (("ask", "--replay", str(kept)), ("replay", str(kept))):
+    for command in (("ask", "--replay", str(kept), *own), ("replay", str(kept))):
         ran = cli(*command)
         assert (ran.code, ran.out) == (2, "") and "my-ocr is no adapter" in ran.err
         assert cli.workers == []
+
+
+@pytest.mark.parametrize("name", ["/models/mine", "./mine", "~/mine", "mine"])
+def test_a_document_has_no_folder_loaded(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    kept = tmp_path / "one.json"
+    assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
+    kept.write_bytes(to_json(msgspec.structs.replace(from_json(kept.read_bytes()), model=name)))
+    ran = cli("ask", "--replay", str(kept))
+    assert ran.code == 2 and "which it cannot have loaded" in ran.err and "add --model" in ran.err
 
 
 def test_what_differs_from_the_record_ends_with_1(cli: CommandLine, tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from vlmtui.config.engines import EngineSettings
 from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.engine_arguments import GUARDED, check_engine_args
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of
 from vlmtui.session.provenance import stored_model
-from vlmtui.session.resume import ResumePoint, not_used, resumed_model
+from vlmtui.session.resume import ResumePoint, not_used, resumed_model, stored_sampling
 from vlmtui.store.records import ConversationId, GenerationRecord, StoredModel
 
 REGISTRY = Registry.bundled()
@@ -22,7 +23,8 @@ LAB = EngineSettings(url="http://lab:8000/v1", api_key_env="LAB_KEY", headers={"
 
 
 def point(made_by: StoredModel | None, *, imported: bool = False, model: str = "") -> ResumePoint:
-    return ResumePoint(ConversationId("c"), model, GenerationRecord(model="m", made_by=made_by, imported=imported))
+    record = GenerationRecord(model="m", made_by=made_by, imported=imported)
+    return ResumePoint(ConversationId("c"), model, record, imported)
 
 
 def downloaded(cache: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,3 +133,32 @@ def test_what_is_not_used_is_told() -> None:
         "Imported. Made with cats on vLLM 0.32.0 at http://thief; not used here: adapter /x, worker_cls=evil␛[31m."
     )
     assert not_used(GenerationRecord(model="m", engine_args={"a": 1})) == ""
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"kv_transfer_params": {"host": "thief"}},
+        {"model": "other"},
+        {"mm_processor_kwargs": {"tokenizer": "/tmp/x"}},
+        {"mm_processor_kwargs": {"auto_map": "x"}},
+        {"extra_args": {"kv_transfer_params": {"do_remote_decode": True}}},
+        {"media_io_kwargs": {"video": {"num_frames": -1}}},
+    ],
+)
+def test_of_a_stored_sampling_the_dials_are_taken(extra: dict[str, object]) -> None:
+    dials = {
+        "min_tokens": 3,
+        "mm_processor_kwargs": {"size": {"longest_edge": 64}},
+        "structured_outputs": {"regex": "a"},
+    }
+    sampling = Sampling(temperature=0.5, extra={**dials, **extra})
+    taken = stored_sampling(sampling)
+    assert taken.temperature == 0.5
+    assert taken.extra == {name: value for name, value in dials.items() if name not in extra}
+
+
+def test_of_the_bundled_records_sampling_everything_is_taken() -> None:
+    for family in REGISTRY.values():
+        if family.sampling is not None:
+            assert stored_sampling(family.sampling) == family.sampling

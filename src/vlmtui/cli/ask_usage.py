@@ -16,7 +16,7 @@ _OPTIONS = {"--media": "--image, --video or --audio", "--system-prompt": "--syst
 """Options that are not called like their fields."""
 _NOT_WITH_REPLAY = (
     "question", "media", "many", "mode", "raw_prompt", "force", "fan_out", "logprobs", "system_prompt",
-    "boxes", "boxes_like", "set_parameters", "adapter", "on", "one_by_one",
+    "boxes", "boxes_like", "set_parameters", "on", "one_by_one",
     *PARAMETERS,
 )  # fmt: skip
 

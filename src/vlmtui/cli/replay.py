@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,19 +20,19 @@ from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
 from vlmtui.inspection.replay import Comparison, MediaRecord, Side, from_json
-from vlmtui.reading import is_file
+from vlmtui.reading import is_file, is_folder
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.generation import Answer
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, recorded_specs
 from vlmtui.store.media_files import keep, place
-from vlmtui.text import visible
+from vlmtui.text import one_line, visible
 
 
 def replay(arguments: argparse.Namespace) -> int:
     """Return 0 if all answers are the same, else 1. Raises VlmtuiError(BAD_INPUT) for a document that cannot be run."""
     comparison = read_comparison(Path(arguments.replay))
     allow_adapters(arguments, [side.adapter for side in comparison.sides])
-    setup = prepare(arguments, comparison.model)
+    setup = prepare(arguments, arguments.model or name_by_document(comparison.model))
     media = setup.application.paths.media
     paths = {item.sha256: str(stored_file(media, item)) for item in comparison.attachments}
     specs = recorded_specs(comparison, paths)
@@ -88,6 +89,14 @@ def read_comparison(path: Path) -> Comparison:
         if not known.issuperset(item.sha256 for item in attachments_of(side.request)):
             raise bad_input(f"{path} asks for an attachment that it does not list.")
     return comparison
+
+
+def name_by_document(name: str) -> str:
+    """Return a model's name as a document gives it. Raises VlmtuiError for a folder: no document has one loaded."""
+    if Path(name).is_absolute() or name.startswith((".", "~")) or is_folder(Path(name)):
+        message = f"The document was made with the model in {one_line(name)}, which it cannot have loaded."
+        raise bad_input(message, hint=f"If it is yours, add --model {shlex.quote(one_line(name))}.")
+    return name
 
 
 def stored_file(media: Path, item: MediaRecord) -> Path:

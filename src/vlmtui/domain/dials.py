@@ -7,6 +7,7 @@ in `Sampling.extra` by vLLM's names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterator, Mapping
 from enum import Enum, auto
 from typing import Literal, NamedTuple, NoReturn
@@ -91,7 +92,45 @@ ARGUMENTS = frozenset(
 """The processors' arguments that records name: a fan-out is planned before it is known which model answers."""
 FROM_FILES = ("json", "grammar")
 """Those whose value may be `@FILE`."""
+_EXTRA = frozenset(
+    {
+        "allowed_token_ids", "bad_words", "extra_args", "ignore_eos", "include_stop_str_in_output", "logit_bias",
+        "logprobs", "min_tokens", PROCESSOR, STRUCTURED,
+    }
+)  # fmt: skip
+"""The fields of `Sampling.extra` that dials and bundled records set."""
+_NAMING = frozenset(
+    {
+        "class", "cls", "code", "dir", "file", "folder", "map", "module", "path", "plugin", "transfer", "trust", "uri",
+        "url",
+    }
+)  # fmt: skip
+"""Parts of a key that names code, a file or an address: `auto_map`, `tokenizer_class`."""
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ -]*")
 STRUCTURED_DIALS = ("json", "regex", "choice", "grammar", "json_object")
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value is a number, a switch, a word, or a list or table of these without a key that names anything."""
+    match value:
+        case None | bool() | int() | float():
+            return True
+        case str():
+            return not value or _WORD.fullmatch(value) is not None
+        case list() | tuple():
+            return all(map(is_plain, value))
+        case dict():
+            return all(
+                _NAMING.isdisjoint(str(key).lower().split("_")) and is_plain(inner) for key, inner in value.items()
+            )
+    return False
+
+
+def no_dials(extra: Mapping[str, object]) -> list[str]:
+    """Return the names in a stored `Sampling.extra` that no dial sets, or whose values could name code or a file: they
+    are not taken from somebody's document."""
+    tables = {PROCESSOR, "extra_args"}
+    return [name for name, value in extra.items() if name not in _EXTRA or (name in tables and not is_plain(value))]
 
 
 def dial_name(name: str, arguments: Container[str]) -> str | None:

@@ -10,13 +10,13 @@ of the other backends. An argument that is in no table counts as one that names 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cache
 
 import msgspec
 
+from vlmtui.domain.dials import is_plain
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.schema import OWN_CLASSES, Family
@@ -58,8 +58,8 @@ GUARDED: Mapping[Names, frozenset[str]] = {
     tokenizer_revision
     """),
     Names.ADDRESS: _words("""
-    _api_process_count _api_process_rank allow_credentials allowed_headers allowed_media_domains allowed_methods
-    allowed_origins data_parallel_address data_parallel_external_lb data_parallel_hybrid_lb
+    _api_process_count _api_process_rank allow_credentials allow_owner allowed_headers allowed_media_domains
+    allowed_methods allowed_origins data_parallel_address data_parallel_external_lb data_parallel_hybrid_lb
     data_parallel_multi_port_external_lb data_parallel_rank data_parallel_rpc_port data_parallel_start_rank
     data_parallel_supervisor_port disable_fastapi_docs enable_ssl_refresh grpc_port host kv_events_config
     master_addr master_port nnodes node_rank otlp_traces_endpoint port ssl_cert_reqs ssl_ciphers tool_server uds
@@ -130,9 +130,6 @@ _FREE_TEXT = frozenset({"placeholders"})
 """Harmless arguments whose texts may be anything."""
 _LOAD_FORMATS = frozenset({"auto", "safetensors", "hf", "mistral", "dummy", "gguf", "bitsandbytes", "fastsafetensors"})
 """The others fetch from object stores, unpickle, or are registered by plugins."""
-_NAMING = _words("trust code plugin module path file folder dir url uri class cls map")
-"""Parts of a key, inside a table, that names code, a file or an address: `auto_map`, `tokenizer_class`."""
-_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ -]*")
 
 
 def names_of(argument: str) -> Names | None:
@@ -182,23 +179,7 @@ def _named_inside(name: str, value: object) -> Names | None:
     """Return what the value of a harmless argument names all the same."""
     if name == "load_format":
         return None if value in _LOAD_FORMATS else Names.FILE
-    return None if name in _FREE_TEXT or _is_plain(value) else Names.CODE
-
-
-def _is_plain(value: object) -> bool:
-    """Whether a value is a number, a switch, a word, or a list or table of these without a key that names anything."""
-    match value:
-        case None | bool() | int() | float():
-            return True
-        case str():
-            return not value or _WORD.fullmatch(value) is not None
-        case list() | tuple():
-            return all(map(_is_plain, value))
-        case dict():
-            return all(
-                _NAMING.isdisjoint(str(key).lower().split("_")) and _is_plain(inner) for key, inner in value.items()
-            )
-    return False
+    return None if name in _FREE_TEXT or is_plain(value) else Names.CODE
 
 
 def _is_bundled(name: str, value: object) -> bool:

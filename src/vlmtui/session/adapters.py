@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -76,6 +77,20 @@ def find_adapter(text: str) -> Adapter:
         what = f"a LoRA of rank {config.r:,}" if config.peft_type.upper() == "LORA" else one_line(config.peft_type)
         raise bad_input(f"{one_line(text)} is {what}: only LoRA adapters up to rank {RANKS[-1]} run.")
     return Adapter(folder=str(folder), rank=config.r, base=config.base_model_name_or_path or "")
+
+
+def require_allowed(folder: str, allowed: str | None) -> None:
+    """Raise VlmtuiError for an adapter that a document names and the person does not: it is not loaded.
+
+    allowed: the person's `--adapter`, that folder or one above it; the bundled model's adapters need none.
+    """
+    path = Path(folder).expanduser().resolve()
+    if path.is_relative_to(bundled_model()):
+        return
+    if allowed is None or not path.is_relative_to(Path(allowed).expanduser().resolve()):
+        message = f"The document's answer came from the LoRA adapter {one_line(folder)}, which it cannot have loaded."
+        hint = f"If it is yours, add --adapter {shlex.quote(one_line(folder))}, or a folder above it."
+        raise bad_input(message, hint=hint)
 
 
 def list_adapters(folder: Path) -> list[Adapter]:

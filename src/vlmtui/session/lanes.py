@@ -12,13 +12,14 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn
+from vlmtui.domain.dials import no_dials
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import Cancelled, Finished, GenerateRequest, PromptReady, Timings, Usage
 from vlmtui.domain.parameters import PARAMETERS, Number
 from vlmtui.domain.prompt import Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.build import comparison_of, fingerprint_of, side_of, with_paths
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.registry.schema import Family
@@ -34,6 +35,7 @@ from vlmtui.session.generation import (
 )
 from vlmtui.session.lane_plan import ADAPTER, Plan, variants
 from vlmtui.session.picture_changes import PictureMap
+from vlmtui.text import one_line
 
 OnChange = Callable[["Lane"], None]
 """Called after each event of a lane's answer, and when it ends."""
@@ -271,6 +273,9 @@ def _recorded(comparison: Comparison, side: Side, paths: Mapping[str, str]) -> L
     if side.request is None:
         raise ValueError("A side without its request cannot be run again.")
     sampling = side.own or msgspec.structs.replace(comparison.sampling, **side.sampling)
+    if names := no_dials(sampling.extra):
+        message = f"The document sets {one_line(', '.join(names))}, which no document can set."
+        raise bad_input(message, hint="Ask again with `vlmtui ask` and the settings that you want.")
     top = max((len(one.top) for one in side.logprobs), default=0) if side.logprobs else None
     request = GenerateRequest(
         request_id=new_request_id(),

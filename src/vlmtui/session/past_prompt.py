@@ -20,6 +20,7 @@ from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import make_request
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.provenance import is_of_engine
+from vlmtui.session.resume import stored_sampling
 from vlmtui.store.records import GenerationRecord
 from vlmtui.text import is_number
 
@@ -76,7 +77,7 @@ def request_again(
         raise bad_input("How this answer was generated is unknown.")
     turns = _turns(conversation, exchange, record)
     adapter = "" if record.imported else record.adapter
-    return make_request(family, turns, sampling, mode=record.mode, adapter=adapter)
+    return make_request(family, turns, stored_sampling(sampling), mode=record.mode, adapter=adapter)
 
 
 async def prompt_again(

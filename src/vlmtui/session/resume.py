@@ -16,7 +16,9 @@ import msgspec
 
 from vlmtui.config.engines import EngineSettings
 from vlmtui.domain.backend_choice import BackendChoice
+from vlmtui.domain.dials import no_dials
 from vlmtui.domain.engine import PINNED_BACKEND, REMOTE_BACKEND
+from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
 from vlmtui.registry.hub_cache import snapshot_of
 from vlmtui.registry.loader import Registry
@@ -40,11 +42,8 @@ class ResumePoint(msgspec.Struct, frozen=True):
     """The model as named by the user; may be empty."""
     record: GenerationRecord | None = None
     """How the last answer was made; None: unknown."""
-
-    @property
-    def is_imported(self) -> bool:
-        """Whether somebody else wrote it."""
-        return self.record is not None and self.record.imported
+    is_imported: bool = False
+    """Whether somebody else wrote that record, or without one the conversation."""
 
     @property
     def names_a_model(self) -> bool:
@@ -56,7 +55,8 @@ def resume_point(store: Store, conversation: ConversationId) -> ResumePoint:
     """Read what is needed to continue a conversation. Raises VlmtuiError if it does not exist."""
     found = store.conversation(conversation)
     records = [turn.generation for turn in store.turns(conversation, limit=4) if turn.generation is not None]
-    return ResumePoint(conversation, found.model, records[-1] if records else None)
+    record = records[-1] if records else None
+    return ResumePoint(conversation, found.model, record, found.imported if record is None else record.imported)
 
 
 def resumed_model(registry: Registry, servers: Mapping[str, EngineSettings], point: ResumePoint) -> Model:
@@ -83,6 +83,15 @@ def resumed_model(registry: Registry, servers: Mapping[str, EngineSettings], poi
     return msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, revision=stored.revision))
 
 
+def stored_sampling(sampling: Sampling) -> Sampling:
+    """Return a stored sampling with its dials alone."""
+    left_out = no_dials(sampling.extra)
+    if not left_out:
+        return sampling
+    kept = {name: value for name, value in sampling.extra.items() if name not in left_out}
+    return msgspec.structs.replace(sampling, extra=kept)
+
+
 def not_used(record: GenerationRecord) -> str:
     """Say what an imported answer was made with, and that it is not used here; empty for an answer that was made
     here."""
@@ -92,6 +101,7 @@ def not_used(record: GenerationRecord) -> str:
     name = made_by.name if made_by is not None else record.model
     facts = [f"{record.engine} {record.engine_version}".strip(), made_by.server if made_by is not None else ""]
     own = [f"adapter {record.adapter}"] if record.adapter else []
+    own += no_dials(record.sampling.extra)
     own += [f"{key}={value}" for key, value in record.engine_args.items()]
     where = " at ".join(filter(None, facts))
     shown = one_line(", ".join(own))[:_SHOWN_MAX]

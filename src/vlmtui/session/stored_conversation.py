@@ -11,6 +11,7 @@ from vlmtui.domain.generation import Finished
 from vlmtui.domain.sampling import Sampling
 from vlmtui.session.branch import Branch
 from vlmtui.session.exchange import Exchange, exchanges_of
+from vlmtui.session.resume import stored_sampling
 from vlmtui.session.settings import ChatSettings
 from vlmtui.session.structured import check_structure
 from vlmtui.store.records import ConversationId, StoredDraft, StoredTurn
@@ -64,7 +65,7 @@ def _settings(turns: Sequence[StoredTurn]) -> ChatSettings | None:
         if turn.generation is not None and turn.generation.mode == "chat":
             made = turn.generation
             adapter = "" if made.imported else made.adapter
-            return ChatSettings(made.system_prompt, made.sampling, made.family, adapter=adapter)
+            return ChatSettings(made.system_prompt, stored_sampling(made.sampling), made.family, adapter=adapter)
         if turn.role == "system":
             return ChatSettings(turn.text, Sampling())
     return None
