@@ -31,12 +31,6 @@ def classify(text: str, rules: Iterable[FailureRule], *, detail: str) -> VlmtuiE
 
 FILE_RULES: tuple[FailureRule, ...] = (
     FailureRule(
-        ErrorKind.NO_NETWORK,
-        re.compile(r"The hub's answer was refused"),
-        "The hub's answer was refused.",
-        "Try again later; with a mirror or a proxy, check HF_ENDPOINT and HTTPS_PROXY.",
-    ),
-    FailureRule(
         ErrorKind.GATED_REPO,
         re.compile(
             r"gated repo|GatedRepoError|Access to model .* is restricted|awaiting a review|401 Client Error", re.I

@@ -77,48 +77,6 @@ def watch_for_torchvision() -> None:
     sys.meta_path.insert(0, TorchvisionSchemaFinder())
 
 
-class HubLimiter:
-    """Has huggingface_hub use a client with limits, as soon as it is imported (see `hub_client`)."""
-
-    def __init__(self) -> None:
-        self.done = False
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Find huggingface_hub once, and have its loader set the limits after it."""
-        if fullname != "huggingface_hub" or self.done:
-            return None
-        self.done = True
-        from importlib.util import find_spec
-
-        spec = find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def load_and_limit(module: ModuleType) -> None:
-                load(module)
-                set_hub_limits()
-
-            spec.loader.exec_module = load_and_limit  # type: ignore[method-assign]
-        return spec
-
-
-def set_hub_limits() -> None:
-    """Set the limits; without vlmtui's worker, or with a huggingface_hub of before 1.0, there are none."""
-    try:
-        from vlmtui.worker.backends.vllm.hub_client import limit_hub
-
-        limit_hub()
-    except ImportError:
-        return
-
-
-def watch_for_huggingface_hub() -> None:
-    """Have the limits set if and when huggingface_hub is imported."""
-    sys.meta_path.insert(0, HubLimiter())
-
-
 def run_next_sitecustomize() -> None:
     """Run the `sitecustomize` that this one shadows (a debugger's, the system's), if there is one."""
     from importlib.machinery import PathFinder
@@ -155,7 +113,6 @@ def die_with_parent() -> None:
 HOOKS: tuple[Callable[[], None], ...] = (
     die_with_parent,
     watch_for_torchvision,
-    watch_for_huggingface_hub,
     run_next_sitecustomize,
 )
 """Run in this order when a process of the engine starts."""

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engines.serve_flags import cpu_arguments
@@ -33,7 +32,6 @@ ONE_MACHINE_ENVIRONMENT = {
 }
 """For an engine that runs on this machine only: keeps its ports off the network. Without it, gloo and NCCL listen on
 the address that the host name resolves to."""
-HUB = "https://huggingface.co"
 _SEVERAL_MACHINES = frozenset({"ray", "external_launcher"})
 _TRANSFER_ARGUMENTS = ("kv_transfer_config", "kv_events_config", "ec_transfer_config", "weight_transfer_config")
 CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1"}
@@ -74,8 +72,6 @@ def environment(engine_args: Mapping[str, object]) -> dict[str, str]:
     # By default torch caches compiled code in a shared temporary folder that any user could have created.
     cache = Path(os.environ.get("VLLM_CACHE_ROOT", "~/.cache/vllm")).expanduser()
     found = {**ENVIRONMENT, "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor")}
-    if urlsplit(os.environ.get("HF_ENDPOINT", HUB)).hostname != urlsplit(HUB).hostname:
-        found["HF_HUB_DISABLE_XET"] = "1"  # Xet's own client has none of the limits of `hub_client`
     return found | ONE_MACHINE_ENVIRONMENT if _is_of_one_machine(engine_args) else found
 
 
