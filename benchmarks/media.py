@@ -31,7 +31,6 @@ from rich.segment import Segment, Segments
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
-from vlmtui import gc_policy
 from vlmtui.domain.attachment import VideoSampling
 from vlmtui.domain.conversation import Media, Turn
 from vlmtui.media.frames import sample_frames
@@ -138,10 +137,8 @@ async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill
     """Seconds until all thumbnails are drawn, and how long the event loop stood still. What is attached is seen before
     it is sent, as a person would."""
     app, still = Photos(folder), Standstill()
-    gc_policy.defer_collection()  # as in the app, which goes on a second after its start
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
-        gc_policy.resume_collection()
         watching = asyncio.create_task(still.watch())
         start = time.perf_counter()
         app.query_one(ComposerPanel).attach(photos)

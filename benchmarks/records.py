@@ -1,19 +1,17 @@
-"""Time to load every family's record, against parsing the same files as bare TOML; and what the cache of a start saves.
+"""Time to load every family's record, against parsing the same files as bare TOML.
 
 `python -m benchmarks.records [--rounds N]`. Prints medians in milliseconds and their ratio; the budgets are 1.5 and
-60 ms without the cache.
+60 ms.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
 import time
 import tomllib
 from collections.abc import Callable
 from importlib import resources
-from pathlib import Path
 
 from vlmtui.registry import loader
 from vlmtui.registry.loader import Registry
@@ -28,15 +26,9 @@ def bare() -> None:
 
 
 def parsed() -> None:
-    """Load the records as a first start does."""
+    """Load the records as every start does."""
     loader.bundled_tables.cache_clear()
     Registry.bundled()
-
-
-def cached(folder: Path) -> None:
-    """Load them as every other start does."""
-    loader.bundled_tables.cache_clear()
-    Registry.bundled(folder)
 
 
 def milliseconds(action: Callable[[], object]) -> float:
@@ -49,15 +41,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
-    with tempfile.TemporaryDirectory() as folder:
-        cached(Path(folder))
-        times = [
-            (milliseconds(bare), milliseconds(parsed), milliseconds(lambda: cached(Path(folder))))
-            for _ in range(rounds)
-        ]
-    toml, records, kept = (statistics.median(column) for column in zip(*times, strict=True))
+    times = [(milliseconds(bare), milliseconds(parsed)) for _ in range(rounds)]
+    toml, records = (statistics.median(column) for column in zip(*times, strict=True))
     print(f"bare TOML {toml:6.1f} ms, {len(Registry.bundled())} records {records:6.1f} ms (medians of {rounds})")
-    print(f"from the cache {kept:6.1f} ms")
     print(f"ratio    {records / toml:.2f} (budget {RATIO}, and {MILLISECONDS:.0f} ms)")
     return 0 if records / toml <= RATIO and records <= MILLISECONDS else 1
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt
 
 from vlmtui import __version__
-from vlmtui.cli.parser import CommandParser, make_parser
+from vlmtui.cli.parser import make_parser
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -40,8 +40,6 @@ def pages(docs: Path = DOCS) -> dict[str, str]:
 def command_page(parser: argparse.ArgumentParser) -> str:
     """Return the page of a command, with its subcommands."""
     name = parser.prog.replace(" ", "-")
-    if isinstance(parser, CommandParser):
-        parser.filled()
     told = parser.description or parser.prog
     first = re.split(r"(?<=[.:;])\s", told)[0].rstrip(".:;")
     lines = [_title(name, 1), ".SH NAME", f"{escaped(name)} \\- {escaped(first)}", ".SH SYNOPSIS"]

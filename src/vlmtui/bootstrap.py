@@ -80,7 +80,7 @@ def build(command_line: Mapping[str, object] | None = None, *, settings: Setting
     return Application(
         paths=paths,
         settings=settings or load_settings(paths, os.environ, command_line),
-        registry=Registry.with_users(paths.families, cache=paths.cache),
+        registry=Registry.with_users(paths.families),
         host=WorkerHost(paths),
     )
 

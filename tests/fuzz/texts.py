@@ -32,7 +32,6 @@ from vlmtui.registry.estimate import tokens_of_size
 from vlmtui.registry.hub_cache import downloaded_models, read_config, snapshot_of
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import family_of_config, family_of_name, model_of, resolve
-from vlmtui.registry.record_cache import read_records, write_records
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.registry.routes import route_name, status_of, why_closed
 from vlmtui.session.generation import make_request
@@ -64,9 +63,6 @@ def text_readers() -> list[Reader]:
         Reader("trusted.json", _stored("trusted.json"), _read_trusted),
         Reader("family records", _families, _read_family),
         Reader("config.toml", _stored("config.toml"), _read_settings),
-        Reader(
-            "record cache", _record_cache, lambda folder, data: read_records(_put(folder, "families.json", data), "s")
-        ),
         Reader("engine records", _engine_records, _read_engines),
         Reader("worker record", _worker_records, _read_worker_record),
         Reader("kept answers", _spools, _read_spool),
@@ -198,11 +194,6 @@ def _read_settings(folder: Path, data: bytes) -> None:
     _put(paths.config, "config.toml", data)
     load_settings(paths, {})
     sources(paths, {})
-
-
-def _record_cache(folder: Path) -> Sequence[bytes]:
-    write_records(folder, "s", list(_registry().values())[:3])
-    return [(folder / "families.json").read_bytes()]
 
 
 def _engine_records(_: Path) -> Sequence[bytes]:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.command_line import CommandLine, opened
 from tests.unit.store.made import COMPLETE, RECIPE, attachment, exchange
 from vlmtui.cli import main
-from vlmtui.cli.parser import CommandParser, make_parser
+from vlmtui.cli.parser import make_parser
 from vlmtui.domain.conversation import Media, Text, Turn
 from vlmtui.store.document import document_of
 from vlmtui.store.formats import FORMATS, format_of
@@ -227,7 +227,6 @@ def test_what_is_written_and_read_can_be_told_as_json(cli: CommandLine, tmp_path
 
 def commands(parser: argparse.ArgumentParser, name: str = "") -> dict[str, argparse.ArgumentParser]:
     """Every command and action by its words."""
-    parser = parser.filled() if isinstance(parser, CommandParser) else parser
     found = {name: parser} if name else {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from vlmtui.cli.parser import parser_for
+from vlmtui.cli.parser import make_parser
 from vlmtui.config.settings import SamplingSettings
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.parameters import PARAMETERS, find_parameter
@@ -30,7 +30,7 @@ def test_a_parameter_can_be_set_everywhere(name: str) -> None:
     assert getattr(with_setting(Sampling(), f"{name} default"), name) is None
     plan = parse_plan(f"{name}={low},{high}")
     assert [getattr(one.sampling, name) for one in variants(plan, [user_turn("Hi")], Sampling())] == list(plan.values)
-    asked = parser_for(["ask"]).parse_args(["ask", parameter.option, high])
+    asked = make_parser().parse_args(["ask", parameter.option, high])
     assert getattr(asked, name) == parameter.kind(high)
     assert parameter.describe(None).endswith(parameter.unset)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 from typing import TYPE_CHECKING
 
-from vlmtui import gc_policy
 from vlmtui.bootstrap import build, open_app, open_plain
 from vlmtui.cli.output import note, stay_note
 from vlmtui.cli.parser import APP_OPTIONS
@@ -37,10 +35,7 @@ def app(arguments: argparse.Namespace) -> int:
     if why := why_plain():
         note(f"Plain mode, as {why}; /help lists its commands.")
         return _open(arguments, is_plain=True)
-    try:
-        return _open(arguments, is_plain=False)
-    finally:
-        gc.enable()
+    return _open(arguments, is_plain=False)
 
 
 def why_plain() -> str:
@@ -51,8 +46,6 @@ def why_plain() -> str:
 
 
 def _open(arguments: argparse.Namespace, *, is_plain: bool) -> int:
-    if is_plain:
-        gc_policy.resume_collection()
     application = build({name: getattr(arguments, f"app_{name}") for name in APP_OPTIONS})
     model: str | None = arguments.app_model
     choice = read_backend(arguments.app_backend) if arguments.app_backend is not None else None

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from vlmtui.cli.parser import CommandParser, make_parser
+from vlmtui.cli.parser import make_parser
 from vlmtui.errors import VlmtuiError
 from vlmtui.text import one_line
 
@@ -132,7 +132,7 @@ class _Place:
             action = self.positional()
             if isinstance(action, argparse._SubParsersAction) and word in action.choices:
                 below = action.choices[word]
-                self._parser = below.filled() if isinstance(below, CommandParser) else below
+                self._parser = below
                 self._positionals = 0
             else:
                 self._positionals += 1
@@ -180,7 +180,7 @@ def _models() -> Iterator[Word]:
     from vlmtui.registry.loader import Registry
 
     paths = Paths.default()
-    for name in Registry.with_users(paths.families, cache=paths.cache):
+    for name in Registry.with_users(paths.families):
         yield Word(name, "family")
     for model in downloaded_models():
         yield Word(model.name, "downloaded")

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from vlmtui.cli.output import is_tty, print_table
-from vlmtui.cli.parser import CommandParser, make_parser
+from vlmtui.cli.parser import make_parser
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.text import one_line
 
@@ -60,10 +60,10 @@ def heading_of(page: Path) -> str:
         return next((line.removeprefix("# ").strip() for line in lines if line.startswith("# ")), page.stem)
 
 
-def command_parsers() -> dict[str, CommandParser]:
+def command_parsers() -> dict[str, argparse.ArgumentParser]:
     """Return the parser of every command, with its arguments."""
     subparsers = (one for one in make_parser()._actions if isinstance(one, argparse._SubParsersAction))
-    return {name: parser.filled() for name, parser in next(subparsers).choices.items()}
+    return dict(next(subparsers).choices)
 
 
 def for_terminal(text: str) -> str:

@@ -7,8 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from vlmtui import gc_policy
-from vlmtui.cli.parser import misplaced_option, parser_for
+from vlmtui.cli.parser import make_parser, misplaced_option
 from vlmtui.cli.streams import drop, is_of_output, is_output_lost, open_missing
 from vlmtui.errors import VlmtuiError
 
@@ -29,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     open_missing()
     words = sys.argv[1:] if argv is None else argv
-    parser = parser_for(words)
+    parser = make_parser()
     try:
         arguments = parser.parse_args(words)
     except OSError as error:
@@ -48,8 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         use_data_dir(arguments.data_dir)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
-    if arguments.command == "app":
-        gc_policy.defer_collection()
     try:
         module, _, function = _COMMANDS[arguments.command].partition(".")
         status: int = getattr(importlib.import_module(f"vlmtui.cli.{module}"), function)(arguments)

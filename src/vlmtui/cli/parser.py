@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any
 
 from vlmtui import __version__
+from vlmtui.cli.ask_parser import add_media, fill_ask
+from vlmtui.cli.batch_parser import fill_batch, fill_batches
+from vlmtui.cli.conversations_parser import fill_conversations, fill_export, fill_import
+from vlmtui.cli.engines_parser import fill_engines
+from vlmtui.cli.lab_parser import fill_golden, fill_lint, fill_parity, fill_replay
+from vlmtui.cli.models_parser import fill_models
+from vlmtui.cli.serve_parser import fill_serve
+from vlmtui.cli.store_parser import fill_store
 
 _ITEMS_MAX = 10_000
 
@@ -21,11 +28,6 @@ APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
 """Options of the app that are settings."""
 _APP_ONLY = ("continue", "resume", "plain")
 _WITH_VALUE = (*APP_OPTIONS, "backend", "engine", "key_env")
-_APP_FLAGS = frozenset({"--data-dir", "--resume", *(f"--{name.replace('_', '-')}" for name in _WITH_VALUE)})
-"""Options of the app that take a value."""
-
-Fill: TypeAlias = Callable[[argparse.ArgumentParser], None]
-"""Adds the arguments of a command."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -48,58 +50,28 @@ class _Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
 
-class CommandParser(_Parser):
-    """The parser of a command. `fill` adds its arguments when they are needed; adding those of all commands would take
-    most of the time of `vlmtui --help`."""
-
-    def __init__(self, *, fill: Fill | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self._fill = fill
-
-    def filled(self) -> Self:
-        """The parser with its arguments."""
-        fill, self._fill = self._fill, None
-        if fill is not None:
-            fill(self)
-        return self
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's."""
-        return super(CommandParser, self.filled()).parse_known_args(args, namespace)
-
-
-def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser for a command line. Opening the app skips the commands, which are slow to build, unless there
-    is an error to report."""
-    if all(word in _APP_FLAGS for word in words[::2]) and len(words) % 2 == 0:
-        parser = _make_app_parser()
-        parser.set_defaults(command="app")
-        return parser
-    return make_parser()
-
-
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser with all commands; their arguments are added when needed."""
+    """Return the parser of the app and all commands."""
     parser = _make_app_parser()
     parser.set_defaults(command="app")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     for name, told, fill in (
-        ("ask", "ask one question and print the answer", _fill_ask),
-        ("batch", "ask many questions, and append each answer to a file", _fill_batch),
-        ("batches", "list the batches, running or done; pause one, or go on with it", _fill_batches),
-        ("models", "list the known models; show one; create a record of your own", _fill_models),
+        ("ask", "ask one question and print the answer", fill_ask),
+        ("batch", "ask many questions, and append each answer to a file", fill_batch),
+        ("batches", "list the batches, running or done; pause one, or go on with it", fill_batches),
+        ("models", "list the known models; show one; create a record of your own", fill_models),
         ("prompt", "print the prompt that a model would get; no engine is needed", _fill_prompt),
-        ("lint", "check a model's chat template and tokenizer; no engine is loaded", _fill_lint),
-        ("golden", "record a model's prompts, and check whether they are still the same", _fill_golden),
-        ("replay", "answer kept comparisons and golden prompts again, on several engines", _fill_replay),
-        ("parity", "compare an engine with Transformers, stage by stage", _fill_parity),
-        ("conversations", "list the stored conversations", _fill_conversations),
-        ("export", "write conversations as Markdown, HTML, JSON or OpenAI messages", _fill_export),
-        ("import", "read exported conversations", _fill_import),
-        ("store", "check, repair, back up, measure or purge the stored conversations", _fill_store),
+        ("lint", "check a model's chat template and tokenizer; no engine is loaded", fill_lint),
+        ("golden", "record a model's prompts, and check whether they are still the same", fill_golden),
+        ("replay", "answer kept comparisons and golden prompts again, on several engines", fill_replay),
+        ("parity", "compare an engine with Transformers, stage by stage", fill_parity),
+        ("conversations", "list the stored conversations", fill_conversations),
+        ("export", "write conversations as Markdown, HTML, JSON or OpenAI messages", fill_export),
+        ("import", "read exported conversations", fill_import),
+        ("store", "check, repair, back up, measure or purge the stored conversations", fill_store),
         ("config", "show file locations and effective settings", _fill_config),
-        ("engines", "list the engines; install, verify, add or remove one", _fill_engines),
-        ("serve", "print the `vllm serve` command lines for a model, with the reason for each flag", _fill_serve),
+        ("engines", "list the engines; install, verify, add or remove one", fill_engines),
+        ("serve", "print the `vllm serve` command lines for a model, with the reason for each flag", fill_serve),
         ("top", "show what a loaded model or a vLLM server is doing", _fill_top),
         ("doctor", "check whether this machine is ready", _fill_doctor),
         ("ps", "list the loaded models", _fill_ps),
@@ -112,7 +84,9 @@ def make_parser() -> argparse.ArgumentParser:
         ),
         ("help", "show a page of the documentation", _fill_help),
     ):
-        commands.add_parser(name, help=told, fill=fill).set_defaults(command=name)
+        command = commands.add_parser(name, help=told)
+        fill(command)
+        command.set_defaults(command=name)
     return parser
 
 
@@ -217,66 +191,6 @@ def _add_app_model(app: argparse._ArgumentGroup) -> None:
     )
 
 
-def _fill_ask(ask: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.ask_parser import fill_ask
-
-    fill_ask(ask)
-
-
-def _fill_batch(batch: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.batch_parser import fill_batch
-
-    fill_batch(batch)
-
-
-def _fill_batches(batches: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.batch_parser import fill_batches
-
-    fill_batches(batches)
-
-
-def _fill_engines(engines: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.engines_parser import fill_engines
-
-    fill_engines(engines)
-
-
-def _fill_serve(serve: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.serve_parser import fill_serve
-
-    fill_serve(serve)
-
-
-def _fill_lint(lint: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.lab_parser import fill_lint
-
-    fill_lint(lint)
-
-
-def _fill_golden(golden: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.lab_parser import fill_golden
-
-    fill_golden(golden)
-
-
-def _fill_replay(replay: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.lab_parser import fill_replay
-
-    fill_replay(replay)
-
-
-def _fill_parity(parity: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.lab_parser import fill_parity
-
-    fill_parity(parity)
-
-
-def _fill_store(store: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.store_parser import fill_store
-
-    fill_store(store)
-
-
 def _fill_top(top: argparse.ArgumentParser) -> None:
     top.description = (
         "Print once what the loaded models, or a vLLM server, are doing: requests, caches and tokens of each rank, and "
@@ -293,15 +207,7 @@ def _fill_top(top: argparse.ArgumentParser) -> None:
     top.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def _fill_models(models: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.models_parser import fill_models
-
-    fill_models(models)
-
-
 def _fill_prompt(prompt: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.ask_parser import add_media
-
     prompt.description = (
         "Print the raw prompt or the messages of one question, as `ask` and the app would send them. With "
         "files, also print the estimated tokens of each, from the model's record."
@@ -332,24 +238,6 @@ def _item_count(text: str) -> int:
     if count > _ITEMS_MAX:
         raise argparse.ArgumentTypeError(f"{text}: at most {_ITEMS_MAX:,}")
     return count
-
-
-def _fill_conversations(conversations: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.conversations_parser import fill_conversations
-
-    fill_conversations(conversations)
-
-
-def _fill_export(export: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.conversations_parser import fill_export
-
-    fill_export(export)
-
-
-def _fill_import(reading: argparse.ArgumentParser) -> None:
-    from vlmtui.cli.conversations_parser import fill_import
-
-    fill_import(reading)
 
 
 def _fill_config(config: argparse.ArgumentParser) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vlmtui import gc_policy
 from vlmtui.bootstrap import build, open_app
 from vlmtui.cli.app import why_plain
 from vlmtui.cli.output import note, stay_note
@@ -42,7 +40,6 @@ def tour(arguments: argparse.Namespace) -> int:
     progress = Tour.read(home / "step.json")
     if arguments.again:
         progress.done = 0
-    gc_policy.defer_collection()
     store = AsyncStore(application.paths)
     try:
         resumed = store.run_now(_newest) if progress.done else None
@@ -50,7 +47,6 @@ def tour(arguments: argparse.Namespace) -> int:
         status, report = open_app(application, store, model=model, resumed=resumed, tour=progress)
     finally:
         store.close_now()
-        gc.enable()
     if progress.step is not None:
         note(f"{progress.done} steps are done. `vlmtui tour` goes on with: {progress.step.title}.")
     if report is not None and report.stays and report.model is not None:

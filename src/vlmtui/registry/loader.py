@@ -14,7 +14,6 @@ import msgspec
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import parse_toml, read_whole
 from vlmtui.registry.engine_arguments import refused_by_record
-from vlmtui.registry.record_cache import read_records, stamp_of, write_records
 from vlmtui.registry.schema import Family, Grounding, Layout, Lora, RawTemplate, Route, Takes, Thinking
 from vlmtui.registry.token_rules import TokenRule
 
@@ -31,20 +30,17 @@ class Registry(Mapping[str, Family]):
         self.warnings = tuple(warnings)
 
     @classmethod
-    def bundled(cls, cache: Path | None = None) -> Registry:
-        """Load the records that ship with the package. Raises VlmtuiError naming an invalid file.
-
-        `cache`: a folder for the parsed records, which speeds up the next start.
-        """
-        return cls(_bundled_families(cache))
+    def bundled(cls) -> Registry:
+        """Load the records that ship with the package. Raises VlmtuiError naming an invalid file."""
+        return cls(_bundled_families())
 
     @classmethod
-    def with_users(cls, folder: Path, cache: Path | None = None) -> Registry:
+    def with_users(cls, folder: Path) -> Registry:
         """Load the package's records and those in the user's folder, which add or replace families.
 
         An invalid user file only causes a warning.
         """
-        families = _bundled_families(cache)
+        families = _bundled_families()
         warnings: list[VlmtuiError] = []
         try:
             files = _files(folder) if folder.is_dir() else []
@@ -84,16 +80,8 @@ def parse_family(data: bytes, name: str) -> Family:
 _Tables = Mapping[object, tuple[dict[str, object], str]]
 
 
-def _bundled_families(cache: Path | None) -> dict[str, Family]:
-    """Return the package's records, from the cache if it is up to date; otherwise parse and cache them."""
-    folder = Path(__file__).with_name("families")
-    stamp = stamp_of([*_files(folder), *Path(__file__).parent.glob("*.py")]) if cache is not None else ""
-    families = read_records(cache, stamp) if cache is not None else None
-    if families is None:
-        tables = bundled_tables()
-        families = [_family(table, name, bundled_tables) for table, name in tables.values()]
-        if cache is not None:
-            write_records(cache, stamp, families)
+def _bundled_families() -> dict[str, Family]:
+    families = (_family(table, name, bundled_tables) for table, name in bundled_tables().values())
     return {family.family: family for family in families}
 
 

@@ -13,7 +13,6 @@ from textual.driver import Driver
 from textual.widgets import Input
 from textual.worker import WorkerFailed, WorkType
 
-from vlmtui import gc_policy
 from vlmtui.config.settings import config_file
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model
@@ -24,7 +23,6 @@ from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_reme
 from vlmtui.ui.lifecycle.batch_runs import BatchRuns
 from vlmtui.ui.lifecycle.departure import Departure, ExitReport
 from vlmtui.ui.lifecycle.engine_broadcast import EngineBroadcast
-from vlmtui.ui.lifecycle.first_paint import first_paint_ended
 from vlmtui.ui.lifecycle.leftovers import Leftovers
 from vlmtui.ui.lifecycle.model_loading import ModelLoading
 from vlmtui.ui.lifecycle.removed_widgets import comes_of_removal
@@ -160,7 +158,6 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def on_mount(self) -> None:
         self._departure.watch_signals()
-        self.set_timer(_STARTED_AFTER_S, gc_policy.resume_collection)
         for warning in self.services.registry.warnings:
             self.tell(one_line(str(warning)), seconds=15, severity="warning")
         if wrong := self.key_bindings.first_warnings(_WARNINGS_MAX):
@@ -360,7 +357,6 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def _begin(self) -> None:
         self.models.begin()
-        self.call_after_refresh(first_paint_ended, self)
         self.call_after_refresh(self.start, self._begin_conversation, "conversation")
 
     async def _begin_conversation(self) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from vlmtui.errors import VlmtuiError
-from vlmtui.registry import loader
 from vlmtui.registry.loader import Registry, parse_family
 from vlmtui.registry.match import resolve
 from vlmtui.registry.skeleton import skeleton
@@ -127,30 +126,3 @@ def test_loading_every_record_brings_in_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_records_are_kept_parsed_until_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = dict(Registry.bundled())
-    assert dict(Registry.bundled(tmp_path)) == fresh
-    kept = tmp_path / "families.json"
-    assert kept.is_file()
-    with monkeypatch.context() as patched:
-        patched.setattr(loader, "bundled_tables", lambda: pytest.fail("parsed again"))
-        assert list(Registry.bundled(tmp_path).items()) == list(fresh.items())
-    for spoilt in (b"not json", kept.read_bytes().replace(b"shapes.toml:", b"shapes.toml:1"), b""):
-        kept.write_bytes(spoilt)
-        assert dict(Registry.bundled(tmp_path)) == fresh
-        assert kept.read_bytes() != spoilt
-
-
-def test_without_a_cache_folder_the_records_are_there_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert "shapes" in Registry.bundled(tmp_path / "file")
-
-
-def test_a_users_record_may_extend_one_that_came_from_the_cache(tmp_path: Path) -> None:
-    Registry.bundled(tmp_path / "cache")
-    families = tmp_path / "families"
-    families.mkdir()
-    (families / "q.toml").write_text('family = "q"\nextends = "qwen2_vl"\ntitle = "Q"\nmodels = ["me/q"]\n')
-    assert Registry.with_users(families, tmp_path / "cache")["q"].architectures == ("Qwen2VLForConditionalGeneration",)
