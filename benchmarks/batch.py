@@ -1,12 +1,11 @@
-"""Batches: items a second against vLLM's own offline `LLM.generate` and `LLM.chat`, and the client's memory.
+"""Batches: items a second against vLLM's own offline `LLM.generate` and `LLM.chat`.
 
-`python -m benchmarks.batch [--items N] [--rounds N] [--only throughput|memory] [--in-core]`. Both load the bundled
+`python -m benchmarks.batch [--items N] [--rounds N] [--in-core]`. Both load the bundled
 model with the same arguments, and answer the same questions about the same picture files, other ones in each round,
 in turn; what vLLM has of them in its caches is forgotten in between. Each reads the files itself. Budget: 0.95 of the
 items a second of the faster of vLLM's two. With `--in-core` the model of vLLM's own, too, computes in the engine
 core's process, as our worker has it without a GPU; vLLM by itself gives it another one. Then others one at a time,
-for what a batch gains; and a batch of 1,000 and of 200,000 lines in processes of their own, with an engine that only
-repeats, for their memory: at most 1.3 times as much.
+for what a batch gains.
 """
 
 from __future__ import annotations
@@ -14,22 +13,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import psutil
 from PIL import Image, ImageDraw
 
 from benchmarks.batch_vllm import OfflineVllm
-from tests.support.batches import Bench
 from vlmtui.domain.engine import EngineReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
@@ -39,16 +33,13 @@ from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.batch.output import OutputFile
-from vlmtui.session.batch.places import EnginePlace
-from vlmtui.session.batch.reading import BatchFormat, BatchReader
+from vlmtui.session.batch.reading import BatchReader
 from vlmtui.session.batch.requests import ItemRequests
-from vlmtui.session.batch.runner import BatchJob, run_batch
-from vlmtui.session.batch.tally import Tally
+from vlmtui.session.batch.runner import BatchEngine, BatchJob, LineWriter, Tally, run_batch
 
-BUDGET, MEMORY_BUDGET = 0.95, 1.3
+BUDGET = 0.95
 QUESTION = "What is in this image?"
 SETTLE_S = 2.0
-FEW, MANY = 1_000, 200_000
 _COLOURS = ("red", "green", "blue", "yellow", "purple", "orange")
 
 
@@ -69,8 +60,8 @@ async def batch(engine: Engine, model: Model, pictures: list[Path], *, most: int
     """Return the seconds that a batch takes, its output among them."""
     folder = pictures[0].parent
     source = folder / "in.jsonl"
-    items = ({"id": path.name, "images": [path.name], "prompt": QUESTION} for path in pictures)
-    source.write_text("".join(json.dumps(item) + "\n" for item in items))
+    asked = ({"id": path.name, "images": [path.name], "prompt": QUESTION} for path in pictures)
+    source.write_text("".join(json.dumps(item) + "\n" for item in asked))
     (folder / "out.jsonl").unlink(missing_ok=True)
 
     async def opened() -> Engine:
@@ -78,16 +69,11 @@ async def batch(engine: Engine, model: Model, pictures: list[Path], *, most: int
 
     tally = Tally()
     with closing(OutputFile(folder / "out.jsonl")) as output, source.open("rb") as file:
-        job = BatchJob(
-            items=iter(BatchReader(file, BatchFormat.JSONL, base=folder)),
-            output=output,
-            requests=ItemRequests(model.family, Sampling(max_tokens=40)),
-            places=[EnginePlace(opened, engine, most=most)],
-            model="shapes",
-            cache=folder / "cache",
-        )
+        requests = ItemRequests(model.family, Sampling(max_tokens=40))
+        job = BatchJob(requests=requests, writer=LineWriter("shapes", "chat"), cache=folder / "cache")
+        items = iter(BatchReader(file, base=folder))
         started = time.monotonic()
-        await run_batch(job, tally)
+        await run_batch(job, items, output, BatchEngine(opened, engine, most=most), tally)
         elapsed = time.monotonic() - started
     assert tally.answered == len(pictures), tally.kinds
     return elapsed
@@ -162,49 +148,15 @@ async def throughput(count: int, rounds: int, *, in_core: bool) -> float:
     return statistics.median(ratios)
 
 
-def memory_of(lines: int) -> float:
-    """Return the largest resident memory of a process that runs a batch of so many lines, in MiB."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.batch", "--memory", str(lines), folder]
-        ran = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(ran.stdout)
-
-
-def run_for_memory(lines: int, folder: Path) -> None:
-    """Run a batch of so many lines with an engine that repeats, and print this process's largest memory."""
-    bench = Bench(folder, forgets=True)
-    with bench.input.open("w") as file:
-        for number in range(lines):
-            file.write(json.dumps({"id": f"{number}", "prompt": f"question {number}"}) + "\n")
-    tally = asyncio.run(bench.run())
-    assert tally.answered == lines
-    peak: Any = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    os.write(1, f"{peak / (1024 if sys.platform == 'linux' else 2**20)}\n".encode())
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("memory", "throughput"))
     parser.add_argument("--in-core", action="store_true")
-    parser.add_argument("--memory", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.memory is not None:
-        run_for_memory(int(args.memory[0]), Path(args.memory[1]))
-        return 0
-    is_kept = True
-    if args.only != "throughput":
-        few, many = memory_of(FEW), memory_of(MANY)
-        growth = many / few
-        is_kept = growth <= MEMORY_BUDGET
-        told_few = f"client: {few:.0f} MiB for {FEW:,} lines, {many:.0f} MiB for {MANY:,}"
-        print(f"{told_few}: × {growth:.2f} (budget {MEMORY_BUDGET})", flush=True)
-    if args.only != "memory":
-        ratio = asyncio.run(throughput(args.items, args.rounds, in_core=args.in_core))
-        is_kept = is_kept and ratio >= BUDGET
-        print(f"ratio   {ratio:.3f} of the items/s of vLLM's offline LLM (budget {BUDGET})")
-    return 0 if is_kept else 1
+    ratio = asyncio.run(throughput(args.items, args.rounds, in_core=args.in_core))
+    print(f"ratio   {ratio:.3f} of the items/s of vLLM's offline LLM (budget {BUDGET})")
+    return 0 if ratio >= BUDGET else 1
 
 
 if __name__ == "__main__":

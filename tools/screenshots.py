@@ -210,7 +210,7 @@ async def batch(app: VlmtuiApp, pilot: Pilot[ExitReport | None], paths: Paths) -
     command += ["--image", "*.png", "--prompt", "What is in this image?"]
     await asyncio.to_thread(lambda: subprocess.run(command, cwd=SAMPLES, capture_output=True, check=True))
     app.run_action_id("batch", str(answers))
-    await until(pilot, lambda: isinstance(app.screen, BatchScreen) and app.screen.is_read)
+    await until(pilot, lambda: isinstance(app.screen, BatchScreen))
     await pilot.pause(1)
     save(app, "batch")
     await pilot.press("escape")

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from vlmtui.plain.session import PlainReport
     from vlmtui.registry.match import Model
     from vlmtui.session.async_store import AsyncStore
-    from vlmtui.session.batch.item_message import FoundItem
-    from vlmtui.session.batch.records import BatchRecord
-    from vlmtui.session.batch.results import StoredResult
     from vlmtui.session.resume import ResumePoint
     from vlmtui.session.tour import Tour
     from vlmtui.ui.app import ExitReport, VlmtuiApp
@@ -63,11 +60,6 @@ class Application(msgspec.Struct, frozen=True):
         )
         return msgspec.structs.replace(self, paths=paths, settings=settings)
 
-    def apart(self, name: str) -> Application:
-        """Return the same with workers of its own, which nobody else finds or shares."""
-        paths = msgspec.structs.replace(self.paths, runtime=self.paths.runtime / name)
-        return msgspec.structs.replace(self, paths=paths, host=WorkerHost(paths))
-
 
 def build(command_line: Mapping[str, object] | None = None, *, settings: Settings | None = None) -> Application:
     """Build the application. `command_line` holds settings by name; `settings` replaces all other sources of settings.
@@ -83,12 +75,6 @@ def build(command_line: Mapping[str, object] | None = None, *, settings: Setting
         registry=Registry.with_users(paths.families),
         host=WorkerHost(paths),
     )
-
-
-def _find_item(record: BatchRecord, result: StoredResult) -> FoundItem:
-    from vlmtui.cli.batch_lookup import find_item  # with the parser of the whole command line
-
-    return find_item(record, result)
 
 
 def build_for(engine: ChosenEngine, runtime: Path) -> Application:
@@ -146,7 +132,6 @@ def open_app(
             initial_backend=backend,
             served=served,
             resumed=resumed,
-            find_item=_find_item,
         )
         app = VlmtuiApp(services, question) if tour is None else _tour_app(services, tour, question)
         report = app.run()

@@ -14,7 +14,7 @@ from tests.unit.inspection.test_replay import comparison
 from tests.unit.store.test_export import filled
 from vlmtui.errors import ErrorKind
 from vlmtui.inspection.html_export import export_html
-from vlmtui.session.batch.report import batch_page
+from vlmtui.session.batch.results import batch_page
 from vlmtui.store.export import NAMES
 from vlmtui.store.html_export import to_html
 
@@ -54,7 +54,7 @@ async def test_a_batch(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(batch_page(bench.output), "utf-8")
     seen = looked_at(browser, page, "context_too_long")
-    assert "Answers a second" in seen[0].text
+    assert "0 of 1" in seen[0].text
     assert hostile in seen[0].text
     assert page.stat().st_size < 200_000
 

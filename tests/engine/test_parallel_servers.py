@@ -191,14 +191,14 @@ async def test_all_ways_to_ask_work_through_it(running: Running, shapes: Model, 
 
 
 async def batch(url: str, folder: Path, *, items: int) -> list[dict[str, Any]]:
-    """The lines of `vlmtui batch --on URL` about one picture."""
+    """The lines of `vlmtui batch --engine URL` about one picture."""
     (folder / "batch").mkdir()
     image = Easel(folder / "batch").picture(("red", "circle", "left")).path
     asked = [{"id": f"{number}", "prompt": QUESTION, "images": [str(image)]} for number in range(items)]
     (folder / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in asked))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "vlmtui", "batch", str(folder / "in.jsonl"), "-o", str(folder / "out.jsonl")),
-        *("--on", url, "--set", "max_tokens=30", "--keep-alive", "0"),
+        *("--engine", url, "--set", "max_tokens=30", "--keep-alive", "0"),
         env={**os.environ, "VLMTUI_DATA_DIR": str(folder / "batch"), "HOME": str(folder)},
         stdin=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,9 +16,8 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.inspection.golden import encode_golden, moved_since, read_golden, unfolded
 from vlmtui.session.adapters import find_adapter, list_adapters
 from vlmtui.session.batch.output import OutputFile, ResultLine
-from vlmtui.session.batch.reading import BatchFormat, BatchReader
-from vlmtui.session.batch.result_table import ResultTable
-from vlmtui.session.batch.results import read_results, score_of
+from vlmtui.session.batch.reading import BatchReader
+from vlmtui.session.batch.results import ResultFilter, ResultTable, read_results, score_of
 from vlmtui.store.backup import restore_archive, write_archive
 
 _OPENAI = (
@@ -31,7 +29,6 @@ _SHORT = (
     b'{"id": 7, "prompt": "What is it?", "images": ["cat.png"], "expected": "a cat", "sampling": {"temperature": 0}}\n'
     b'{"prompt": "<image>Raw", "image": "cat.png", "mode": "raw"}\n{"messages": [{"role": "user", "content": "Hi"}]}\n'
 )
-_TABLE = b'id,prompt,image,expected\n1,What is it?,cat.png,a cat\n2,"Say ""hi"", please",,hi\n'
 _RESULTS = b"".join(
     b'{"id":"%d","line":%d,"key":"k%d","answer":"a cat","error":%s,"correct":true,"timings":{"total_s":1.5}}\n'
     % (number, number, number, b"null" if number % 2 else b'{"kind":"bad_input","message":"no"}')
@@ -48,9 +45,7 @@ ValueError: no
 
 def batch_readers() -> list[Reader]:
     return [
-        Reader("batch jsonl", _fixed(_OPENAI, _SHORT), partial(_read_items, BatchFormat.JSONL)),
-        Reader("batch csv", _fixed(_TABLE), partial(_read_items, BatchFormat.CSV)),
-        Reader("batch tsv", _fixed(_TABLE.replace(b",", b"\t")), partial(_read_items, BatchFormat.TSV)),
+        Reader("batch jsonl", _fixed(_OPENAI, _SHORT), _read_items),
         Reader("batch results", _fixed(_RESULTS), _read_results),
         Reader("golden file", _fixed(encode_golden(GOLDEN)), _read_golden),
         Reader("backup", _backups, _read_backup),
@@ -63,9 +58,9 @@ def _fixed(*seeds: bytes) -> Callable[[Path], Sequence[bytes]]:
     return lambda _: seeds
 
 
-def _read_items(kind: BatchFormat, folder: Path, data: bytes) -> None:
+def _read_items(folder: Path, data: bytes) -> None:
     """Every line is an item or a bad one with its place."""
-    reader = BatchReader(io.BytesIO(data), kind, base=folder, size=len(data))
+    reader = BatchReader(io.BytesIO(data), base=folder, size=len(data))
     for item in reader:
         assert item.line >= 1
     assert reader.read <= len(data)
@@ -79,10 +74,10 @@ def _read_results(folder: Path, data: bytes) -> None:
     score_of(path)
     table = ResultTable(path)
     try:
-        table.read_more()
-        table.arrange()
-        for row in range(len(table)):
-            table[row]
+        for shown in ResultFilter:
+            table.show(shown)
+            for row in range(len(table)):
+                table[row]
     finally:
         table.close()
     output = OutputFile(path)

@@ -26,13 +26,11 @@ from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
 from vlmtui.registry.loader import Registry
-from vlmtui.session.batch.item import BadItem, BatchItem
+from vlmtui.session.batch.item import Item
 from vlmtui.session.batch.output import OutputFile
-from vlmtui.session.batch.places import EnginePlace
-from vlmtui.session.batch.reading import BatchFormat, BatchReader
+from vlmtui.session.batch.reading import BatchReader
 from vlmtui.session.batch.requests import ItemRequests
-from vlmtui.session.batch.runner import BatchJob, Progress, run_batch
-from vlmtui.session.batch.tally import Tally
+from vlmtui.session.batch.runner import BatchEngine, BatchJob, LineWriter, Tally, run_batch
 
 Trouble = Callable[[str], ErrorKind | None]
 """By an item's question: how its request fails, or None. ENGINE_DIED takes the engine with it."""
@@ -62,7 +60,6 @@ class RepeatingEngine(ScriptedEngine):
         self.asked: list[str] = []
         self.most = self.now = 0
         self.gate: Gate | None = None
-        self.forgets = False
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         self.now += 1
@@ -75,8 +72,7 @@ class RepeatingEngine(ScriptedEngine):
 
     async def _events_of(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         question = question_of(request)
-        if not self.forgets:
-            self.asked.append(question)
+        self.asked.append(question)
         rid = request.request_id
         if self.gate is not None:
             await self.gate.enter()
@@ -111,10 +107,8 @@ def question_of(request: GenerateRequest) -> str:
 class Bench:
     """Runs batches in a folder: `input` is written, `lines` are read."""
 
-    def __init__(self, folder: Path, trouble: Trouble = lambda question: None, *, forgets: bool = False) -> None:
-        """`forgets`: the engines do not remember what they were asked."""
+    def __init__(self, folder: Path, trouble: Trouble = lambda question: None) -> None:
         self.folder = folder
-        self.forgets = forgets
         self.input = folder / "in.jsonl"
         self.output = folder / "out.jsonl"
         self.trouble = trouble
@@ -146,38 +140,33 @@ class Bench:
         assert len(found) == len(self.lines())
         return found
 
-    def items(self, kind: BatchFormat = BatchFormat.JSONL) -> Iterator[BatchItem | BadItem]:
+    def items(self) -> Iterator[Item]:
         with self.input.open("rb") as file:
-            yield from BatchReader(file, kind, base=self.folder)
+            yield from BatchReader(file, base=self.folder)
 
     async def run(
         self,
         *,
         retry_errors: bool = False,
         most: int | None = None,
-        engines: int = 1,
-        progress: Progress = lambda tally: None,
+        progress: Callable[[Tally], None] = lambda tally: None,
         include: frozenset[str] = frozenset(),
     ) -> Tally:
         """Run the batch to its end, as the command does."""
         tally = Tally()
-        places = [EnginePlace(self._open, await self._open(), most=most) for _ in range(engines)]
+        engine = BatchEngine(self._open, await self._open(), most=most)
+        job = BatchJob(
+            requests=ItemRequests(Registry.bundled()["shapes"], self.sampling),
+            writer=LineWriter("shapes", "chat", include),
+            cache=self.folder / "cache",
+        )
         with closing(OutputFile(self.output)) as output:
-            job = BatchJob(
-                items=self.items(),
-                output=output,
-                requests=ItemRequests(Registry.bundled()["shapes"], self.sampling),
-                places=places,
-                model="shapes",
-                cache=self.folder / "cache",
-                retry_errors=retry_errors,
-                include=include,
-            )
-            await run_batch(job, tally, progress)
+            if retry_errors:
+                output.drop_failed()
+            await run_batch(job, self.items(), output, engine, tally, progress=progress)
         return tally
 
     async def _open(self) -> RepeatingEngine:
         self.engines.append(RepeatingEngine(self.trouble))
         self.engines[-1].gate = self.gate
-        self.engines[-1].forgets = self.forgets
         return self.engines[-1]

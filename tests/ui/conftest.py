@@ -21,7 +21,6 @@ from textual.screen import Screen
 
 from tests.support.scripted_engine import ScriptedHost, Step
 from tests.support.waiting import until, until_chat
-from vlmtui.cli.batch_lookup import find_item
 from vlmtui.config.settings import Settings
 from vlmtui.engine.machine import Gpu, Machine
 from vlmtui.paths import Paths
@@ -201,7 +200,6 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
                 keep_alive_s=keep_alive_s,
                 initial_model=initial_model,
                 resumed=ResumePoint(resume) if resume is not None else None,
-                find_item=find_item,
                 delays=delays or Delays(),
             )
         )

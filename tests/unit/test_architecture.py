@@ -17,11 +17,8 @@ from architecture import House, Place
 ROOT = Path(__file__).resolve().parents[2]
 
 SLEEPS = {
-    "cli/ray_watch.py: sleep in until_still": "that nothing happens is not told by anybody",
     "store/process_lock.py: sleep in alone": "another process holds the lock",
     "ui/chat/attachment_sources.py: sleep in AttachmentSources._watch_inbox": "a folder, maybe over a network",
-    "session/batch/runner.py: sleep in BatchRun._write": "answers that end together are flushed together",
-    "ui/batch/screen.py: set_interval in BatchScreen.on_mount": "a file that another program writes",
     "worker/backends/remote/engine.py: sleep in RemoteEngine._passes": "nothing tells when a request may be sent again",
     "worker/backends/remote/probe.py: sleep in wait_for": "nothing tells that a server begins to listen",
     "worker/backends/vllm/engine.py: sleep in VllmEngine.died": "vLLM does not tell that its core has died",
@@ -38,7 +35,6 @@ SLEEPS = {
 """Where the source sleeps or looks again and again, and why it has to."""
 BROAD_EXCEPTS = {
     "cli/main.py: except Exception in main": "the edge of the command line",
-    "cli/ray_watch.py: except Exception in in_own_thread.run": "who waits raises it",
     "worker/engine_thread.py: except Exception in EngineThread.start.live": "the edge of a load",
     "worker/engine_thread.py: except Exception in EngineThread._pump": "the edge of a request",
     "worker/server.py: except Exception in WorkerServer._serve": "the edge of the worker's loop",

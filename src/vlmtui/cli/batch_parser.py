@@ -15,16 +15,10 @@ _EPILOG = """\
 IN is JSON Lines: OpenAI's batch format ({"custom_id", "method", "url", "body"}), or
   {"id": "a", "images": ["a.png"], "prompt": "…" | "messages": […] | "raw": "…", "sampling": {…}, "expect": "…"}
   (also "videos", "audios")
-or a table, .csv or .tsv, with a header. File names in it start at its folder. - reads stdin.
+File names in it start at its folder. - reads stdin.
 
 exit codes: 0 all answered, 1 an item failed or the score is below --min-score, 2 bad usage or bad input,
             128 + n ended by signal n; the same command goes on
-"""
-_BATCHES = """\
-List the batches that this machine has run, newest first, whether they run in a terminal, on their own, or no more.
-  attach OUT   show how far it is until it ends; Ctrl+C leaves it running
-  pause OUT    stop it as Ctrl+C in its terminal does; what is answered stays
-  resume OUT   go on where it stopped, on its own
 """
 _PLURALS = {
     "image": "images to ask about",
@@ -51,13 +45,6 @@ def fill_batch(batch: argparse.ArgumentParser) -> None:
 
 
 def _add_input(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--input-format", choices=("jsonl", "csv", "tsv"), help="(default: by the name of IN, or jsonl)")
-    group.add_argument(
-        "--columns",
-        metavar="WHAT=NAME,…",
-        default="",
-        help="of a table: id, image, video, audio, prompt, system, raw, expect",
-    )
     for kind in ("image", "video", "audio"):
         group.add_argument(
             f"--{kind}",
@@ -69,9 +56,6 @@ def _add_input(group: argparse._ArgumentGroup) -> None:
         )
     group.add_argument("--strict", action="store_true", help="stop before anything runs if a line is wrong")
     group.add_argument("--retry-errors", action="store_true", help="ask again what failed in an earlier run")
-    group.add_argument(
-        "--again", action="append", metavar="ID", help="ask this item again, and no other; may be repeated"
-    )
 
 
 def _add_prompt(group: argparse._ArgumentGroup) -> None:
@@ -79,7 +63,7 @@ def _add_prompt(group: argparse._ArgumentGroup) -> None:
         "--prompt",
         action="append",
         metavar="TEXT",
-        help="the question about each file; of a table, with {NAME} for a column. May be repeated",
+        help="the question about each file; may be repeated",
     )
     group.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt of items without one")
     group.add_argument("--mode", choices=("chat", "raw"), help="the chat template (default), or a raw prompt")
@@ -101,20 +85,15 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
 def _add_engine(group: argparse._ArgumentGroup) -> None:
     add_engine_options(group)
     group.add_argument(
-        "--on",
-        action="append",
-        metavar="ENGINE",
-        help="a server, as --engine; may be repeated: items go to whichever has room. `ray`: actors on Ray",
+        "--on", choices=("ray",), help="spread the items over actors of Ray, which ask the engine of their machine"
     )
     group.add_argument("--ray-address", metavar="ADDRESS", help="with --on ray: a cluster (default: this machine)")
-    group.add_argument("--actors", type=_positive, default=1, metavar="N", help="with --on ray: so many engines (1)")
-    group.add_argument("--actor-cpus", type=float, metavar="N", help="processors of an actor (0.5)")
-    group.add_argument("--actor-gpus", type=float, metavar="N", help="GPUs of an actor (as its engine needs)")
+    group.add_argument("--actors", type=_positive, default=1, metavar="N", help="with --on ray: number of actors (1)")
     group.add_argument(
-        "--give-up-after", metavar="DUR", help="with --on ray: if no actor loads or answers anything for so long (30m)"
-    )
-    group.add_argument(
-        "--max-concurrency", type=_positive, metavar="N", help="most requests at once (default: found while it runs)"
+        "--max-concurrency",
+        type=_positive,
+        metavar="N",
+        help="most requests at once (default: twice as many as the engine runs together)",
     )
     group.add_argument("--tensor-parallel-size", type=_positive, metavar="N", help="split each layer over N GPUs")
     group.add_argument("--num-frames", type=_positive, metavar="N", help="frames of a video (default: the model's)")
@@ -129,19 +108,9 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
 def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--include", metavar="WHAT,…", default="", help="also write: prompt, token_ids, logprobs, media")
     group.add_argument("--min-score", type=_share, metavar="X", help="exit with 1 if fewer are as expected, 0 to 1")
-    group.add_argument(
-        "--format",
-        action="append",
-        default=[],
-        choices=("inspect", "vlmevalkit", "lmms-eval"),
-        help="at the end, write all results for this tool as well, beside OUT; may be repeated",
-    )
+    group.add_argument("--csv", metavar="FILE.csv", help="at the end, write all results as a table")
     group.add_argument("--report", metavar="FILE.html", help="at the end, write a web page about all results")
     group.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-    group.add_argument(
-        "--detach", action="store_true", help="run on without the terminal; see `vlmtui batches` and /batch in the app"
-    )
-    group.add_argument("--ready", type=int, help=argparse.SUPPRESS)
 
 
 def _add_example(group: argparse._ArgumentGroup) -> None:
@@ -178,14 +147,3 @@ def _share(text: str) -> float:
     if not 0 <= share <= 1:
         raise argparse.ArgumentTypeError(f"{text}: from 0 to 1")
     return share
-
-
-def fill_batches(batches: argparse.ArgumentParser) -> None:
-    """Add the arguments of `vlmtui batches`."""
-    batches.description = _BATCHES
-    batches.formatter_class = argparse.RawDescriptionHelpFormatter
-    batches.add_argument(
-        "action", nargs="?", choices=("list", "attach", "pause", "resume"), default="list", help="(default: list)"
-    )
-    batches.add_argument("output", metavar="OUT", nargs="?", help="the batch that writes this file")
-    batches.add_argument("--json", action="store_true", help="print the list as JSON")

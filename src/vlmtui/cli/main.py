@@ -16,7 +16,7 @@ _COMMANDS = {
     "ps": "workers.ps", "stop": "workers.stop", "app": "app.app", "conversations": "conversations.conversations",
     "export": "conversations.export", "import": "conversations.import_", "config": "config.config",
     "engines": "engines.engines", "serve": "serve.serve", "top": "top.top", "lint": "lint.lint",
-    "batch": "batch.batch", "batches": "batches.batches", "store": "store.store",
+    "batch": "batch.batch", "store": "store.store",
     "golden": "golden.golden", "replay": "replay_on.replay_on", "parity": "parity.parity",
     "completion": "completion.completion",
     "help": "help.help_", "tour": "tour.tour",

@@ -8,7 +8,7 @@ from typing import Any
 
 from vlmtui import __version__
 from vlmtui.cli.ask_parser import add_media, fill_ask
-from vlmtui.cli.batch_parser import fill_batch, fill_batches
+from vlmtui.cli.batch_parser import fill_batch
 from vlmtui.cli.conversations_parser import fill_conversations, fill_export, fill_import
 from vlmtui.cli.engines_parser import fill_engines
 from vlmtui.cli.lab_parser import fill_golden, fill_lint, fill_parity, fill_replay
@@ -58,7 +58,6 @@ def make_parser() -> argparse.ArgumentParser:
     for name, told, fill in (
         ("ask", "ask one question and print the answer", fill_ask),
         ("batch", "ask many questions, and append each answer to a file", fill_batch),
-        ("batches", "list the batches, running or done; pause one, or go on with it", fill_batches),
         ("models", "list the known models; show one; create a record of your own", fill_models),
         ("prompt", "print the prompt that a model would get; no engine is needed", _fill_prompt),
         ("lint", "check a model's chat template and tokenizer; no engine is loaded", fill_lint),

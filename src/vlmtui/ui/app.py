@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -20,7 +21,6 @@ from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
 from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
-from vlmtui.ui.lifecycle.batch_runs import BatchRuns
 from vlmtui.ui.lifecycle.departure import Departure, ExitReport
 from vlmtui.ui.lifecycle.engine_broadcast import EngineBroadcast
 from vlmtui.ui.lifecycle.leftovers import Leftovers
@@ -58,6 +58,8 @@ __all__ = ["ExitReport", "VlmtuiApp"]
 _log = logging.getLogger(__name__)
 
 _WARNINGS_MAX = 3
+_ANSWERS = "answers.jsonl"
+"""The results that `/batch` shows without a name, as docs/batch.md calls them."""
 _STARTED_AFTER_S = 1.0
 _HOUSE_KEPT_AFTER_S = 10.0
 
@@ -97,7 +99,6 @@ class VlmtuiApp(App[ExitReport | None]):
         self.models = models = ModelLoading(self, navigator, services, controller, holder)
         self.stored = stored = StoredConversations(self, navigator, services, controller, holder, choose=models.choose)
         self._interrupted = services.interrupted_answers(self, controller, holder, show=stored.show, load=models.load)
-        self._batches = BatchRuns(self, navigator, services, controller, holder)
         self._leftovers = Leftovers(self, navigator, services.cleanup)
         self._departure = Departure(self, navigator, services, controller, holder)
         self.key_queue = KeyQueue(self, super().on_event)
@@ -165,7 +166,6 @@ class VlmtuiApp(App[ExitReport | None]):
         # Output before this handler returns is discarded: it would be drawn twice.
         self.call_later(self._begin)
         self.set_timer(_STARTED_AFTER_S, self._leftovers.look)
-        self.set_timer(_STARTED_AFTER_S, self._batches.look)
         self.set_timer(_HOUSE_KEPT_AFTER_S, self.stored.keep_house)
 
     async def on_unmount(self) -> None:
@@ -303,8 +303,8 @@ class VlmtuiApp(App[ExitReport | None]):
         self.navigator.show_conversations(open_id=chat.id if chat is not None else None)
 
     def action_batch(self, file: str = "") -> None:
-        """Show the results of a batch, choose one, or start one."""
-        self._batches.show(file)
+        """Show the results of a batch."""
+        self.start_dialog(lambda: self.navigator.show_batch(Path(file.strip() or _ANSWERS).expanduser()))
 
     def action_undelete(self) -> None:
         """Restore the conversation deleted last."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from vlmtui.domain.sampling import Sampling
     from vlmtui.media.folder import FolderView
     from vlmtui.session.answer_places import AnswerPlaces
-    from vlmtui.session.batch.result_table import TableLook
     from vlmtui.session.compared_message import ComparedMessage
     from vlmtui.session.comparison import CompareController
     from vlmtui.session.conversation_holder import ConversationHolder
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from vlmtui.session.settings import ChatSettings
     from vlmtui.session.side_engines import FindEngines
     from vlmtui.store.records import ConversationId
-    from vlmtui.ui.batch.screen import RunControl
     from vlmtui.ui.chat.screen import ChatScreen
     from vlmtui.ui.navigation import FilesChoice, FramesChoice
 
@@ -346,19 +345,17 @@ class AppNavigator:
             cache = self._services.paths.thumbnails
             self._app.push_screen(ConversationsScreen(self._services.store, cache=cache, open_id=open_id))
 
-    def show_batch(self, output: Path, runs: RunControl, look: TableLook | None = None) -> None:
-        """Show the results in a file, as they were shown before. `runs` has control of batches. Says why if the file
-        cannot be read."""
-        from vlmtui.session.batch.result_table import ResultTable
+    async def show_batch(self, output: Path) -> None:
+        """Show the results of a batch in a file. Says why if the file cannot be read."""
+        from vlmtui.session.batch.results import ResultTable
         from vlmtui.ui.batch.screen import BatchScreen
 
         try:
-            table = ResultTable(output)
+            table = await asyncio.to_thread(ResultTable, output)
         except VlmtuiError as error:
             self._controls.tell_error(error)
             return
-        again_s, inspect = self._services.delays.batch, self.show_inspector
-        self._app.push_screen(BatchScreen(table, runs, look_again=again_s, show_inspector=inspect, look=look))
+        self._app.push_screen(BatchScreen(table, show_inspector=self.show_inspector))
 
     def leave_conversations(self) -> bool:
         """Close the list; False if it was closed already."""

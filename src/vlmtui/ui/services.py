@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from vlmtui.config.settings import Settings
     from vlmtui.domain.backend_choice import BackendChoice
     from vlmtui.registry.match import Model
-    from vlmtui.session.batch.item_message import FindItem
     from vlmtui.session.resume import ResumePoint
 
 
@@ -31,8 +30,6 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
     """A second Ctrl+C within this time quits."""
     inbox: float = 1.0
     """Interval between checks of the inbox folder."""
-    batch: float = 1.0
-    """Interval between looks at the file of a batch."""
     retry_write: float = 3.0
     """Interval between attempts to write to a store that fails."""
 
@@ -60,8 +57,6 @@ class Services(msgspec.Struct, frozen=True):
     """A server's model to use at once."""
     resumed: ResumePoint | None = None
     """The conversation to continue; its model is loaded unless `served` or `initial_model` is set."""
-    find_item: FindItem | None = None
-    """Reads an item of a batch again; blocks. None: batches can't be looked up."""
     delays: Delays = Delays()
 
     def conversation_holder(self, teller: Teller, controller: EngineController) -> ConversationHolder:

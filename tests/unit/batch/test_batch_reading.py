@@ -1,4 +1,4 @@
-"""Items as they stand in files: OpenAI's batch format, the short form, tables."""
+"""Items as they stand in files: OpenAI's batch format, the short form."""
 
 # ruff: noqa: E501  (a case a line)
 
@@ -16,16 +16,13 @@ from tests.support.sounds import write_tone, write_with_pictures
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.batch.item import BadItem, BatchItem, Expectation, ItemMessage, MediaSource
 from vlmtui.session.batch.media_desk import MediaDesk
-from vlmtui.session.batch.reading import BatchFormat, BatchReader
-from vlmtui.session.batch.tables import Columns
+from vlmtui.session.batch.reading import BatchReader
 
 BASE = Path("/data")
 
 
-def items(
-    text: str, kind: BatchFormat = BatchFormat.JSONL, columns: Columns | None = None
-) -> list[BatchItem | BadItem]:
-    return list(BatchReader(io.BytesIO(text.encode()), kind, base=BASE, columns=columns))
+def items(text: str) -> list[BatchItem | BadItem]:
+    return list(BatchReader(io.BytesIO(text.encode()), base=BASE))
 
 
 def one(value: object) -> BatchItem:
@@ -116,40 +113,8 @@ def test_lines_are_counted_through_empty_ones_and_a_byte_order_mark() -> None:
 
 def test_bytes_that_are_no_text_and_json_that_is_too_deep() -> None:
     data = b'{"id": "\xff", "prompt": "x"}\n' + b"[" * 100_000 + b"\n" + b'{"id": "c", "prompt": "x"}\n'
-    found = list(BatchReader(io.BytesIO(data), BatchFormat.JSONL, base=BASE))
+    found = list(BatchReader(io.BytesIO(data), base=BASE))
     assert [isinstance(item, BadItem) for item in found] == [True, True, False]
-
-
-def test_csv() -> None:
-    text = 'id,image,prompt,answer,seed\na,x.png,"what, exactly?",yes,5\nb,,"two\nlines",,\nc,y.png\n'
-    first, second, third = items(text, BatchFormat.CSV)
-    assert isinstance(first, BatchItem) and isinstance(second, BatchItem)
-    assert (first.id, first.sources[0].place, first.question) == ("a", "/data/x.png", "what, exactly?")
-    assert (first.expect, first.sampling) == (Expectation(exact="yes"), {"seed": 5})
-    assert (second.line, second.sources, second.question) == (3, (), "two\nlines")
-    assert isinstance(third, BadItem)
-    assert third.failure.message == "Line 5: The row has 2 columns, not 5."
-
-
-def test_columns_by_other_names_and_a_prompt_with_columns() -> None:
-    columns = Columns({"id": "nr", "image": "shot"}, prompt="What is {thing}? {other}")
-    (found,) = items("nr\tshot\tthing\n1\ta.png\ta cat\n", BatchFormat.TSV, columns)
-    assert isinstance(found, BatchItem)
-    assert found.question == "What is a cat? {other}"
-    assert found.sources[0].place == "/data/a.png"
-
-
-def test_a_table_of_vlmevalkit() -> None:
-    encoded = base64.b64encode(bytes(range(256))).decode()
-    head = "index\timage\tquestion\thint\tA\tB\tanswer\n"
-    (found,) = items(f"{head}7\t{encoded}\tWhich?\tLook.\tone\ttwo\tB\n", BatchFormat.TSV)
-    assert isinstance(found, BatchItem)
-    assert found.sources == (MediaSource(modality="image", encoded=encoded),)
-    assert found.question == (
-        "Hint: Look.\nQuestion: Which?\nOptions:\nA. one\nB. two\n"
-        "Please select the correct answer from the options above. \n"
-    )
-    assert (found.id, found.expect) == ("7", Expectation(exact="B"))
 
 
 def test_sounds() -> None:
@@ -170,9 +135,6 @@ def test_sounds() -> None:
         assert "data of input_audio" in refusal(
             {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": broken}]}]}
         )
-    (row,) = items("audio\tquestion\nb.wav\twho?\n", BatchFormat.TSV)
-    assert isinstance(row, BatchItem)
-    assert row.sources == (MediaSource(modality="audio", place="/data/b.wav"),)
 
 
 async def test_the_sound_of_a_video_and_of_bytes(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.batch.output import OutputFile
-from vlmtui.session.batch.result_table import ResultTable
-from vlmtui.session.batch.results import Score, score_of
+from vlmtui.session.batch.results import ResultTable, Score, score_of
 
 SOUND = b'{"id":"a","line":1,"key":"k","answer":"a cat","error":null,"correct":true}\n'
 ODD = (
@@ -30,9 +29,7 @@ def test_a_line_that_is_no_result_is_left_out_of_the_score(odd: bytes, tmp_path:
 def test_a_line_number_that_is_none_is_told(number: str, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_bytes(SOUND.replace(b'"line":1', b'"line":' + number.encode()) + SOUND)
-    table = ResultTable(path)
     with pytest.raises(VlmtuiError):
-        table.read_more()
-    table.close()
+        ResultTable(path)
     with pytest.raises(VlmtuiError):
         OutputFile(path)

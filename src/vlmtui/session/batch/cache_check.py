@@ -1,5 +1,4 @@
-"""Sends requests again with the identifiers of their media alone, and compares the answers: whether the engine's cache
-holds what it was sent."""
+"""Sends requests again with the identifiers of their media alone, to see whether the engine's cache holds them."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.generation import Finished, GenerateRequest
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.session.batch.item import BatchItem
-from vlmtui.session.batch.work import ItemResult
+from vlmtui.session.batch.runner import ItemResult
 from vlmtui.session.generation import Answer, new_request_id, run_turn
 
 _AT_ONCE = 8
@@ -29,36 +27,23 @@ class SentItem(msgspec.Struct, frozen=True):
     prompt_tokens: int
 
 
-class CacheCheck(msgspec.Struct, frozen=True):
-    """What became of the requests. misses, different: the ids of items."""
-
-    sent: int
-    misses: tuple[str, ...]
-    """The cache did not hold their media."""
-    different: tuple[str, ...]
-    """Their prompt has another length, or the answer is another one."""
-
-    @property
-    def is_passed(self) -> bool:
-        return self.sent > 0 and not self.misses and not self.different
-
-
 def sent_item(result: ItemResult) -> SentItem | None:
     """Return an answered item with media as it was sent, or None if it is none."""
-    work, answer = result.work, result.answer
-    if work is None or not work.attachments or answer is None or not isinstance(answer.outcome, Finished):
+    request, answer, item_id = result.request, result.answer, result.item.id
+    if request is None or not result.attachments or answer is None or not isinstance(answer.outcome, Finished):
         return None
-    assert isinstance(result.item, BatchItem)
-    sampling = work.request.sampling
+    assert item_id is not None, "what was sent has an id"
     if answer.used is not None:
-        sampling = msgspec.structs.replace(sampling, seed=answer.used.seed)
-    request = msgspec.structs.replace(work.request, sampling=sampling)
-    return SentItem(result.item.id, request, answer.text, answer.usage.prompt_tokens)
+        sampling = msgspec.structs.replace(request.sampling, seed=answer.used.seed)
+        request = msgspec.structs.replace(request, sampling=sampling)
+    return SentItem(item_id, request, answer.text, answer.usage.prompt_tokens)
 
 
-async def check_media_cache(engine: Engine, items: Sequence[SentItem]) -> CacheCheck:
-    """Send the items again without the content of their media. Raises VlmtuiError if the engine cannot do that, or a
-    request fails for another reason than a cache that does not hold them."""
+async def check_media_cache(engine: Engine, items: Sequence[SentItem]) -> tuple[list[str], list[str]]:
+    """Send the items again without the content of their media. Return the ids of those whose media the cache did not
+    hold, and of those whose prompt has another length or whose answer is another one.
+
+    Raises VlmtuiError if the engine can't do that, or a request fails for another reason."""
     require_capability(engine.info, "media_by_id")
     turn = asyncio.Semaphore(_AT_ONCE)
 
@@ -81,4 +66,4 @@ async def check_media_cache(engine: Engine, items: Sequence[SentItem]) -> CacheC
             raise VlmtuiError(ErrorKind.ENGINE_DIED, "The check of the cache was interrupted.")
         elif (answer.text, answer.usage.prompt_tokens) != (item.text, item.prompt_tokens):
             different.append(item.id)
-    return CacheCheck(len(items), tuple(misses), tuple(different))
+    return misses, different

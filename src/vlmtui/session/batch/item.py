@@ -1,8 +1,11 @@
-"""The items of a batch, as they are read from a file; their media are not opened yet."""
+"""The items of a batch as they are read, before their media are opened, and what their answers should be."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -10,6 +13,7 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.domain.conversation import Role
 from vlmtui.domain.failure import Failure
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.text import quoted
 
 
 class MediaSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +46,39 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Found anywhere in the answer."""
     json_schema: dict[str, object] | None = None
     """A JSON Schema that the answer, read as JSON, satisfies."""
+
+    def require_valid(self) -> None:
+        """Raise VlmtuiError for a regular expression or a JSON Schema that is none."""
+        if self.regex is not None:
+            try:
+                re.compile(self.regex)
+            except (re.error, OverflowError, RecursionError) as error:
+                raise bad_input("expect has an invalid regular expression.", detail=str(error)) from error
+        if self.json_schema is not None:
+            from jsonschema import Draft202012Validator, SchemaError  # slow to import, and rarely needed
+
+            try:
+                Draft202012Validator.check_schema(self.json_schema)
+            except SchemaError as error:
+                raise bad_input("expect has an invalid JSON Schema.", detail=error.message) from error
+
+    def holds(self, answer: str) -> bool:
+        """Whether an answer is the expected one. No answer satisfies a schema that refers to one elsewhere."""
+        said = answer.strip()
+        if self.exact is not None and said != self.exact.strip():
+            return False
+        if self.contains is not None and self.contains not in answer:
+            return False
+        if self.regex is not None and re.search(self.regex, answer) is None:
+            return False
+        return self.json_schema is None or _satisfies(said, self.json_schema)
+
+    @property
+    def text(self) -> str:
+        """The expectation for people: the text, or all of it as JSON."""
+        return (
+            self.exact if self == Expectation(exact=self.exact) and self.exact else msgspec.json.encode(self).decode()
+        )
 
 
 class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,23 +122,37 @@ class BadItem(msgspec.Struct, frozen=True, kw_only=True):
     """Its id, if it has one that no other item has."""
 
 
-def at_line(error: VlmtuiError, line: int) -> VlmtuiError:
-    """Return the error with its line number at the front."""
-    message = f"Line {line}: {error.message}"
-    return VlmtuiError(error.kind, message, detail=error.detail, hint=error.hint)
+Item = BatchItem | BadItem
 
 
-def failed_at_line(failure: Failure, line: int) -> Failure:
+def question_messages(text: str, media: tuple[MediaSource, ...], system: str = "") -> tuple[ItemMessage, ...]:
+    """Return one question with its media before the text."""
+    question = ItemMessage("user", (*media, text))
+    return (ItemMessage("system", (system,)), question) if system else (question,)
+
+
+def failed_at_line(error: VlmtuiError, line: int) -> Failure:
     """Return the failure with its line number at the front."""
-    return Failure.of(at_line(failure.error(), line))
+    message = f"Line {line}: {error.message}"
+    return Failure.of(VlmtuiError(error.kind, message, detail=error.detail, hint=error.hint))
 
 
-def unknown_field(name: str, known: Mapping[str, object] | tuple[str, ...]) -> VlmtuiError:
+def unknown_field(name: str, known: Iterable[str]) -> VlmtuiError:
     """Return the error for a field that nothing is done with, offering the nearest name."""
-    import difflib
-
-    from vlmtui.text import quoted
-
-    close = difflib.get_close_matches(name, list(known), n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known)}."
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
     return bad_input(f"Unknown field {quoted(name)}.", hint=hint)
+
+
+def _satisfies(answer: str, schema: dict[str, object]) -> bool:
+    from jsonschema import Draft202012Validator
+    from referencing import Registry  # an empty one: a schema never makes us fetch another
+    from referencing.exceptions import Unresolvable
+
+    fenced = re.fullmatch(r"```(?:json)?\s*\n(.*)\n```", answer, re.DOTALL)
+    try:
+        value = json.loads(fenced[1] if fenced else answer)
+        return bool(Draft202012Validator(schema, registry=Registry()).is_valid(value))
+    except (ValueError, RecursionError, ArithmeticError, Unresolvable):
+        return False

@@ -9,25 +9,47 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import new_file, not_written
-from vlmtui.session.batch.answered import AnsweredIndex, AnsweredRow, name_of
-from vlmtui.session.batch.results import LineNumber
-from vlmtui.text import one_line
+from vlmtui.session.batch.item import BadItem, Item, failed_at_line
+from vlmtui.text import one_line, quoted
 
+LineNumber = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""The place of an item in its input."""
+LINE_MAX = 300_000_000
+"""Most bytes of a result's line."""
 _HEAD = b'{"id":'
 """How every line begins."""
-_LINE_MAX = 300_000_000
-_ROWS_AT_ONCE = 10_000
 _MODE = 0o600
 
-Keep = Callable[[AnsweredRow, "LineHead"], bool]
-"""Whether an item's newest line stays."""
+Name = str | int
+"""An item's id, or where a line of the input has none, the line's number."""
+
+
+class _Row(msgspec.Struct, gc=False):
+    """An item in the output file, and in the input."""
+
+    key: str
+    failed: bool
+    number: int
+    """The newest line that it has in the output, from 0; -1: none."""
+    line: int
+    """The line of the input that this run has met it at; 0: not yet."""
+
+
+class MetItem(NamedTuple):
+    """An item of the input, and the newest line that the output had of it."""
+
+    item: Item
+    key: str | None = None
+    """None: there is none."""
+    failed: bool = False
 
 
 class LineHead(msgspec.Struct, frozen=True):
@@ -41,10 +63,6 @@ class LineHead(msgspec.Struct, frozen=True):
     @property
     def has_failed(self) -> bool:
         return bytes(self.error) != b"null"
-
-    @property
-    def name(self) -> bytes:
-        return name_of(self.id, self.line)
 
 
 class ResultLine(msgspec.Struct, frozen=True):
@@ -65,13 +83,11 @@ class OutputFile:
 
         Raises VlmtuiError: BAD_INPUT if another batch writes it, or if it holds something else than results."""
         self.path = path.resolve()
-        self.index = AnsweredIndex()
-        self.replaced = 0
-        """Lines that another line replaces."""
         self.cut_bytes = 0
         """Bytes behind the last whole line that were cut off at the start."""
         self.lines = 0
         """Lines in the file, replaced ones among them."""
+        self._rows: dict[Name, _Row] = {}
         self._size = 0
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,103 +112,106 @@ class OutputFile:
         except OSError as error:
             os.ftruncate(self._descriptor, self._size)
             raise not_written(self.path.name, self.path.parent, error) from error
+        self._size += len(data)
         for line in lines:
-            self._note(name_of(line.id, line.line), line.key, failed=line.failed, has_id=line.id is not None)
-            self._size += len(line.data) + 1
-        self.lines += len(lines)
+            self._note(_name(line.id, line.line), line.key, failed=line.failed)
 
-    def ask_again(self, ids: Iterable[str]) -> None:
-        """Count the lines of these items as failed ones of another key, so that they are asked again."""
-        for name in (name_of(one, 0) for one in ids):
-            if (row := self.index.find(name)) is not None:
-                self.index.put(name, row._replace(key="", failed=True))
+    def meet(self, item: Item) -> MetItem:
+        """Note that an item was read, and return it with what the file has of it. The second item with an id is
+        none."""
+        if item.id is not None:
+            row = self._rows.setdefault(item.id, _Row("", False, -1, 0))
+            if not row.line:
+                row.line = item.line
+                return _met(item, row)
+            error = bad_input(f"The id {quoted(item.id)} is that of line {row.line}, too.", hint="Give it another id.")
+            failure = failed_at_line(error, item.line)
+            item = BadItem(line=item.line, failure=failure, digest=f"twice {item.id}")
+        row = self._rows.setdefault(item.line, _Row("", False, -1, 0))
+        row.line = item.line
+        return _met(item, row)
 
-    def drop_failed(self) -> int:
-        """Leave out the lines of failed items, which are to be tried again; return how many there were."""
-        before = self.lines - self.replaced
-        self._rewrite(lambda row, head: not row.failed)
-        return before - self.lines
+    def drop_failed(self) -> None:
+        """Leave out the lines of failed items, which are to be tried again."""
+        self._rewrite(lambda name, row: not row.failed)
 
     def tidy(self, *, is_input_read: bool) -> None:
         """Leave out replaced lines, and if the input was read to its end, the errors of lines that are none any more.
         Raises VlmtuiError; then the file is as it was before."""
-        if self.replaced or (is_input_read and self.index.has_stale_lines()):
-            self._rewrite(lambda row, head: not (is_input_read and head.id is None and not row.line))
+        if is_input_read:
+            self._rewrite(lambda name, row: isinstance(name, str) or bool(row.line))
+        else:
+            self._rewrite(lambda name, row: True)
 
     def close(self) -> None:
-        self.index.close()
         os.close(self._descriptor)
 
-    def _note(self, name: bytes, key: str, *, failed: bool, has_id: bool = True) -> None:
-        """Note that an item's line begins at the end of the file."""
-        known = self.index.find(name)
-        if known is not None and known.place >= 0:
-            self.replaced += 1
-        self.index.put(name, AnsweredRow(key, failed, self._size, known.line if known else 0, has_id))
+    def _note(self, name: Name, key: str, *, failed: bool) -> None:
+        """Note that an item's newest line is the next one of the file."""
+        known = self._rows.get(name)
+        self._rows[name] = _Row(key, failed, self.lines, known.line if known else 0)
+        self.lines += 1
 
     def _read(self) -> None:
-        """Index the lines, and cut off what is behind the last whole one."""
-        number = bad = 0
-        bad_data, is_whole = b"", True
-        self.index.begin()
-        for data in _lines(self.path):
-            number += 1
+        """Note the lines, and cut off what is behind the last whole one."""
+        bad, data = b"", b"\n"
+        for number, data in enumerate(_lines(self.path), 1):
             head = _decoded(data)
+            if bad or (head is None and not _may_be_torn(data)):
+                raise self._foreign(number - bool(bad))
             if head is None:
-                bad, bad_data = (bad, bad_data) if bad else (number, data)
-                self.cut_bytes += len(data)
+                bad = data
                 continue
-            if bad:
-                raise _foreign(self.path, bad)
-            self._note(head.name, head.key, failed=head.has_failed, has_id=head.id is not None)
+            self._note(_name(head.id, head.line), head.key, failed=head.has_failed)
             self._size += len(data)
-            self.lines += 1
-            is_whole = data.endswith(b"\n")
-        self.index.end()
-        if not is_whole and not bad:
-            _write_all(self._descriptor, b"\n", self._size)
-            self._size += 1
-        if bad and not _is_torn(bad_data):
-            raise _foreign(self.path, bad)
         if bad:
+            self.cut_bytes = len(bad)
             os.ftruncate(self._descriptor, self._size)
             os.fsync(self._descriptor)
+        elif not data.endswith(b"\n"):
+            _write_all(self._descriptor, b"\n", self._size)
+            self._size += 1
 
-    def _rewrite(self, keeps: Keep) -> None:
-        """Replace the file, in one step, by one with only the newest line of each item, if `keeps` accepts it."""
-        place = lines = size = 0
-        moved: list[tuple[int, bytes]] = []
-        self.index.begin()
+    def _rewrite(self, keeps: Callable[[Name, _Row], bool]) -> None:
+        """Replace the file, in one step, by one with only the newest line of each item, if `keeps` accepts it. Nothing
+        is done if that is all of them."""
+        written = {name: row for name, row in self._rows.items() if row.number >= 0}
+        kept = {row.number: row for name, row in written.items() if keeps(name, row)}
+        if len(kept) == self.lines:
+            return
+        size = 0
         with new_file(self.path.parent, self.path.name, durable=True) as new:
-            for data in _lines(self.path):
-                head = _decoded(data)
-                assert head is not None, "the file is locked, and was read at the start"
-                row = self.index.find(head.name)
-                is_newest = row is not None and row.place == place
-                place += len(data)
-                if row is None or not is_newest:
-                    continue
-                if not keeps(row, head):
-                    self.index.remove(head.name)
-                    continue
-                new.file.write(data)
-                moved.append((size, head.name))
-                size += len(data)
-                lines += 1
-                if len(moved) == _ROWS_AT_ONCE:
-                    self.index.move(moved)
-                    moved.clear()
+            for number, data in enumerate(_lines(self.path)):
+                if number in kept:
+                    new.file.write(data)
+                    size += len(data)
             new.replace(self.path)
             descriptor = os.dup(new.file.fileno())  # keeps the lock that an unfinished file has
-        self.index.move(moved)
-        self.index.end()
         os.close(self._descriptor)
-        self._descriptor, self._size, self.lines, self.replaced = descriptor, size, lines, 0
+        self._descriptor, self._size, self.lines = descriptor, size, len(kept)
+        for name, row in written.items():
+            if row.number not in kept:
+                self._rows[name] = _Row("", False, -1, row.line)
+        for number, row in enumerate(kept[at] for at in sorted(kept)):
+            row.number = number
+
+    def _foreign(self, number: int) -> VlmtuiError:
+        name = one_line(self.path.name)
+        message = f"Line {number} of {name} is not a result of a batch, so nothing is written to it."
+        return bad_input(message, hint="Choose another output file.")
+
+
+def _name(item_id: str | None, line: int) -> Name:
+    return line if item_id is None else item_id
+
+
+def _met(item: Item, row: _Row) -> MetItem:
+    return MetItem(item, row.key, row.failed) if row.number >= 0 else MetItem(item)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while data := file.readline(_LINE_MAX):
+        while data := file.readline(LINE_MAX):
             yield data
 
 
@@ -205,7 +224,7 @@ def _decoded(data: bytes) -> LineHead | None:
         return None
 
 
-def _is_torn(data: bytes) -> bool:
+def _may_be_torn(data: bytes) -> bool:
     """Whether a line that is no result is the rest of one: cut off, or zeros after a power failure."""
     if b"\0" in data:
         return True
@@ -243,8 +262,3 @@ def _write_all(descriptor: int, data: bytes, place: int) -> None:
     while view:
         count = os.pwrite(descriptor, view, place)
         view, place = view[count:], place + count
-
-
-def _foreign(path: Path, number: int) -> VlmtuiError:
-    message = f"Line {number} of {one_line(path.name)} is not a result of a batch, so nothing is written to it."
-    return bad_input(message, hint="Choose another output file.")

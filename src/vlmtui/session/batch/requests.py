@@ -1,8 +1,10 @@
-"""Builds the request of an item for a model."""
+"""What is sent for an item, and its key: equal keys, equal answers wanted."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -17,10 +19,21 @@ from vlmtui.inspection.raw_prompt_check import check_raw
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.registry.schema import Family
-from vlmtui.session.batch.item import BatchItem, MediaSource
+from vlmtui.session.batch.item import BatchItem
 from vlmtui.session.generation import PromptMode, make_request, request_for
 
-_QUESTION = "{prompt}"
+KEY_PARTS = ("prompt", "media", "sampling", "model", "engine")
+"""What a key consists of, in order; each part is a hash of 12 hex digits."""
+_SPEED_ONLY = frozenset(
+    {
+        "max_num_seqs", "gpu_memory_utilization", "limit_mm_per_prompt", "mm_processor_cache_gb", "disable_log_stats",
+        "enforce_eager", "model", "max_num_batched_tokens", "enable_prefix_caching", "url", "api_key_env",
+        "api_key_file", "allow_owner", "max_model_len",
+    }
+)  # fmt: skip
+"""Engine arguments that change how fast an answer comes, or whether it fits, but not what it is."""
+_SAMPLE = 65_536
+_SAMPLES = 4
 
 
 class ItemRequests(msgspec.Struct, frozen=True):
@@ -39,17 +52,31 @@ class ItemRequests(msgspec.Struct, frozen=True):
     """Whether prompts are wanted as texts, not only their numbers of tokens."""
     registry: Registry | None = None
 
-    def planned(self, item: BatchItem, sampling: VideoSampling) -> GenerateRequest:
-        """Return the request as it will be, without the content of the media, which the key has beside it.
-
-        Raises VlmtuiError if the model does not take the item."""
-        return self.request(item, [_blank(source, sampling) for source in item.sources])
+    def key(self, item: BatchItem, media: Sequence[str], sampling: VideoSampling, engine: tuple[str, str]) -> str:
+        """Return the key of an item. `media`: the content of each medium. `sampling`: of videos. `engine`: from
+        `engine_parts`. Raises VlmtuiError if the model does not take the item."""
+        blank = Attachment(
+            modality="image", name="", path="", sha256="", width=1, height=1, size_bytes=0, format="", sampling=None
+        )
+        blanks = [
+            msgspec.structs.replace(
+                blank, modality=source.modality, sampling=sampling if source.modality == "video" else None
+            )
+            for source in item.sources
+        ]
+        request = self.request(item, blanks)
+        prompt = _part(msgspec.to_builtins(request.prompt))
+        return "-".join(
+            (prompt, _part(media), _part([msgspec.to_builtins(request.sampling), request.logprobs]), *engine)
+        )
 
     def request(self, item: BatchItem, attachments: Sequence[Attachment]) -> GenerateRequest:
         """Return the request. `attachments`: of the item's sources, in their order. Raises VlmtuiError."""
         sampling = msgspec.structs.replace(self.sampling, **item.sampling)
         logprobs = self.logprobs if item.logprobs is None else item.logprobs
-        raw = self._raw(item)
+        raw = item.raw
+        if raw is None and self.template:
+            raw = self.template.replace("{prompt}", item.question)
         if raw is not None:
             check_attachments(self.family, [Turn("user", tuple(Media(one) for one in attachments))])
             prompt = RawPrompt(text=raw, attachments=tuple(attachments))
@@ -77,11 +104,6 @@ class ItemRequests(msgspec.Struct, frozen=True):
             if finding.blocks:
                 raise bad_input(finding.message)
 
-    def _raw(self, item: BatchItem) -> str | None:
-        if item.raw is not None or not self.template:
-            return item.raw
-        return self.template.replace(_QUESTION, item.question)
-
     def _turns(self, item: BatchItem, attachments: Iterator[Attachment]) -> Iterator[Turn]:
         if self.system and not any(message.role == "system" for message in item.messages):
             yield system_turn(self.system)
@@ -92,17 +114,37 @@ class ItemRequests(msgspec.Struct, frozen=True):
             yield Turn(message.role, parts)
 
 
-def _blank(source: MediaSource, sampling: VideoSampling) -> Attachment:
-    """Return an attachment that is the same for every content."""
-    is_video = source.modality == "video"
-    return Attachment(
-        modality=source.modality,
-        name="",
-        path="",
-        sha256="",
-        width=1,
-        height=1,
-        size_bytes=0,
-        format="",
-        sampling=sampling if is_video else None,
-    )
+def engine_parts(info: EngineInfo) -> tuple[str, str]:
+    """Return the parts of every key that come from the engine: model, and engine. Blocking: reads of local weights."""
+    spec = info.spec
+    model = [spec.model, info.revision, info.architecture, msgspec.to_builtins(spec.lora), info.chat_template]
+    model += msgspec.to_builtins(spec.more_loras)
+    if Path(spec.model).is_dir():
+        model[0] = _folder_digest(Path(spec.model))
+    kept = {name: value for name, value in info.engine_args.items() if name not in _SPEED_ONLY}
+    return _part(model), _part([info.engine, info.engine_version, info.dtype, spec.backend, kept])
+
+
+def changed_parts(before: str, now: str) -> list[str]:
+    """Return which of `KEY_PARTS` differ between two keys."""
+    old = before.split("-")
+    if len(old) != len(KEY_PARTS):
+        return list(KEY_PARTS)
+    return [name for name, one, other in zip(KEY_PARTS, old, now.split("-"), strict=True) if one != other]
+
+
+def _part(value: object) -> str:
+    return hashlib.blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=6).hexdigest()
+
+
+def _folder_digest(folder: Path) -> str:
+    """Return a digest of a model's files: names, sizes, and samples of their content, as reading all takes minutes."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+        size = path.stat().st_size
+        digest.update(f"{path.name}\0{size}\0".encode())
+        with path.open("rb") as file:
+            for number in range(_SAMPLES + 1):
+                file.seek(max(0, size - _SAMPLE) * number // _SAMPLES)
+                digest.update(file.read(_SAMPLE))
+    return digest.hexdigest()

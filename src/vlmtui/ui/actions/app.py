@@ -40,7 +40,7 @@ APP = Scope(
         Action(
             "batch",
             "Batch",
-            "The results in FILE, running or done; choose a batch; or start one: IN -o OUT, as `vlmtui batch`.",
+            "The results of `vlmtui batch` in FILE (answers.jsonl).",
             slash="/batch",
             argument="FILE",
         ),

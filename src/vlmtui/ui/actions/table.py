@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vlmtui.ui.actions.action import Action, Scope
 from vlmtui.ui.actions.app import APP
 from vlmtui.ui.actions.attachments import BROWSER, FRAME_PICKER, VIEWER
-from vlmtui.ui.actions.batch import BATCH, BATCH_ROWS, BATCH_SEARCH
+from vlmtui.ui.actions.batch import BATCH, BATCH_ROWS
 from vlmtui.ui.actions.chat import CHAT
 from vlmtui.ui.actions.compare import ANSWER_TILE, ANSWERS, COMPARISON, FAN_FORM, STORED_COMPARISON
 from vlmtui.ui.actions.composer import COMPOSER, MESSAGE_CURSOR
@@ -53,7 +53,6 @@ _ALL: tuple[Scope, ...] = (
     CONVERSATION_ROWS,
     BATCH,
     BATCH_ROWS,
-    BATCH_SEARCH,
     MODEL_LIST,
     MODEL_FILTER,
     BEFORE_LOAD,

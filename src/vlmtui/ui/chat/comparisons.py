@@ -90,11 +90,6 @@ class Comparisons:
         self._view.take_composer_text()
         self._view.start_dialog(partial(self._compare, engines=engines))
 
-    def compare_with(self, raw: str | None, go_back: Callable[[], None]) -> None:
-        """Compare the draft with this raw prompt; None: with the family's. `go_back` is called when the user has left
-        and has not sent the draft."""
-        self._view.start_dialog(partial(self._compare, raw, go_back=go_back))
-
     def look_at_stored(self) -> None:
         """Show the comparisons of the last message."""
         self._view.start_dialog(self._look_at_stored)
@@ -133,12 +128,7 @@ class Comparisons:
         except VlmtuiError as error:
             self._view.tell_error(error)
 
-    async def _compare(
-        self,
-        raw: str | None = None,
-        engines: Mapping[str, str] = _NO_ENGINES,
-        go_back: Callable[[], None] = lambda: None,
-    ) -> None:
+    async def _compare(self, raw: str | None = None, engines: Mapping[str, str] = _NO_ENGINES) -> None:
         try:
             message = compared(self._view, self._chat)
             draft = await self._raw_drafts.of(self._chat.live)
@@ -163,8 +153,6 @@ class Comparisons:
             await self._view.show_conversation()
         self._write_raw()
         self._view.post_message(self.ComparisonLeft())
-        if message.exchange is None:
-            go_back()
 
     async def _engines(self, names: Mapping[str, str], controller: CompareController) -> LaneEngines | None:
         return await self._fan_outs.engines_of(names, partial(require_family, family=controller.input.family))
