@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxproce
 FAST := tests/unit tests/ui -m "not process and not slow" --hypothesis-profile=fast
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast slow-tests test-pinned coverage check lint format types contracts eval occlusion fuzz faults torture zoo ray parity distributed families keys settings man fresh-check release-check bench screenshots casts train clean
+.PHONY: help setup run test test-fast slow-tests test-pinned coverage check lint format types contracts eval occlusion fuzz faults torture zoo ray parity distributed families keys settings fresh-check release-check bench screenshots casts train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -100,9 +100,6 @@ keys: setup ## write the tables of keys into docs/keys.md
 
 settings: setup ## write docs/settings.md
 	@$(BIN)/python tools/settings_table.py
-
-man: setup ## write the manual pages to build/man
-	@$(BIN)/python tools/man_pages.py build/man
 
 bench: setup ## measure speed, against the budgets
 	@$(BIN)/python -m benchmarks $(ARGS)

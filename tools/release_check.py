@@ -3,7 +3,7 @@
 
 Builds the wheel once from the files of the checkout. Then, for each of Python 3.11 to 3.13 that is found here, pipx
 installs it into an empty environment with an empty home, and what a user does first is done: `--version`, `--help`, a
-page of the documentation, the manual pages, a prompt with a video, `doctor`, and the removal. If there is an engine
+page of the documentation, a prompt with a video, `doctor`, and the removal. If there is an engine
 (`--engine`, by default the checkout's `.venv`), it is added, and the bundled model is asked what the bundled picture
 shows.
 
@@ -22,8 +22,7 @@ from pathlib import Path
 
 from fresh_check import ANSWER, ROOT, Trial, copy_of, print_table, pythons, version_of
 
-MANUAL_PAGES = ("man1/vlmtui.1", "man1/vlmtui-ask.1", "man7/vlmtui-using.7")
-HEAD = ("Python", "install s", "version", "help", "manual", "video", "doctor", "answer", "removed")
+HEAD = ("Python", "install s", "version", "help", "video", "doctor", "answer", "removed")
 NEWEST = 13
 """The minor version of the newest Python that the package says it supports."""
 Outcome = tuple[bool, str]
@@ -49,7 +48,7 @@ class Installation:
         self._folder, self._pipx = where, pipx
         self._version = wheel.name.split("-")[1]
         self._trial.env.update({"PIPX_HOME": str(where / "pipx"), "PIPX_BIN_DIR": str(where / "bin")})
-        self._trial.env.update({"PIPX_MAN_DIR": str(where / "man"), "COLUMNS": "80"})
+        self._trial.env.update({"COLUMNS": "80"})
         self.seconds, _ = self._trial.run(pipx, "install", "--python", python, wheel)
         self._vlmtui = where / "bin" / "vlmtui"
 
@@ -66,12 +65,6 @@ class Installation:
         headings = [line.removeprefix("# ") for line in (ROOT / "docs/using.md").read_text("utf-8").splitlines()[:1]]
         told = "doctor" in commands.stdout and headings[0].lower() in page.stdout.lower()
         return told and not commands.returncode + page.returncode, "ok" if told else page.stderr.strip() or "no page"
-
-    def manual(self) -> Outcome:
-        """The manual pages, where `man` finds them."""
-        missing = [name for name in MANUAL_PAGES if not (self._folder / "man" / name).is_file()]
-        count = sum(1 for _ in (self._folder / "man").glob("man*/*"))
-        return not missing, f"without {missing}" if missing else f"{count} pages"
 
     def video(self) -> Outcome:
         """The bundled video, read by the newest PyAV that pip finds, as any other dependency."""
@@ -108,7 +101,7 @@ def try_release(python: Path, wheel: Path, pipx: Path, where: Path, engine: Path
     installed = Installation(python, wheel, pipx, where)
     row, good = [version_of(python), f"{installed.seconds:.0f}"], True
     asked: Callable[[], Outcome] = (lambda: installed.answer(engine)) if engine else (lambda: (True, "no engine here"))
-    told = (installed.version, installed.help, installed.manual, installed.video, installed.doctor)
+    told = (installed.version, installed.help, installed.video, installed.doctor)
     for check in (*told, asked, installed.remove):
         is_good, said = check()
         good = good and is_good

@@ -1,18 +1,15 @@
-"""`vlmtui help`, the manual pages, and the page of settings: all made from what the program is."""
+"""`vlmtui help` and the page of settings: both made from what the program is."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
-import man_pages
 import settings_table
 from vlmtui.cli import main
-from vlmtui.cli.help import command_parsers, docs_folder, for_terminal, topics
+from vlmtui.cli.help import docs_folder, for_terminal, topics
 from vlmtui.config.engines import EngineSettings
 from vlmtui.config.settings import SamplingSettings, Settings
 
@@ -71,41 +68,6 @@ def test_the_page_of_settings_is_current_and_whole() -> None:
     for kind in (Settings, SamplingSettings, EngineSettings):
         for field in msgspec.structs.fields(kind):
             assert f"`{field.name}`" in page or field.name == "sampling"
-
-
-def test_every_command_and_topic_has_a_manual_page() -> None:
-    pages = man_pages.pages()
-    assert {f"vlmtui-{name}.1" for name in command_parsers()} <= set(pages)
-    assert {f"vlmtui-{name}.7" for name in topics()} <= set(pages)
-    assert "vlmtui.1" in pages
-    assert r"\-\-report" in pages["vlmtui-doctor.1"]
-    assert "keep_alive" in pages["vlmtui-settings.7"]
-
-
-def test_what_roff_would_take_for_a_request_is_text() -> None:
-    assert man_pages.escaped(".so /etc/passwd") == r"\&.so /etc/passwd"
-    page = man_pages.topic_page("x", "# X\n\n```\n.so /etc/passwd\n\\*[x]\n```\n\n- 'tis\n")
-    assert "\n.so" not in page and "\n'tis" not in page
-    assert r"\e*[x]" in page
-
-
-@pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc is not installed")
-def test_mandoc_finds_no_error_in_any_page(tmp_path: Path) -> None:
-    files = man_pages.write_pages(tmp_path)
-    command = ["mandoc", "-T", "lint", "-W", "error", *map(str, files)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (found.returncode, found.stdout) == (0, "")
-
-
-@pytest.mark.process
-@pytest.mark.skipif(shutil.which("man") is None, reason="man is not installed")
-def test_man_shows_a_page(tmp_path: Path) -> None:
-    man_pages.write_pages(tmp_path)
-    command = ["man", "-l", str(tmp_path / "vlmtui-store.1")]
-    bare = {"PATH": "/usr/bin:/bin"}
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, env=bare, check=True)
-    assert "VERIFY" in shown.stdout
-    assert "restore an archive or a daily backup" in " ".join(shown.stdout.split())
 
 
 def test_the_pages_are_found_in_a_checkout() -> None:
