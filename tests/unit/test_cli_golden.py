@@ -1,4 +1,4 @@
-"""`vlmtui golden` and its pytest plugin: recorded, checked, and changed on purpose in each way."""
+"""`vlmtui golden`: recorded, checked, and changed on purpose in each way."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.support.command_line import CommandLine
 from vlmtui.paths import bundled
 
 pytestmark = pytest.mark.process
+ROOT = Path(__file__).parents[2]
 Json = dict[str, Any]
 
 
@@ -38,10 +39,14 @@ def edit(path: Path, change: Callable[[Json], None]) -> None:
     path.write_text(json.dumps(data))
 
 
-def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-p", "no:vlmtui-golden", "-p", "vlmtui.cli.golden_plugin"]
-    command += ["-p", "no:cacheprovider", *options]
-    return subprocess.run(command, cwd=folder, env=os.environ, capture_output=True, text=True, check=False, timeout=300)
+def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the test that docs/lab.md gives."""
+    page = (ROOT / "docs/lab.md").read_text(encoding="utf-8")
+    (folder / "test_golden.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    bin_folder = str(Path(sys.executable).parent)
+    env = {**os.environ, "PATH": os.pathsep.join([bin_folder, os.environ["PATH"]])}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.timeout(600)
@@ -77,7 +82,7 @@ def test_recorded_checked_and_each_change_told_apart(vlmtui: CommandLine, model:
 
 
 @pytest.mark.timeout(600)
-def test_a_question_of_ones_own_and_the_plugin(vlmtui: CommandLine, model: Path, tmp_path: Path) -> None:
+def test_a_question_of_ones_own_and_a_test_of_it(vlmtui: CommandLine, model: Path, tmp_path: Path) -> None:
     golden, picture = tmp_path / "golden", tmp_path / "pictures" / "mine.png"
     picture.parent.mkdir()
     shutil.copyfile(bundled("samples") / "three-shapes.png", picture)
@@ -85,16 +90,14 @@ def test_a_question_of_ones_own_and_the_plugin(vlmtui: CommandLine, model: Path,
     assert vlmtui("golden", "record", str(golden), "--model", str(model), *mine).code == 0
     (chat,) = golden.glob("*/mine.chat.json")
     assert json.loads(chat.read_text())["media"][0]["file"] == "../../pictures/mine.png"
-    passed = run_pytest(tmp_path, "--vlmtui-golden", "golden")
-    assert (passed.returncode, "2 passed" in passed.stdout) == (0, True), passed.stdout + passed.stderr
+    passed = run_pytest(tmp_path)
+    assert (passed.returncode, "1 passed" in passed.stdout) == (0, True), passed.stdout + passed.stderr
     edit(chat, lambda data: data["media"][0].update(tokens=1))
-    failed = run_pytest(tmp_path, "--vlmtui-golden", "golden")
+    failed = run_pytest(tmp_path)
     assert failed.returncode == 1
-    assert "mine · chat: counts: image 1 (../../pictures/mine.png): 1 tokens are now" in failed.stdout
+    assert "counts: image 1 (../../pictures/mine.png): 1 tokens are now" in failed.stdout
     picture.write_bytes((bundled("samples") / "circle.png").read_bytes())
-    assert "its content has changed" in run_pytest(tmp_path, "--vlmtui-golden", "golden").stdout
-    assert run_pytest(tmp_path, "--vlmtui-golden", "nowhere").returncode == 4
-    assert run_pytest(tmp_path).returncode == 5  # without the option, golden files are no tests
+    assert "its content has changed" in run_pytest(tmp_path).stdout
 
 
 def test_what_cannot_be_recorded_says_why(vlmtui: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
