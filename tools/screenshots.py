@@ -1,7 +1,7 @@
 """Screenshots of the real app with the real bundled model, as SVG files in `screenshots/`.
 
-`python tools/screenshots.py [120x40 ... tour seeing chat batch]`. Loads the model once, then plays the same session at
-every size, or at those that are named; `tour` is the tour alone, `seeing` the screens of what the model saw, at every
+`python tools/screenshots.py [120x40 ... seeing chat batch]`. Loads the model once, then plays the same session at
+every size, or at those that are named; `seeing` the screens of what the model saw, at every
 size; `chat` the chat and the comparison that README shows, `batch` the table of a batch.
 """
 
@@ -30,7 +30,6 @@ from vlmtui.session.answer_places import places_of
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.session.prompt_report import PromptReport
-from vlmtui.session.tour import Tour
 from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.batch.screen import BatchScreen
 from vlmtui.ui.chat.screen import ChatScreen
@@ -44,7 +43,6 @@ from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
 from vlmtui.ui.seeing.places_screen import PlacesScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.tour.app import TourApp
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 OUT = Path(__file__).parents[1] / "screenshots"
@@ -334,27 +332,6 @@ async def session(
                 await batch(app, pilot, paths)
 
 
-async def tour(paths: Paths) -> None:
-    """Show a step of the tour."""
-    services = Services(
-        paths,
-        Registry.bundled(),
-        WorkerHost(paths),
-        Settings(graphics="halfcell"),
-        AsyncStore(paths),
-        keep_alive_s=120,
-        initial_model="shapes",
-    )
-    app = TourApp(services, Tour(paths.state / "step.json"))
-    app.graphics = Graphics("halfcell")
-    async with app.run_test(size=SIZES[1]) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
-        await attach(app, pilot, sample_image())
-        await ask(app, pilot, "What is in this image?")
-        await pilot.pause(1)
-        save(app, "tour")
-
-
 async def main(*names: str) -> None:
     OUT.mkdir(exist_ok=True)
     sizes = [size for size in SIZES if not names or "{}x{}".format(*size) in names]
@@ -368,8 +345,6 @@ async def main(*names: str) -> None:
             await session(paths, SIZES[0], only=first_pictures)
         if "batch" in names:
             await session(paths, SIZES[0], only=partial(batch, paths=paths))
-        if not names or "tour" in names:
-            await tour(paths)
         if not names:
             await session(paths, SIZES[0], theme="light")
         workers = WorkerHost(paths).workers

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from vlmtui.registry.match import Model
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.resume import ResumePoint
-    from vlmtui.session.tour import Tour
-    from vlmtui.ui.app import ExitReport, VlmtuiApp
-    from vlmtui.ui.services import Services
-    from vlmtui.ui.terminal.query import TerminalQuestion
+    from vlmtui.ui.app import ExitReport
 
 _SWITCH_S = 0.0005
 """How long a thread of the app computes before another one may: with Python's 5 ms a key waits for a frame."""
@@ -46,19 +43,6 @@ class Application(msgspec.Struct, frozen=True):
     def reader(self) -> LocalModelReader:
         """Reads models without an engine."""
         return LocalModelReader(self.paths)
-
-    def for_tour(self) -> Application:
-        """Return the same with conversations and settings of the tour's own, below `state`; engines are shared."""
-        home = self.paths.state / "tour"
-        paths = msgspec.structs.replace(self.paths, data=home / "data", state=home / "state")
-        plain = Settings()
-        settings = msgspec.structs.replace(
-            self.settings,
-            system_prompt=plain.system_prompt,
-            sampling=plain.sampling,
-            parameters=plain.parameters,
-        )
-        return msgspec.structs.replace(self, paths=paths, settings=settings)
 
 
 def build(command_line: Mapping[str, object] | None = None, *, settings: Settings | None = None) -> Application:
@@ -101,12 +85,11 @@ def open_app(
     backend: BackendChoice | None = None,
     served: Model | None = None,
     resumed: ResumePoint | None = None,
-    tour: Tour | None = None,
 ) -> tuple[int, ExitReport | None]:
     """Run the terminal application until the user quits. Return its exit code and what remains running.
 
     `backend`: the kind of engine that loads `model`. `served`: a server's model to use. `resumed`: the conversation to
-    continue; its model is loaded unless `model` or `served` is given. `tour`: show its steps."""
+    continue; its model is loaded unless `model` or `served` is given."""
     from vlmtui.logs import log_to_file
     from vlmtui.ui.terminal.query import TerminalQuestion
 
@@ -133,15 +116,9 @@ def open_app(
             served=served,
             resumed=resumed,
         )
-        app = VlmtuiApp(services, question) if tour is None else _tour_app(services, tour, question)
+        app = VlmtuiApp(services, question)
         report = app.run()
     return app.return_code or 0, report
-
-
-def _tour_app(services: Services, tour: Tour, question: TerminalQuestion) -> VlmtuiApp:
-    from vlmtui.ui.tour.app import TourApp
-
-    return TourApp(services, tour, question)
 
 
 def open_plain(

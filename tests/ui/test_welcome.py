@@ -39,4 +39,4 @@ async def test_a_new_chat_shows_three_lines(width: int) -> None:
             assert max(len(line) for line in str(panel.render()).splitlines()) <= width - 4
         text = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
         assert text.count("Shapes (bundled) takes images (up to 8) and videos (up to 2).") == 2
-        assert text.count("vlmtui tour") == 2 and "Ctrl+O attaches" in text and "Enter sends" in text
+        assert text.count("vlmtui help tour") == 2 and "Ctrl+O attaches" in text and "Enter sends" in text

@@ -239,8 +239,8 @@ def test_every_command_can_tell_what_it_did_as_json() -> None:
     found = commands(make_parser())
     assert len(found) > 15
     without = [name for name, parser in found.items() if "--json" not in parser.format_help()]
-    assert without == ["golden", "store", "config", "tour", "completion", "help"], (
-        "groups that say nothing, the tour, a script, and pages"
+    assert without == ["golden", "store", "config", "completion", "help"], (
+        "groups that say nothing, a script, and pages"
     )
 
 

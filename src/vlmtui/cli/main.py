@@ -19,7 +19,7 @@ _COMMANDS = {
     "batch": "batch.batch", "store": "store.store",
     "golden": "golden.golden", "replay": "replay_on.replay_on", "parity": "parity.parity",
     "completion": "completion.completion",
-    "help": "help.help_", "tour": "tour.tour",
+    "help": "help.help_",
 }  # fmt: skip
 """The module and function of each command."""
 

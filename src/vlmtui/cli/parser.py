@@ -75,7 +75,6 @@ def make_parser() -> argparse.ArgumentParser:
         ("doctor", "check whether this machine is ready", _fill_doctor),
         ("ps", "list the loaded models", _fill_ps),
         ("stop", "unload a model and free its memory", _fill_stop),
-        ("tour", "learn the app in seven minutes, with the bundled model", _fill_tour),
         (
             "completion",
             "print a script that completes commands, options and names in bash, zsh or fish",
@@ -100,14 +99,6 @@ def _fill_completion(completion: argparse.ArgumentParser) -> None:
         choices=("bash", "zsh", "fish", "words"),
         help="the shell; words: what may follow the typed words, which the scripts send to stdin, each ended by NUL",
     )
-
-
-def _fill_tour(tour: argparse.ArgumentParser) -> None:
-    tour.description = (
-        "Open the app with the bundled model, and do ten things in it: each screen says what comes next, and notices "
-        "when it is done. An interrupted tour continues. Your own conversations are not touched."
-    )
-    tour.add_argument("--again", action="store_true", help="begin with the first step")
 
 
 def _fill_help(help_: argparse.ArgumentParser) -> None:

@@ -11,9 +11,9 @@ from vlmtui.ui.keys import with_keys
 
 _KEYS = (
     "{attach} attaches a file; or paste or drop its path. Enter sends.",
-    "{leader} shows the keys of a screen, {help} all; `vlmtui tour` teaches them.",
+    "{leader} shows the keys of a screen, {help} all, `vlmtui help tour` first steps.",
 )
-_KEYS_IN_ONE = "{attach} attaches, Enter sends, {help} shows all keys, `vlmtui tour` teaches them."
+_KEYS_IN_ONE = "{attach} attaches, Enter sends, {help} shows keys, `vlmtui help tour` first steps."
 """For a family with a note, which takes a line, too."""
 
 

@@ -1,1 +1,0 @@
-"""The tour: the app, with what to do next on every screen."""
