@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxproce
 FAST := tests/unit tests/ui -m "not process and not slow" --hypothesis-profile=fast
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast slow-tests test-pinned coverage check lint format types contracts eval occlusion fuzz faults torture zoo ray parity distributed families keys settings fresh-check release-check bench screenshots casts train clean
+.PHONY: help setup run test test-fast slow-tests test-pinned coverage check lint format types contracts eval occlusion fuzz faults torture zoo ray parity families keys settings fresh-check release-check bench screenshots casts train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -82,9 +82,6 @@ ray: setup ## install Ray, and answer a batch on two actors of it, one of which 
 parity: setup ## tiny models in vLLM and in Transformers, compared stage by stage, and made faults (about 15 minutes)
 	@PYTHONPATH=$(CURDIR)/src/vlmtui/worker/site $(BIN)/python -m tests.zoo.parity $(ARGS) && \
 		PYTHONPATH=$(CURDIR)/src/vlmtui/worker/site $(BIN)/python -m tests.zoo.faults
-
-distributed: setup ## a server on two ranks and on two "nodes", over loopback, with a rank that is killed (about ten minutes)
-	@VLMTUI_ALL_LAYOUTS=1 $(BIN)/python -m pytest -q -n 0 tests/engine/test_parallel_servers.py $(ARGS)
 
 families: setup ## write the table of families into docs/families.md
 	@$(BIN)/python tools/family_table.py

@@ -1,4 +1,4 @@
-"""The installed vLLM's own server, started by the worker as `vlmtui serve shapes --run` does.
+"""The installed vLLM's own server, started by the worker (`--backend served`), as that of another version is.
 
 It answers as the worker's own engine does, and whatever is killed, nothing of it is left.
 """
@@ -6,14 +6,10 @@ It answers as the worker's own engine does, and whatever is killed, nothing of i
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import stat
-import subprocess
-import sys
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -22,11 +18,10 @@ import pytest
 
 from tests.support.equality import compare, prompts, told
 from tests.support.hosts import patient_host
+from tests.support.machine import Machine
 from tests.support.processes import until_none_lives
-from vlmtui.cli.serve_here import served_here
-from vlmtui.domain.engine import EngineReady
+from vlmtui.domain.engine import SERVED_BACKEND, EngineReady
 from vlmtui.engine.local.client import WorkerClient
-from vlmtui.engine.serve_plan import RankLayout
 from vlmtui.engines.serve_flags import private_server_flags
 from vlmtui.paths import Paths, bundled
 from vlmtui.protocol.endpoint import Endpoint
@@ -42,7 +37,7 @@ async def served(
     request: pytest.FixtureRequest, short_path: Path, shapes: Model
 ) -> AsyncIterator[tuple[WorkerClient, list[int]]]:
     """A worker that is ready, and the processes of it and its server. A parameter is the context that is asked for."""
-    spec = served_here(shapes, RankLayout()).spec
+    spec = msgspec.structs.replace(shapes.spec, backend=SERVED_BACKEND)
     if wished := getattr(request, "param", 0):
         spec = msgspec.structs.replace(spec, engine_args={**spec.engine_args, "max_model_len": wished})
     paths = Paths.below(short_path)
@@ -95,29 +90,9 @@ async def test_a_model_gets_its_own_smaller_context_and_a_killed_guardian_leaves
 
 
 @pytest.mark.timeout(1200)
-def test_the_command_tells_the_address_and_ends_its_server(short_path: Path) -> None:
-    command = [sys.executable, "-m", "vlmtui", "serve", "shapes", "--run", "--json"]
-    environment = {**os.environ, "VLMTUI_DATA_DIR": str(short_path)}
-    environment.pop("PYTHONUNBUFFERED", None)  # whoever reads the address has not told Python to hurry
-    with (
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
-        ExitStack() as ending,
-    ):
-        ending.callback(process.kill)  # or a failure would wait for it
-        assert process.stdout is not None
-        lines: list[str] = []
-        while not lines or lines[-1] != "}\n":
-            lines.append(process.stdout.readline())
-            assert lines[-1], "it ended before it served"
-        told_by_it = json.loads("".join(lines))
-        children = [one.pid for one in psutil.Process(process.pid).children(recursive=True)]
-        asked = subprocess.run(
-            [sys.executable, "-m", "vlmtui", "ask", "--engine", told_by_it["url"], "--keep-alive", "0", "--image",
-             bundled("samples") / "two-shapes.png", "What is in this image?"],
-            env=environment, capture_output=True, text=True, check=True, timeout=400,
-        )  # fmt: skip
-        assert "yellow star" in asked.stdout
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 128 + signal.SIGINT
-    asyncio.run(until_none_lives(children))
-    assert told_by_it["url"].startswith("unix:")
+def test_a_question_is_answered_by_it(short_path: Path) -> None:
+    machine = Machine(short_path)
+    picture = str(bundled("samples") / "two-shapes.png")
+    words = ("--backend", "served", "--keep-alive", "0", "--image", picture, "What is in this image?")
+    code, out, error = machine.run("ask", *words)
+    assert code == 0 and "yellow star" in out, error

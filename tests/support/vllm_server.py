@@ -35,12 +35,10 @@ SWITCHES = ("--enforce-eager", "--enable-scale-out", "--trust-request-chat-templ
 class VllmServer:
     """The processes of one `vllm serve`, begun and perhaps still loading. `end` kills them all."""
 
-    def __init__(
-        self, model: str, folder: Path, arguments: Sequence[str] = (), *, name: str = "shapes", **variables: str
-    ) -> None:
+    def __init__(self, model: str, folder: Path, arguments: Sequence[str] = (), **variables: str) -> None:
         """folder: for its log and what its start needs. arguments: more options of `vllm serve`; the first is an
-        address (`--uds PATH`, or `--port N`) or `--headless`. variables: of its environment."""
-        self.log = folder / f"{name}.log"
+        address (`--uds PATH`, or `--port N`). variables: of its environment."""
+        self.log = folder / "shapes.log"
         self._pause = threading.Event()
         # `vllm serve` reads the version of a distribution called `vllm`, which its build for CPUs is not.
         command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]

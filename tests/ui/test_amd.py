@@ -6,15 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from textual.widgets import OptionList
 
 from tests.support.amd_machines import amd_machine, use_vram
 from tests.support.command_line import opened
-from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import MEASURE, MakeApp, StartChat
+from tests.ui.conftest import MEASURE, StartChat
 from tests.ui.test_engine_offer import OfferApp
-from tests.ui.test_gpu_layouts import lead
 from tests.worker.hosted import EchoEngine
 from tests.worker.stage import ready, serving
 from vlmtui.cli import engine_checks
@@ -25,9 +22,6 @@ from vlmtui.engines import amd_gpus, amd_memory
 from vlmtui.paths import Paths
 from vlmtui.registry import routes
 from vlmtui.ui.chat.status_bar import StatusBar
-from vlmtui.ui.models.before_load import BeforeLoadScreen
-from vlmtui.ui.models.model_details import ModelDetails
-from vlmtui.ui.models.screen import ModelsScreen
 
 
 @pytest.fixture(autouse=True)
@@ -67,41 +61,6 @@ async def test_set_up_says_what_was_found_and_what_to_do(tmp_path: Path) -> None
         assert "Found: 4 × AMD Instinct MI300X OAM, for which vlmtui installs no build" in said
         assert "install vLLM for ROCm" in said and "vlmtui engines add PYTHON" in said
         assert "for the CPU" in str(app.options.get_option_at_index(0).prompt)
-
-
-@pytest.mark.usefixtures("plain_chat")
-@pytest.mark.parametrize(
-    ("visible", "machine", "layouts"),
-    [
-        (None, "4 × AMD Instinct MI300X OAM, 767 GiB free", ["1 GPU", "DP 2", "TP 2", "DP 4", "TP 2 × DP 2", "TP 4"]),
-        ("1,3", "2 × AMD Instinct MI300X OAM, 383 GiB free", ["1 GPU", "DP 2", "TP 2"]),
-    ],
-)
-async def test_the_picker_says_what_fits_and_offers_layouts(
-    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, visible: str | None, machine: str, layouts: list[str]
-) -> None:
-    if visible is not None:
-        monkeypatch.setenv("HIP_VISIBLE_DEVICES", visible)
-    app = make_app(ScriptedHost(load=[]))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await lead(app, pilot, "qwen2_5_vl")
-        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
-        options = app.screen.query_one(OptionList)
-        labels = [str(options.get_option_at_index(at).prompt) for at in range(options.option_count)]
-        assert labels[0] == "Back" and [one.partition(" · ")[0] for one in labels[1:]] == layouts
-        assert all("fits" in one for one in labels[1:])
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
-        assert f"✓ Fits: {machine}." in str(app.screen.query_one(ModelDetails).content)
-
-
-@pytest.mark.usefixtures("plain_chat")
-async def test_one_visible_gpu_leaves_nothing_to_choose(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
-    app = make_app(ScriptedHost(load=[]))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await lead(app, pilot, "qwen2_5_vl")
-        await until(pilot, lambda: any("nothing to choose" in note.message for note in app._notifications))
 
 
 async def test_the_memory_of_an_engine_is_in_its_status_and_in_the_status_line(

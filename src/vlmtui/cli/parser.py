@@ -13,7 +13,7 @@ from vlmtui.cli.conversations_parser import fill_conversations, fill_export, fil
 from vlmtui.cli.engines_parser import fill_engines
 from vlmtui.cli.lab_parser import fill_golden, fill_lint, fill_parity, fill_replay
 from vlmtui.cli.models_parser import fill_models
-from vlmtui.cli.serve_parser import fill_serve
+from vlmtui.cli.serve import fill_serve
 from vlmtui.cli.store_parser import fill_store
 
 _ITEMS_MAX = 10_000
@@ -70,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("store", "check, repair, back up, measure or purge the stored conversations", fill_store),
         ("config", "show file locations and effective settings", _fill_config),
         ("engines", "list the engines; install, verify, add or remove one", fill_engines),
-        ("serve", "print the `vllm serve` command lines for a model, with the reason for each flag", fill_serve),
+        ("serve", "print the `vllm serve` command line for a model, with the reason for each flag", fill_serve),
         ("top", "show what a loaded model or a vLLM server is doing", _fill_top),
         ("doctor", "check whether this machine is ready", _fill_doctor),
         ("ps", "list the loaded models", _fill_ps),

@@ -1,88 +1,85 @@
-"""`vlmtui serve`: print the `vllm serve` command lines for a model, or start the server here and connect to it."""
+"""`vlmtui serve`: print the `vllm serve` command line for a model, and what each flag is for."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
+from collections.abc import Iterator
 
-from vlmtui.bootstrap import build
-from vlmtui.cli.ask_engine import with_consent
-from vlmtui.cli.output import note, print_json, print_warnings
-from vlmtui.engine.machine import Machine, gib
-from vlmtui.engine.serve_plan import RankLayout, ServePlan, plan_serving
-from vlmtui.registry.engine_values import with_engine_args
-from vlmtui.registry.match import Model, resolve
 from vlmtui.text import visible
+
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+def fill_serve(serve: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    serve.description = (
+        "Print the `vllm serve` command line for a model, from its record, with the reason for each flag. Run it where "
+        "the GPUs are; `vlmtui --engine ADDRESS` then uses that server. Nothing is started. It works with vLLM 0.32."
+    )
+    serve.add_argument("name", metavar="MODEL", help="a family, a repository id or a local folder")
+    serve.add_argument("--host", default="127.0.0.1", help="where it listens (127.0.0.1)")
+    serve.add_argument("--port", type=_port, default=8000, help="where it listens (8000)")
+    serve.add_argument(
+        "--trust-remote-code", action="store_true", help="let the model run Python code of its own repository"
+    )
+    serve.add_argument(
+        "--engine-arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an additional vLLM engine argument, for example tensor_parallel_size=2; may be repeated",
+    )
+    serve.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Print the command lines, or start the server. Raises VlmtuiError if the model or the layout cannot be served."""
+    """Print the line to stdout, and what its flags are for to stderr. Raises VlmtuiError if the model is unknown, or
+    needs code that was not allowed."""
+    from vlmtui.bootstrap import build
+    from vlmtui.cli.ask_engine import with_consent
+    from vlmtui.cli.output import note, print_json, print_warnings
+    from vlmtui.domain.adapter_choice import adapters_of
+    from vlmtui.engines.serve_flags import Flag, feature_flags, model_flags
+    from vlmtui.registry.engine_values import with_engine_args
+    from vlmtui.registry.match import resolve
+
     application = build()
     print_warnings(application.registry.warnings)
     model = with_engine_args(resolve(application.registry, arguments.name), arguments.engine_arg)
     model = with_consent(model, trust=arguments.trust_remote_code)
-    if arguments.run:
-        from vlmtui.cli.serve_here import serve_here
-
-        return serve_here(application, model, _layout(model, arguments), as_json=arguments.json)
-    plan = plan_serving(model, _layout(model, arguments), Machine.measure() if arguments.nodes == 1 else None)
+    flags = [
+        *model_flags(model.spec),
+        *feature_flags(video="video" in model.family.takes),
+        Flag(("--host", arguments.host), "where it listens"),
+        Flag(("--port", str(arguments.port)), "where it listens"),
+    ]
+    command = ["vllm", "serve", model.spec.model, *(word for flag in flags for word in flag.words)]
+    warnings = list(_warnings(arguments.host, [adapter.name for adapter in adapters_of(model.spec)]))
     if arguments.json:
-        print_json(plan_json(plan))
+        told = [{"words": list(flag.words), "reason": flag.reason} for flag in flags]
+        print_json({"command": command, "flags": told, "warnings": warnings})
         return 0
-    print_plan(plan)
+    for flag in flags:
+        note(f"{' '.join(flag.words)}: {flag.reason}")
+    for warning in warnings:
+        note(f"warning: {warning}")
+    print(visible(shlex.join(command)), flush=True)
     return 0
 
 
-def _layout(model: Model, arguments: argparse.Namespace) -> RankLayout:
-    """Return the layout asked for; a size that is not given is the one of the model's record."""
-    sizes = {name: getattr(arguments, name) or _recorded(model, name) for name in ("tensor", "pipeline", "data")}
-    return RankLayout(
-        **sizes,
-        nodes=arguments.nodes,
-        node_address=arguments.node_address,
-        host=arguments.host,
-        port=arguments.port,
-        ray=arguments.launcher == "ray",
-    )
+def _warnings(host: str, adapters: list[str]) -> Iterator[str]:
+    if host not in _LOOPBACK:
+        yield (
+            "Others on the network can reach it: set VLLM_API_KEY in its environment, never on its command line. "
+            "vLLM asks for no key at /metrics, /tokenize and /invocations, and the last one answers chats."
+        )
+    for name in adapters:
+        yield f"The record's adapter {name!r} is not part of this line: add --lora-modules NAME=FOLDER."
 
 
-def _recorded(model: Model, name: str) -> int:
-    found = model.spec.engine_args.get(f"{name}_parallel_size")
-    return found if isinstance(found, int) and found > 0 else 1
-
-
-def print_plan(plan: ServePlan) -> None:
-    """Print the lines to stdout, ready to be pasted, and the reasons to stderr."""
-    for flag in (*plan.flags, *plan.node_flags[0]):
-        note(f"{' '.join(flag.words)}: {flag.reason}")
-    if len(plan.node_flags) > 1:
-        for flag in plan.node_flags[1]:
-            if flag not in plan.node_flags[0]:
-                note(f"{' '.join(flag.words)}: {flag.reason}")
-    memory = "of unknown size" if plan.bytes_per_gpu is None else f"about {gib(plan.bytes_per_gpu)} each"
-    count = plan.layout.gpus_per_node
-    note(f"Needs {count} GPU{'s' if count > 1 else ''}{' on each node' if plan.layout.nodes > 1 else ''}, {memory}.")
-    for warning in plan.warnings:
-        note(f"warning: {warning}")
-    for number, lines in enumerate(plan.lines, 1):
-        if plan.layout.nodes > 1:
-            print(f"# node {number} of {plan.layout.nodes}")
-        for line in lines:
-            print(visible(line), flush=True)
-
-
-def plan_json(plan: ServePlan) -> dict[str, object]:
-    """Return the plan for `--json`."""
-    return {
-        "model": plan.model,
-        "nodes": [
-            {
-                "command": list(words),
-                "flags": [{"words": list(flag.words), "reason": flag.reason} for flag in (*plan.flags, *flags)],
-            }
-            for words, flags in zip(plan.commands, plan.node_flags, strict=True)
-        ],
-        **({"ray_starts": [list(words) for words in plan.ray_starts]} if plan.ray_starts else {}),
-        "gpus_per_node": plan.layout.gpus_per_node,
-        "bytes_per_gpu": plan.bytes_per_gpu,
-        "warnings": list(plan.warnings),
-    }
+def _port(text: str) -> int:
+    port = int(text)
+    if not 1 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"{text}: from 1 to 65535")
+    return port

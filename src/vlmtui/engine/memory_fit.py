@@ -112,11 +112,6 @@ def check_fit(model: Model, machine: Machine | None) -> FitResult:
     return FitResult(Fit.NO, needed, smaller=_smaller(model))
 
 
-def attention_heads(model: Model) -> int | None:
-    """Return the number of attention heads of the language model; None if its config is not on this machine."""
-    return _number(_text(_config(_folder(model)), "num_attention_heads"))
-
-
 def claimed_share(model: Model) -> float:
     """Return the share of each GPU's memory that the engine claims, from its arguments."""
     utilization = model.spec.engine_args.get("gpu_memory_utilization")

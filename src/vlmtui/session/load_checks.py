@@ -9,7 +9,6 @@ import msgspec
 
 from vlmtui.config.trust import TrustStore
 from vlmtui.domain.engine import DEFAULT_BACKEND, REMOTE_BACKEND, TRANSFORMERS_BACKEND
-from vlmtui.engine.gpu_layouts import gpu_layouts
 from vlmtui.engine.machine import Machine
 from vlmtui.engine.memory_fit import Fit, check_fit, fit_text
 from vlmtui.errors import VlmtuiError, bad_input
@@ -54,19 +53,6 @@ def lacks_engine(paths: Paths, model: Model) -> bool:
     from vlmtui.engines.records import Engines, choose_engine
 
     return choose_engine(Engines(paths)) is None
-
-
-def layout_choice(model: Model, machine: Machine | None) -> LoadCheck | None:
-    """Return the question how a model is spread over this machine's GPUs; None if there is nothing to choose: fewer
-    than two GPUs, or an engine that is not vLLM's of this machine."""
-    layouts = gpu_layouts(model, machine) if machine is not None and model.spec.backend == DEFAULT_BACKEND else ()
-    if machine is None or not layouts:
-        return None
-    text = (
-        f"Here: {machine.describe()}. TP splits the weights over GPUs, DP runs copies of the model beside each other."
-    )
-    options = (LoadOption(layout.label, with_engine_args(model, layout.settings)) for layout in layouts)
-    return LoadCheck("Spread over the GPUs", text, (_BACK, *options))
 
 
 class LoadChecks:

@@ -19,12 +19,6 @@ MODEL_LIST = Scope(
             "ctrl+g",
             footer=True,
         ),
-        Action(
-            "model_list.layout",
-            "Spread over GPUs",
-            "Choose over how many GPUs the highlighted model is split, and how many copies run.",
-            leader="G",
-        ),
         Action("model_list.up", "Up", "The model above.", "up", run="move('up')", moves=True),
         Action("model_list.down", "Down", "The model below.", "down", run="move('down')", moves=True),
         Action("model_list.page_up", "A page up", "A page up.", "pageup", run="move('page_up')", moves=True),

@@ -31,7 +31,6 @@ from vlmtui.ui.widgets.footer_bar import FooterBar
 
 if TYPE_CHECKING:
     from vlmtui.engine.remote_models import Server
-    from vlmtui.session.load_checks import LoadOption
 
 _WIDE = 100
 """Fewest columns for the details."""
@@ -163,23 +162,6 @@ class ModelsScreen(FrontScreen[None]):
         at = choices.index(chosen.backend) if chosen.backend in choices else -1
         self.backends[chosen.model.spec.name] = choices[(at + 1) % len(choices)]
         self._fill()
-
-    def action_layout(self) -> None:
-        """Choose how the highlighted model is spread over the GPUs, and load it so."""
-        from vlmtui.session.load_checks import layout_choice
-        from vlmtui.ui.models.before_load import BeforeLoadScreen
-
-        chosen = self.query_one(ModelList).chosen
-        check = layout_choice(chosen.model, self.machine) if chosen is not None else None
-        if chosen is None or check is None:
-            self.notify("There is nothing to choose: it takes two GPUs, and vLLM on this machine.", markup=False)
-            return
-
-        def load(option: LoadOption | None) -> None:
-            if option is not None and option.model is not None:
-                self.post_message(self.ModelChosen(option.model, self.machine))
-
-        self.app.push_screen(BeforeLoadScreen(one_line(chosen.model.spec.name), check), load)
 
     def action_back(self) -> None:
         """Clear the filter; if it is empty, go back to the chat."""
