@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_missing()
     words = sys.argv[1:] if argv is None else argv
     parser = make_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        from vlmtui.cli.completion import complete
+
+        complete(parser)
     try:
         arguments = parser.parse_args(words)
     except OSError as error:

@@ -9,6 +9,7 @@ from typing import Any
 from vlmtui import __version__
 from vlmtui.cli.ask_parser import add_media, fill_ask
 from vlmtui.cli.batch_parser import fill_batch
+from vlmtui.cli.completion import fill_completion
 from vlmtui.cli.conversations_parser import fill_conversations, fill_export, fill_import
 from vlmtui.cli.engines_parser import fill_engines
 from vlmtui.cli.lab_parser import fill_golden, fill_lint, fill_parity, fill_replay
@@ -77,8 +78,8 @@ def make_parser() -> argparse.ArgumentParser:
         ("stop", "unload a model and free its memory", _fill_stop),
         (
             "completion",
-            "print a script that completes commands, options and names in bash, zsh or fish",
-            _fill_completion,
+            "print a script that completes commands, options and names in bash, zsh, fish or tcsh",
+            fill_completion,
         ),
         ("help", "show a page of the documentation", _fill_help),
     ):
@@ -86,19 +87,6 @@ def make_parser() -> argparse.ArgumentParser:
         fill(command)
         command.set_defaults(command=name)
     return parser
-
-
-def _fill_completion(completion: argparse.ArgumentParser) -> None:
-    completion.description = (
-        "Print a completion script for commands, options, models, conversations and engines. Bash: add `source "
-        "<(vlmtui completion bash)` to ~/.bashrc. Zsh: the same with zsh in ~/.zshrc, after compinit. Fish: `vlmtui "
-        "completion fish > ~/.config/fish/completions/vlmtui.fish`."
-    )
-    completion.add_argument(
-        "shell",
-        choices=("bash", "zsh", "fish", "words"),
-        help="the shell; words: what may follow the typed words, which the scripts send to stdin, each ended by NUL",
-    )
 
 
 def _fill_help(help_: argparse.ArgumentParser) -> None:
