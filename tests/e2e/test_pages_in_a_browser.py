@@ -13,7 +13,7 @@ from tests.support.pictures import Easel
 from tests.unit.inspection.test_replay import comparison
 from tests.unit.store.test_export import filled
 from vlmtui.errors import ErrorKind
-from vlmtui.inspection.html_export import export_html
+from vlmtui.inspection.comparison_pages import export_html
 from vlmtui.session.batch.results import batch_page
 from vlmtui.store.export import NAMES
 from vlmtui.store.html_export import to_html

@@ -14,8 +14,7 @@ from tests.fuzz.campaign import Reader
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.times import local_time
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.html_export import export_html
-from vlmtui.inspection.markdown_export import difference_lines, export_markdown
+from vlmtui.inspection.comparison_pages import difference_lines, export_html, export_markdown
 from vlmtui.inspection.replay import from_json
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.store.document import document_of

@@ -7,9 +7,7 @@ import pytest
 
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.engine_titles import engine_titles
-from vlmtui.inspection.html_export import export_html
-from vlmtui.inspection.markdown_export import export_markdown
+from vlmtui.inspection.comparison_pages import engine_titles, export_html, export_markdown
 from vlmtui.inspection.replay import Comparison, EngineFingerprint, Side, engine_of, from_json, to_json
 from vlmtui.session.side_engines import read_side_engines
 

@@ -10,6 +10,7 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import PromptReady
 from vlmtui.inspection.build import prompt_tokens
 from vlmtui.inspection.prompt_diff import prompt_diff
+from vlmtui.inspection.tokens import Piece
 from vlmtui.registry.loader import Registry
 
 IDENTICAL = "identical"
@@ -36,7 +37,7 @@ def difference(chat: PromptReady, raw: PromptReady, attachments: Sequence[Attach
     if found.identical:
         return IDENTICAL
     spans = [span for span in found.spans if span.operation != "equal"]
-    return "; ".join(f"chat {_quoted(span.left_text)}, raw {_quoted(span.right_text)}" for span in spans)
+    return "; ".join(f"chat {_quoted(_text(span.left))}, raw {_quoted(_text(span.right))}" for span in spans)
 
 
 def page(results: Mapping[str, Mapping[str, str]]) -> str:
@@ -59,6 +60,10 @@ def page(results: Mapping[str, Mapping[str, str]]) -> str:
     counted = f"{len(same)} of {len(same) + sum(row.startswith('###') for row in rows)} families get the same tokens"
     alike = f"## Identical\n\n{counted} both ways:\n{', '.join(same)}.\n\n"
     return _HEAD + alike + "## Different\n\n" + "\n".join(rows).rstrip() + "\n"
+
+
+def _text(pieces: Sequence[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
 
 
 def _quoted(text: str) -> str:

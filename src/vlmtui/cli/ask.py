@@ -32,9 +32,9 @@ from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.inspection.answer_tally import tally_text
+from vlmtui.inspection.answer_diff import tally_text
 from vlmtui.inspection.build import fingerprint_of
-from vlmtui.inspection.markdown_export import difference_lines
+from vlmtui.inspection.comparison_pages import difference_lines
 from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import check_attachments

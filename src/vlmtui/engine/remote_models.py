@@ -13,7 +13,7 @@ from vlmtui.config.engines import EngineSettings
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.inspection.placeholder_forms import placeholder_texts
+from vlmtui.inspection.placeholders import placeholder_texts
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, family_of_name, resolve, unlisted_model
 from vlmtui.registry.schema import Family

@@ -4,23 +4,398 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate
 
-from vlmtui.inspection.media_changes import media_changes
+import msgspec
+
+from vlmtui.domain.attachment import Attachment
 from vlmtui.inspection.prompt_changes import (
     AddedText,
     Change,
     ExtraStartToken,
+    MediaChange,
+    MediaCountChange,
+    MediaSizeChange,
     MissingGenerationPrompt,
+    MovedContent,
     PlaceholderChange,
     ReplacedText,
+    SwappedMedia,
     SystemPromptChange,
     TokenizationChange,
+    TokenRange,
     WhiteSpaceChange,
 )
-from vlmtui.inspection.prompt_outline import PLACEHOLDER, Block, Outline, Sides, TurnMark, ranges_of
 from vlmtui.inspection.sequence_diff import DiffBlock, common_start
-from vlmtui.inspection.text_moves import text_moves
+from vlmtui.inspection.tokens import Piece, attachment_of
+
+PLACEHOLDER = re.compile(
+    r"<(?![^<>]*(?:/|end|begin|_start))\|?[^<>\s]*(?:image|img|video|vision|media|patch)[^<>\s]*>|\[IMG\]",
+    re.IGNORECASE,
+)
+"""A text that looks like some family's placeholder."""
+_ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
+          "model": "assistant", "tool": "tool"}  # fmt: skip
+_ROLE_TOKEN = re.compile(r"<[|｜](system|user|assistant)[|｜]>", re.IGNORECASE)
+_LONGEST_ROLE = max(map(len, _ROLES))
+
+
+class TurnMark(msgspec.Struct, frozen=True):
+    """Where a turn begins, in pieces."""
+
+    role: str
+    number: int
+    """Number among the turns of its role, from 1."""
+    start: int
+    content: int
+    """The first piece after the role's name."""
+
+    @property
+    def title(self) -> str:
+        """`user turn 2`."""
+        return f"{self.role} turn {self.number}"
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A differing range of pieces, on both sides."""
+
+    left: tuple[int, int]
+    right: tuple[int, int]
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return self.left, self.right
+
+
+class Outline:
+    """One prompt of a comparison, with text and turns to search. Indices count pieces."""
+
+    def __init__(self, pieces: Sequence[Piece], attachments: Sequence[Attachment]) -> None:
+        self.pieces = pieces
+        self._attachments = attachments
+
+    @cached_property
+    def text(self) -> str:
+        """The pieces' texts; an image's token once."""
+        return "".join(piece.text for piece in self.pieces)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Offset of each piece in `text`, then the length of `text`."""
+        return [0, *accumulate(len(piece.text) for piece in self.pieces)]
+
+    @cached_property
+    def marks(self) -> list[TurnMark]:
+        """The special tokens that name a role, in order."""
+        found: list[TurnMark] = []
+        counts: dict[str, int] = {}
+        for at, piece in enumerate(self.pieces):
+            head = self._head(at) if piece.kind == "special" else None
+            if head is not None:
+                role, content = head
+                counts[role] = counts.get(role, 0) + 1
+                found.append(TurnMark(role, counts[role], at, content))
+        return found
+
+    @property
+    def turns(self) -> list[TurnMark]:
+        """The turns; empty where no user turn is marked, because the other turns cannot be told apart then."""
+        return self.marks if any(turn.role == "user" for turn in self.marks) else []
+
+    def turn_at(self, at: int) -> TurnMark | None:
+        """Return the turn that contains the piece; None before the first."""
+        number = bisect_right([turn.start for turn in self.turns], at) - 1
+        return self.turns[number] if number >= 0 else None
+
+    def end_of(self, turn: TurnMark) -> int:
+        """Return the first piece of the next turn."""
+        return next((one.start for one in self.turns if one.start > turn.start), len(self.pieces))
+
+    def text_of(self, start: int, end: int) -> str:
+        return self.text[self.starts[start] : self.starts[end]]
+
+    def has_media(self, start: int, end: int) -> bool:
+        return any(piece.kind == "media" for piece in self.pieces[start:end])
+
+    def leading(self, key: Hashable) -> int:
+        """Return how often this piece is repeated at the very start."""
+        return next((at for at in range(len(self.pieces)) if self.key(at) != key), len(self.pieces))
+
+    def text_of_turn(self, title: str) -> str:
+        """Return the text of the turn with this title; empty without one."""
+        turn = next((one for one in self.turns if one.title == title), None)
+        return self.text_of(turn.start, self.end_of(turn)) if turn else ""
+
+    def key(self, at: int) -> Hashable:
+        """Return what makes two pieces equal: a token's id; an image's content and token count."""
+        piece = self.pieces[at]
+        if piece.media is None:
+            return piece.ids[0]
+        return (self.content_of(piece), piece.media.tokens, piece.media.length, piece.text)
+
+    def content_of(self, piece: Piece) -> Hashable:
+        """Return what identifies the picture or video: its hash, or its number where the hash is unknown."""
+        assert piece.media is not None
+        item = attachment_of(piece.media, self._attachments)
+        return (piece.media.modality, item.sha256 if item is not None else piece.media.index)
+
+    def name_of(self, piece: Piece) -> str:
+        """Return the picture's name, with the start of its hash where another picture has the same name. Hostile."""
+        assert piece.media is not None
+        item = attachment_of(piece.media, self._attachments)
+        if item is None:
+            return f"{piece.media.modality} {piece.media.index + 1}"
+        twins = {other.sha256 for other in self._attachments if other.name == item.name}
+        return f"{item.name} ({item.sha256[:8]})" if len(twins) > 1 else item.name
+
+    def place(self, at: int) -> int:
+        """Return the index of the piece's first token; after the last piece, the number of tokens."""
+        return self.pieces[at].offset if at < len(self.pieces) else sum(len(piece.ids) for piece in self.pieces)
+
+    def _head(self, at: int) -> tuple[str, int] | None:
+        """Return the role of the turn that begins with this special token, and where the role's name ends."""
+        named = _ROLE_TOKEN.fullmatch(self.pieces[at].text)
+        said, end = "", at + 1
+        while end < len(self.pieces) and self.pieces[end].kind == "text" and len(said) <= _LONGEST_ROLE:
+            text = self.pieces[end].text
+            word, line_break, _ = text.partition("\n")
+            said += word
+            if line_break:
+                break
+            end += 1
+        is_over = end >= len(self.pieces) or self.pieces[end].kind != "text" or "\n" in self.pieces[end].text
+        if is_over and said in _ROLES:
+            return _ROLES[said], end
+        return (named[1].lower(), at + 1) if named else None
+
+
+Sides = tuple[Outline, Outline]
+"""The left prompt and the right one."""
+
+
+def ranges_of(sides: Sides, block: Block) -> tuple[TokenRange, TokenRange]:
+    """Return a block's ranges in tokens."""
+    (left, right), (here, there) = sides, block.ranges
+    return TokenRange(left.place(here[0]), left.place(here[1])), TokenRange(
+        right.place(there[0]), right.place(there[1])
+    )
+
+
+class _Item(msgspec.Struct, frozen=True):
+    """A picture or video within a differing block of one side."""
+
+    block: int
+    at: int
+    content: Hashable
+
+
+def media_changes(sides: Sides, blocks: Sequence[Block]) -> Iterator[tuple[Change, list[Block]]]:
+    """Yield each change with the blocks that it explains: those that hold only media, special tokens and white
+    space."""
+    items = [_items(side, blocks, number) for number, side in enumerate(sides)]
+    pairs, others = _paired(*items)
+    found: list[tuple[Change, list[int]]] = []
+    swapped = _swapped(pairs)
+    for one, other in swapped:
+        names = (sides[0].name_of(sides[0].pieces[one[0].at]), sides[0].name_of(sides[0].pieces[other[0].at]))
+        left, right = _ranges_of(sides, one[0].at, one[1].at)
+        found.append((SwappedMedia(left=left, right=right, names=names), [one[0].block, other[0].block]))
+    done = {pair for both in swapped for pair in both}
+    for pair in pairs:
+        change = _same_content(sides, *pair) if pair not in done else None
+        if change is not None:
+            found.append((change, [pair[0].block, pair[1].block]))
+    found += _others(sides, blocks, *others)
+    for change, numbers in found:
+        yield change, [blocks[at] for at in dict.fromkeys(numbers) if _is_bare(sides, blocks[at])]
+
+
+def _items(side: Outline, blocks: Sequence[Block], number: int) -> list[_Item]:
+    return [
+        _Item(at, place, side.content_of(side.pieces[place]))
+        for at, block in enumerate(blocks)
+        for place in range(*block.ranges[number])
+        if side.pieces[place].kind == "media"
+    ]
+
+
+def _paired(
+    left: Sequence[_Item], right: Sequence[_Item]
+) -> tuple[list[tuple[_Item, _Item]], tuple[list[_Item], list[_Item]]]:
+    """Pair equal content on both sides, in order; also return what only one side has."""
+    rest = list(right)
+    pairs: list[tuple[_Item, _Item]] = []
+    alone: list[_Item] = []
+    for item in left:
+        twins = [one for one in rest if one.content == item.content]
+        twin = next((one for one in twins if one.block == item.block), twins[0] if twins else None)
+        if twin is None:
+            alone.append(item)
+        else:
+            rest.remove(twin)
+            pairs.append((item, twin))
+    return pairs, (alone, rest)
+
+
+def _swapped(pairs: Sequence[tuple[_Item, _Item]]) -> list[tuple[tuple[_Item, _Item], tuple[_Item, _Item]]]:
+    """Return pairs of different content that stand in each other's block."""
+    found: list[tuple[tuple[_Item, _Item], tuple[_Item, _Item]]] = []
+    for number, one in enumerate(pairs):
+        for other in pairs[number + 1 :]:
+            crossed = one[0].block == other[1].block != one[1].block == other[0].block
+            if crossed and one[0].content != other[0].content and not any(one in both for both in found):
+                found.append((one, other))
+    return found
+
+
+def _same_content(sides: Sides, one: _Item, other: _Item) -> Change | None:
+    pieces = (sides[0].pieces[one.at], sides[1].pieces[other.at])
+    left, right = _ranges_of(sides, one.at, other.at)
+    name = sides[0].name_of(pieces[0])
+    if pieces[0].text != pieces[1].text:
+        return PlaceholderChange(left=left, right=right, texts=(pieces[0].text, pieces[1].text))
+    assert pieces[0].media is not None and pieces[1].media is not None
+    tokens = (pieces[0].media.tokens, pieces[1].media.tokens)
+    if tokens[0] != tokens[1]:
+        return MediaSizeChange(left=left, right=right, name=name, tokens=tokens)
+    if sides[0].text_of(0, one.at) == sides[1].text_of(0, other.at):
+        return None
+    marks = (sides[0].turn_at(one.at), sides[1].turn_at(other.at))
+    if marks[0] is None or marks[1] is None:
+        return MovedContent(left=left, right=right, text=name, is_media=True, turns=None)
+    titles = (marks[0].title, marks[1].title)
+    was = [_count(side, one.content, titles[0]) for side in sides]
+    now = [_count(side, one.content, titles[1]) for side in sides]
+    is_true = was[0] == was[1] if titles[0] == titles[1] else was[0] > was[1] and now[0] < now[1]
+    return MovedContent(left=left, right=right, text=name, is_media=True, turns=titles) if is_true else None
+
+
+def _others(
+    sides: Sides, blocks: Sequence[Block], left: Sequence[_Item], right: Sequence[_Item]
+) -> Iterator[tuple[Change, list[int]]]:
+    """Yield the changes for media that one side lacks, or has less often."""
+    told: set[Hashable] = set()
+    for number in sorted({item.block for item in (*left, *right)}):
+        here = [[item for item in items if item.block == number] for items in (left, right)]
+        both = min(map(len, here))
+        for one, other in zip(here[0][:both], here[1][:both], strict=True):
+            spans = _ranges_of(sides, one.at, other.at)
+            names = (sides[0].name_of(sides[0].pieces[one.at]), sides[1].name_of(sides[1].pieces[other.at]))
+            yield MediaChange(left=spans[0], right=spans[1], names=names), [number]
+        for side, items in enumerate(here):
+            for item in items[both:]:
+                change = _only_text(sides, blocks[number], side, item) if len(items) == 1 else None
+                if change is None and item.content not in told:
+                    told.add(item.content)
+                    change = _counted(sides, blocks[number], side, item)
+                if change is not None:
+                    yield change, [number]
+
+
+def _only_text(sides: Sides, block: Block, side: int, item: _Item) -> Change | None:
+    """Return the change if the other side has text here that only looks like a placeholder."""
+    other = sides[1 - side]
+    part = block.ranges[1 - side]
+    match = None if other.has_media(*part) else PLACEHOLDER.search(other.text_of(*part))
+    if match is None:
+        return None
+    left, right = ranges_of(sides, block)
+    name, text = sides[side].name_of(sides[side].pieces[item.at]), match[0]
+    if side == 0:
+        return MediaChange(left=left, right=right, names=(name, text), is_text=(False, True))
+    return MediaChange(left=left, right=right, names=(text, name), is_text=(True, False))
+
+
+def _counted(sides: Sides, block: Block, side: int, item: _Item) -> Change:
+    counts = [
+        sum(piece.kind == "media" and one.content_of(piece) == item.content for piece in one.pieces) for one in sides
+    ]
+    left, right = ranges_of(sides, block)
+    name = sides[side].name_of(sides[side].pieces[item.at])
+    return MediaCountChange(left=left, right=right, name=name, counts=(counts[0], counts[1]))
+
+
+def _count(side: Outline, content: Hashable, title: str) -> int:
+    turn = next((one for one in side.turns if one.title == title), None)
+    if turn is None:
+        return 0
+    pieces = side.pieces[turn.start : side.end_of(turn)]
+    return sum(piece.kind == "media" and side.content_of(piece) == content for piece in pieces)
+
+
+def _is_bare(sides: Sides, block: Block) -> bool:
+    """Return whether only pictures, the tokens around them, white space and placeholders differ here."""
+    for side, part in zip(sides, block.ranges, strict=True):
+        text = "".join(piece.text for piece in side.pieces[slice(*part)] if piece.kind == "text")
+        if PLACEHOLDER.sub("", text).strip():
+            return False
+    return True
+
+
+def _ranges_of(sides: Sides, one: int, other: int) -> tuple[TokenRange, TokenRange]:
+    return ranges_of(sides, Block((one, one + 1), (other, other + 1)))
+
+
+_LEAST = 3
+"""Characters; shorter texts are too common to be reported as moved."""
+
+
+def text_moves(sides: Sides, blocks: Sequence[Block]) -> Iterator[tuple[Change, list[Block]]]:
+    """Yield each move with the two blocks that it explains: the old place and the new one."""
+    left, right = sides
+    texts = [(left.text_of(*block.left).strip(), right.text_of(*block.right).strip()) for block in blocks]
+    free = set(range(len(blocks)))
+    for gone, (text, instead) in enumerate(texts):
+        if gone not in free or len(text) < _LEAST or left.has_media(*blocks[gone].left):
+            continue
+        for came in sorted(free - {gone}):
+            if texts[came] != (instead, text) or right.has_media(*blocks[came].right):
+                continue
+            pair = [_moved(sides, text, blocks[gone].left, blocks[came].right)]
+            if instead:
+                pair.append(_moved(sides, instead, blocks[came].left, blocks[gone].right))
+            if all(pair):
+                free -= {gone, came}
+                yield from ((change, [blocks[gone], blocks[came]]) for change in pair if change)
+            break
+
+
+def _moved(sides: Sides, text: str, gone: tuple[int, int], came: tuple[int, int]) -> MovedContent | None:
+    """Return the move; None where more than the place changed."""
+    left, right = sides
+    gone, came = _stripped(left, gone), _stripped(right, came)
+    if left.text_of(0, gone[0]) == right.text_of(0, came[0]):
+        return None
+    spans = ranges_of(sides, Block(gone, came))
+    turns = _turn_around(left, gone), _turn_around(right, came)
+    if turns[0] is None or turns[1] is None:
+        if left.text.count(text) != right.text.count(text):
+            return None
+        return MovedContent(left=spans[0], right=spans[1], text=text, is_media=False, turns=None)
+    titles = (turns[0].title, turns[1].title)
+    was = [side.text_of_turn(titles[0]).count(text) for side in sides]
+    now = [side.text_of_turn(titles[1]).count(text) for side in sides]
+    is_true = was[0] == was[1] if titles[0] == titles[1] else was[0] > was[1] and now[0] < now[1]
+    return MovedContent(left=spans[0], right=spans[1], text=text, is_media=False, turns=titles) if is_true else None
+
+
+def _stripped(side: Outline, part: tuple[int, int]) -> tuple[int, int]:
+    """Drop white-space pieces from both ends."""
+    start, end = part
+    while start < end and not side.pieces[start].text.strip():
+        start += 1
+    while start < end and not side.pieces[end - 1].text.strip():
+        end -= 1
+    return start, end
+
+
+def _turn_around(side: Outline, part: tuple[int, int]) -> TurnMark | None:
+    """Return the turn whose content contains all of `part`; None where its head moved, too."""
+    turn = side.turn_at(part[0])
+    return turn if turn and turn.content <= part[0] and part[1] <= side.end_of(turn) else None
+
 
 _CONTEXT = 12
 """Characters of context shown before or after a difference; more, to reach the end of a token."""

@@ -6,17 +6,26 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Literal
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.generation import MediaSpan, PromptReady
-from vlmtui.inspection.marked_runs import Run
-from vlmtui.inspection.placeholder_forms import forms_of, occurrences, pattern_of
+from vlmtui.inspection.placeholders import forms_of, occurrences, pattern_of
 from vlmtui.inspection.tokens import attachment_of, valid_spans
 from vlmtui.registry.schema import Family
 
 _TITLES = {"image": "Image", "video": "Video", "audio": "Audio"}
+Style = Literal["text", "special", "media"]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Text of one style. Hostile."""
+
+    text: str
+    style: Style = "text"
+    differs: bool = False
 
 
 class Fold(msgspec.Struct, frozen=True):

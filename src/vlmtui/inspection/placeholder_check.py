@@ -3,18 +3,127 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.inspection.findings import Finding, FindingKind, Fix
-from vlmtui.inspection.foreign_placeholders import ForeignPlaceholder
-from vlmtui.inspection.insertion_point import InsertionPoint
-from vlmtui.inspection.lost_tokens import Loss, LostPlaceholders, indexes_of
-from vlmtui.inspection.placeholder_forms import Form, Occurrence
-from vlmtui.registry.schema import Layout
+from vlmtui.inspection.placeholders import Form, Occurrence, all_forms, pattern_of
+from vlmtui.inspection.prompt_turns import head_of, segments, tail_of
+from vlmtui.inspection.special_tokens import Loss, LostPlaceholders, indexes_of
+from vlmtui.registry.schema import Family, Layout, RawTemplate
 from vlmtui.text import one_line
+
+
+class ForeignPlaceholder(msgspec.Struct, frozen=True):
+    """A placeholder that belongs to other families."""
+
+    start: int
+    end: int
+    text: str
+    modality: Modality
+    titles: tuple[str, ...]
+    """The families that use it."""
+
+
+def foreign_placeholders(
+    text: str,
+    family: Family,
+    families: Iterable[Family],
+    own: AbstractSet[str],
+    taken: Sequence[tuple[int, int]],
+) -> list[ForeignPlaceholder]:
+    """Return those in the text that overlap no span in `taken`.
+
+    `own`: tokens that mean something to the family, or are no family's placeholder by themselves.
+    """
+    known: dict[str, tuple[Modality, list[str]]] = {}
+    for other, form in all_forms(families):
+        if other.family == family.family:
+            continue
+        for written in {form.full, form.core} - own:
+            known.setdefault(written, (form.modality, []))[1].append(other.title)
+    if not known:
+        return []
+    found: list[ForeignPlaceholder] = []
+    for match in re.finditer(pattern_of(known), text):
+        if any(start < match.end() and match.start() < end for start, end in taken):
+            continue
+        modality, titles = known.get(match[0]) or known[re.sub(r"\d+", "{i}", match[0])]
+        found.append(ForeignPlaceholder(match.start(), match.end(), match[0], modality, tuple(dict.fromkeys(titles))))
+    return found
+
+
+def foreign_finding(foreign: ForeignPlaceholder, family: Family, form: Form | None, *, number: int | None) -> Finding:
+    """Return the finding. `number`: the item of the modality that still lacks its placeholder, if any."""
+    others = len(foreign.titles) - 1
+    more = f" and {others} more" if others else ""
+    message = f"{foreign.text} is the placeholder of {foreign.titles[0]}{more}; {family.title} reads it as plain text."
+    if form is not None and number is not None:
+        new = form.numbered_as(number)
+        fix = Fix(foreign.start, foreign.end, new, f"replace {foreign.text} with {new}")
+    else:
+        fix = Fix(foreign.start, foreign.end, "", f"remove {foreign.text}")
+    return Finding(FindingKind.FOREIGN, message, foreign.start, foreign.end, fix)
+
+
+class InsertionPoint(msgspec.Struct, frozen=True):
+    """Chooses where to insert a missing placeholder in the last user turn of a raw prompt."""
+
+    text: str
+    raw: RawTemplate | None
+    """How turns are written; None where unknown."""
+
+    def of(
+        self, form: Form, layout: Layout, found: Sequence[Occurrence], numbers: Sequence[int]
+    ) -> tuple[int, str, str]:
+        """Return offset, text to insert, and the place in words, for the items with these numbers."""
+        if found:
+            new = "".join(layout.separator + form.written(number) for number in numbers)
+            return found[-1].outer_end, new, "after the last one"
+        position = self._position(layout)
+        new = layout.separator.join(form.written(number) for number in numbers)
+        match layout.place:
+            case "before":
+                new += layout.gap
+            case "after" if self.text[:position][-1:] not in ("", " ", "\n", "\t"):
+                new = layout.gap + new
+        return position, new, self._in_words(position)
+
+    def _position(self, layout: Layout) -> int:
+        if layout.place == "front":
+            return 0
+        if self.raw is None:
+            return len(self.text.rstrip()) if layout.place == "after" else 0
+        users = [one for one in segments(self.text, self.raw) if one.role == "user"]
+        if not users:
+            return len(self.text.rstrip()) if layout.place == "after" else 0
+        last = users[-1]
+        if layout.place == "turn":
+            return last.head
+        if layout.place == "after":
+            tail = tail_of(self.raw.user).strip()
+            at = self.text.rfind(tail, last.start, last.end) if tail else -1
+            return at if at >= 0 else len(self.text[: last.end].rstrip())
+        return last.start
+
+    def _in_words(self, position: int) -> str:
+        if position == 0:
+            return "at the beginning"
+        return "at the end" if position >= len(self.text.rstrip()) else "in the last message"
+
+
+def template_in_text(text: str, families: Iterable[Family]) -> RawTemplate | None:
+    """Find another family's template by its marker of a user turn, a special token; the longest marker wins."""
+    best: RawTemplate | None = None
+    for family in families:
+        head = head_of(family.raw.user)
+        if head[:1] in ("<", "[") and head in text and (best is None or len(head) > len(head_of(best.user))):
+            best = family.raw
+    return best
+
 
 Edit = tuple[int, int, str]
 _MOST_NAMES = 3

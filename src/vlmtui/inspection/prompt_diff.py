@@ -9,13 +9,18 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import MediaSpan
-from vlmtui.inspection.change_finder import changes_of
-from vlmtui.inspection.prompt_changes import Change
-from vlmtui.inspection.prompt_findings import sentences
-from vlmtui.inspection.prompt_outline import Outline
-from vlmtui.inspection.prompt_spans import PromptSpan
-from vlmtui.inspection.sequence_diff import diff_blocks
+from vlmtui.inspection.change_finder import Outline, changes_of
+from vlmtui.inspection.prompt_changes import Change, sentences
+from vlmtui.inspection.sequence_diff import Operation, diff_blocks
 from vlmtui.inspection.tokens import Piece, pieces_of
+
+
+class PromptSpan(msgspec.Struct, frozen=True):
+    """A run of pieces that both sides share, or two runs at the same place that differ."""
+
+    operation: Operation
+    left: tuple[Piece, ...]
+    right: tuple[Piece, ...]
 
 
 class PromptTokens(msgspec.Struct, frozen=True):

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from vlmtui.errors import bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff
-from vlmtui.inspection.engine_titles import engine_titles
-from vlmtui.inspection.markdown_export import difference_lines, side_title
+from vlmtui.inspection.comparison_pages import difference_lines, engine_titles, side_title
 from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.plain.answer_lines import AnswerLines
 from vlmtui.plain.fan_outs import FanOutCommands

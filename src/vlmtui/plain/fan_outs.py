@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from vlmtui.config.trust import TrustStore
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.answer_tally import tally_text
-from vlmtui.inspection.markdown_export import difference_lines
+from vlmtui.inspection.answer_diff import tally_text
+from vlmtui.inspection.comparison_pages import difference_lines
 from vlmtui.plain.answer_lines import AnswerLines
 from vlmtui.plain.messages import Messages
 from vlmtui.plain.parts import Parts, RunCommand

@@ -10,7 +10,7 @@ import msgspec
 
 from vlmtui.errors import bad_input
 from vlmtui.files import write_numbered
-from vlmtui.inspection.markdown_export import export_markdown
+from vlmtui.inspection.comparison_pages import export_markdown
 from vlmtui.inspection.replay import Comparison, MediaRecord, to_json
 from vlmtui.reading import shown_name
 
@@ -19,7 +19,7 @@ ReadMedia = Callable[[MediaRecord], bytes | None]
 
 
 def _to_html(comparison: Comparison, read: ReadMedia) -> bytes:
-    from vlmtui.inspection.html_export import export_html  # only this format needs the templates
+    from vlmtui.inspection.comparison_pages import export_html  # only this format needs the templates
 
     return export_html(comparison, read).encode("utf-8", "replace")
 

@@ -14,8 +14,8 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.lint.check import check_reading, record_templates
 from vlmtui.inspection.lint.conversations import canned_conversations, render_case
 from vlmtui.inspection.lint.finding import LintFinding
-from vlmtui.inspection.lint.placeholder import TOKEN
-from vlmtui.inspection.raw_turns import tail_of
+from vlmtui.inspection.lint.subject import TOKEN
+from vlmtui.inspection.prompt_turns import tail_of
 from vlmtui.reading import is_folder
 from vlmtui.registry.hub_cache import snapshot_of
 from vlmtui.registry.match import Model

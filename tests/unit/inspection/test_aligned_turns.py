@@ -13,7 +13,8 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.inspection.aligned_turns import (
+from vlmtui.inspection.folded_prompt import Run, folded_runs, placeholders
+from vlmtui.inspection.prompt_turns import (
     PromptPart,
     PromptTurn,
     TurnPair,
@@ -22,8 +23,6 @@ from vlmtui.inspection.aligned_turns import (
     raw_turns,
     rendered_turns,
 )
-from vlmtui.inspection.folded_prompt import folded_runs, placeholders
-from vlmtui.inspection.marked_runs import Run
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
 from vlmtui.session.generation import render

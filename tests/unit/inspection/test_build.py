@@ -26,9 +26,7 @@ from vlmtui.inspection.build import (
     with_paths,
     without_paths,
 )
-from vlmtui.inspection.html_export import export_html
-from vlmtui.inspection.markdown_export import difference_lines, export_markdown
-from vlmtui.inspection.marked_runs import answer_runs, prompt_runs
+from vlmtui.inspection.comparison_pages import answer_runs, difference_lines, export_html, export_markdown, prompt_runs
 from vlmtui.inspection.prompt_diff import prompt_diff
 from vlmtui.inspection.replay import Comparison, Side, from_json, to_json
 from vlmtui.session.generation import Answer, run_turn

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmtui.inspection.growing_diff import DifferingSpan, GrowingDiff
+from vlmtui.inspection.answer_diff import DifferingSpan, GrowingDiff
 
 WORDS = st.sampled_from(["a", "red", "blue", "circle", "square", "is", "the", ",", "."])
 

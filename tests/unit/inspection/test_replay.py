@@ -17,8 +17,7 @@ from vlmtui.domain.generation import MediaSpan, Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.answer_diff import answer_diff
-from vlmtui.inspection.html_export import export_html
-from vlmtui.inspection.markdown_export import export_markdown
+from vlmtui.inspection.comparison_pages import export_html, export_markdown
 from vlmtui.inspection.prompt_diff import PromptTokens, prompt_diff
 from vlmtui.inspection.replay import (
     CandidateRecord,

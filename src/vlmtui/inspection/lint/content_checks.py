@@ -8,7 +8,7 @@ from vlmtui.domain.conversation import Media, Text
 from vlmtui.inspection.lint.conversations import Canned
 from vlmtui.inspection.lint.finding import LintFinding, LintKind
 from vlmtui.inspection.lint.subject import PYTHON, RenderedPart, Subject, resembles
-from vlmtui.inspection.unknown_tokens import unknown_tokens
+from vlmtui.inspection.special_tokens import unknown_tokens
 from vlmtui.registry.prompts import chat_prompt
 from vlmtui.text import quoted
 

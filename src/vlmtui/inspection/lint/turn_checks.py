@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.inspection.lint.conversations import AGAIN, ANSWER, ASKED, BEGUN
 from vlmtui.inspection.lint.finding import LintFinding, LintKind
-from vlmtui.inspection.lint.placeholder import TOKEN
-from vlmtui.inspection.lint.subject import Subject
-from vlmtui.inspection.raw_turns import head_of, tail_of
+from vlmtui.inspection.lint.subject import TOKEN, Subject
+from vlmtui.inspection.prompt_turns import head_of, tail_of
 from vlmtui.inspection.sequence_diff import common_start
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.text import quoted

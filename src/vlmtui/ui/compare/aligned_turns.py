@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from textual.content import Content
 
-from vlmtui.inspection.aligned_turns import TurnPair
+from vlmtui.inspection.prompt_turns import TurnPair
 from vlmtui.ui.compare.compare_pane import PromptPane
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.turn_rows import (

@@ -7,7 +7,7 @@ import asyncio
 from textual.timer import Timer
 
 from vlmtui.domain.generation import Finished
-from vlmtui.inspection.growing_diff import GrowingDiff
+from vlmtui.inspection.answer_diff import GrowingDiff
 from vlmtui.session.generation import Answer
 from vlmtui.ui.compare.compare_pane import AnswerPane
 from vlmtui.ui.compare.divergence_line import LEFT, RIGHT

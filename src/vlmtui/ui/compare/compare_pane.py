@@ -13,8 +13,8 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from vlmtui.domain.generation import Failed
-from vlmtui.inspection.growing_diff import DifferingSpan
-from vlmtui.inspection.marked_runs import Run
+from vlmtui.inspection.answer_diff import DifferingSpan
+from vlmtui.inspection.folded_prompt import Run
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible

@@ -12,8 +12,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 
 from vlmtui.inspection.answer_diff import AnswerDiff, AnswerSpan
-from vlmtui.inspection.prompt_diff import PromptDiff
-from vlmtui.inspection.prompt_spans import PromptSpan
+from vlmtui.inspection.prompt_diff import PromptDiff, PromptSpan
 from vlmtui.inspection.tokens import Piece
 from vlmtui.session.difference import Difference, TokenAt
 from vlmtui.text import one_line, visible

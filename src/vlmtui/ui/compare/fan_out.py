@@ -18,8 +18,7 @@ from textual.widgets import Static
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.files import free_path
-from vlmtui.inspection.answer_diff import AnswerDiff
-from vlmtui.inspection.answer_tally import tally_text
+from vlmtui.inspection.answer_diff import AnswerDiff, tally_text
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.session.comparison_export import SUFFIXES, export_comparison
 from vlmtui.session.fan_out import FanOut

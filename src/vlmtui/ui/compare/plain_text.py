@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from vlmtui.inspection.growing_diff import DifferingSpan
+from vlmtui.inspection.answer_diff import DifferingSpan
 from vlmtui.ui.compare.growing_text import GROWING_MAX, growing
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines

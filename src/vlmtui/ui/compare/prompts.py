@@ -15,7 +15,7 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.aligned_turns import TurnPair, aligned, prompt_parts, raw_turns, rendered_turns
+from vlmtui.inspection.prompt_turns import TurnPair, aligned, prompt_parts, raw_turns, rendered_turns
 from vlmtui.session.comparison import RENDERED, CompareController
 from vlmtui.session.difference import Difference
 from vlmtui.session.engine_controller import EngineController

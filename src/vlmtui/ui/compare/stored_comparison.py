@@ -18,9 +18,9 @@ from textual.widgets import Static
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.times import local_time
-from vlmtui.inspection.aligned_turns import TurnPair
-from vlmtui.inspection.engine_titles import engine_titles
+from vlmtui.inspection.comparison_pages import engine_titles
 from vlmtui.inspection.folded_prompt import folded_runs
+from vlmtui.inspection.prompt_turns import TurnPair
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.session.changed_since import side_since
 from vlmtui.session.compared_message import ComparedMessage

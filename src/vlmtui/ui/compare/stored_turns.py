@@ -9,7 +9,7 @@ from textual.content import Content
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.aligned_turns import PromptTurn, TurnPair, aligned, prompt_parts, rendered_turns
+from vlmtui.inspection.prompt_turns import PromptTurn, TurnPair, aligned, prompt_parts, rendered_turns
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 from textual.content import Content
 
-from vlmtui.inspection.aligned_turns import PromptTurn, TurnPair
+from vlmtui.inspection.prompt_turns import PromptTurn, TurnPair
 from vlmtui.ui.compare.compare_pane import runs_content
 from vlmtui.ui.widgets.clicks import clickable
 from vlmtui.ui.widgets.prompt_text import parts_of

@@ -17,7 +17,7 @@ from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.engines.serve_flags import cpu_arguments
 from vlmtui.engines.server_program import ServerProgram
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.inspection.placeholder_forms import placeholder_texts
+from vlmtui.inspection.placeholders import placeholder_texts
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.worker.backends.contract import LoadStep, Report

@@ -1,7 +1,8 @@
-"""What a raw prompt has lost of the prompt it was made from: special tokens that were deleted or torn."""
+"""The special tokens of a raw prompt: deleted, torn, or unknown to the tokenizer."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -10,8 +11,37 @@ from itertools import accumulate
 
 import msgspec
 
-from vlmtui.inspection.placeholder_forms import Form, Occurrence, occurrences, pattern_of
+from vlmtui.inspection.findings import Finding, FindingKind, Fix
+from vlmtui.inspection.placeholders import Form, Occurrence, occurrences, pattern_of
 from vlmtui.inspection.sequence_diff import diff_blocks
+
+_SURE = r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>"
+_NEAR = r"\[/?[A-Z][A-Z_]+\]|<\|[^\s<>|]{1,80}>|<[^\s<>|]{1,80}\|>|</?[a-z]+(?:_[a-z]+)+>"
+"""Reported only if a known token is similar: these shapes are common in text and code."""
+_TOKEN = re.compile(f"(?P<sure>{_SURE})|{_NEAR}")
+
+
+def special_looking(text: str) -> set[str]:
+    """Return the texts that look like special tokens, also those that are common in text and code."""
+    return {match[0] for match in _TOKEN.finditer(text)}
+
+
+def unknown_tokens(text: str, known: AbstractSet[str], taken: Sequence[tuple[int, int]]) -> Iterator[Finding]:
+    """Yield findings for those that overlap no span in `taken`, with the most similar of `known` as the fix."""
+    spans = sorted(taken)
+    choices = sorted(known)
+    for match in _TOKEN.finditer(text):
+        if match[0] in known or any(start < match.end() and match.start() < end for start, end in spans):
+            continue
+        cutoff = 0.6 if match["sure"] else 0.8
+        near = difflib.get_close_matches(match[0], choices, n=1, cutoff=cutoff)
+        if not near and not match["sure"]:
+            continue
+        fix = Fix(match.start(), match.end(), near[0], f"replace {match[0]} with {near[0]}") if near else None
+        ask = f" Did you mean {near[0]}?" if near else ""
+        message = f"{match[0]} is not a special token here; it is tokenized as plain text.{ask}"
+        yield Finding(FindingKind.UNKNOWN_TOKEN, message, match.start(), match.end(), fix)
+
 
 _LENGTH_MAX = 200_000
 """Characters up to which a prompt is compared with the one it was made from."""
@@ -137,3 +167,59 @@ def _is_torn(left: str, original: Sequence[str]) -> bool:
         return True
     bare, whole = re.sub(r"\s+", "", left), re.sub(r"\s+", "", original[0])
     return len(bare) <= 2 * len(whole) and SequenceMatcher(None, bare, whole).ratio() >= _SIMILAR
+
+
+_SPACED = re.compile(r"<[|｜]?[^<>\n]{1,80}>|\[[^\[\]\n]{1,80}\]")
+_END = re.compile(r"(?<![\w<|｜])[\w]{1,80}[|｜]>")
+_BEGINNING = re.compile(r"<[|｜]\w{1,80}(?![\w|｜>])|<\w{4,80}(?=\s|$)")
+"""A word with its opening sign alone. Of a token without `|` most is needed: code and text have `<` before words."""
+_SIGNS = 2
+"""Characters before the name of a token with `|`."""
+_MOST = 0.6
+"""The least part of a token without `|` that its beginning has."""
+
+
+def torn_tokens(
+    text: str, original: str, tokens: AbstractSet[str], taken: Sequence[tuple[int, int]]
+) -> Iterator[Finding]:
+    """Yield findings that overlap no span in `taken`, with the whole token as the fix: those of the prompt that the
+    text was made from, then what can only be a part of one of `tokens`."""
+    any_of = "|".join(re.escape(token) for token in sorted(tokens, key=len, reverse=True)) or r"(?!)"
+    spans = [*taken, *(match.span() for match in re.finditer(any_of, text))]
+    found = [
+        (loss.start, loss.end, loss.original)
+        for loss in losses(text, original, tokens)
+        if loss.is_torn and loss.original
+    ]
+    for start, end, whole in [*found, *_partial(text, tokens)]:
+        if any(first < end and start < last for first, last in spans):
+            continue
+        spans.append((start, end))
+        torn = text[start:end]
+        message = f"{torn} is not {whole}: the special token is torn, its rest is tokenized as plain text."
+        fix = Fix(start, end, whole, f"restore {whole}")
+        yield Finding(FindingKind.TORN_TOKEN, message, start, end, fix)
+
+
+def _partial(text: str, tokens: AbstractSet[str]) -> Iterator[tuple[int, int, str]]:
+    for match in _SPACED.finditer(text):
+        whole = re.sub(r"\s+", "", match[0])
+        if whole != match[0] and whole in tokens:
+            yield match.start(), match.end(), whole
+    for pattern in (_END, _BEGINNING):
+        for match in pattern.finditer(text):
+            piece = match[0]
+            begun = [token for token in tokens if token[1:_SIGNS] in ("|", "｜") and piece.endswith(token[_SIGNS:])]
+            if pattern is _END and begun:
+                whole = max(begun, key=len)
+                yield match.end() - len(whole) + _SIGNS, match.end(), whole
+                continue
+            fits = [token for token in tokens if token != piece and _is_part(piece, token)]
+            if len(fits) == 1:
+                yield match.start(), match.end(), fits[0]
+
+
+def _is_part(piece: str, token: str) -> bool:
+    if piece[0] != "<":
+        return token.endswith(piece)
+    return token.startswith(piece) and (piece[1:2] in ("|", "｜") or len(piece) >= _MOST * len(token))

@@ -1,0 +1,353 @@
+"""A comparison as a page to read: Markdown, or one web page with its pictures."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.parameters import PARAMETERS
+from vlmtui.domain.prompt import attachments_of
+from vlmtui.inspection.answer_diff import answer_diff
+from vlmtui.inspection.build import tokens_of
+from vlmtui.inspection.folded_prompt import Run
+from vlmtui.inspection.prompt_diff import prompt_diff
+from vlmtui.inspection.replay import Comparison, EngineFingerprint, MediaRecord, Side, engine_of
+from vlmtui.inspection.sequence_diff import Operation
+from vlmtui.inspection.tokens import Piece
+from vlmtui.text import visible
+from vlmtui.web_page import render_page
+
+
+def has_several_engines(comparison: Comparison) -> bool:
+    """Return whether its sides were answered by different engines."""
+    return any(side.engine is not None for side in comparison.sides)
+
+
+def engine_titles(comparison: Comparison) -> list[str]:
+    """Return what answered each side: `vLLM 0.32.0 · float32 · cpu`, with the model, its revision and the engine
+    arguments as far as those of the sides differ. Hostile."""
+    engines = [engine_of(comparison, side) for side in comparison.sides]
+    return [" · ".join(filter(None, (_own(one, engines), one.facts, _arguments(one, engines)))) for one in engines]
+
+
+def _own(one: EngineFingerprint, engines: list[EngineFingerprint]) -> str:
+    """Return the model where it is not that of all, with the revision where the same model has several."""
+    if all(other.model == one.model and other.revision == one.revision for other in engines):
+        return ""
+    is_alone = all(other.revision == one.revision for other in engines if other.model == one.model)
+    return one.model if is_alone or one.revision is None else f"{one.model} {one.revision[:8]}"
+
+
+def _arguments(one: EngineFingerprint, engines: list[EngineFingerprint]) -> str:
+    """Return the engine arguments that engines with the same facts do not share."""
+    alike = [other for other in engines if (other.model, other.facts) == (one.model, one.facts)]
+    names = sorted({name for other in alike for name in other.engine_args})
+    differing = [name for name in names if any(_value(other, name) != _value(one, name) for other in alike)]
+    return ", ".join(f"{name}={_value(one, name)}" for name in differing)
+
+
+def _value(engine: EngineFingerprint, name: str) -> str:
+    return msgspec.json.encode(engine.engine_args[name]).decode() if name in engine.engine_args else "default"
+
+
+def export_markdown(comparison: Comparison) -> str:
+    """Return the comparison as a page to read. Hostile text stands in code spans and blocks, so that it cannot
+    become markup; control characters are made visible."""
+    return "\n".join(_lines(comparison)) + "\n"
+
+
+def run_facts(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return model, engine and settings as names and values; values hostile."""
+    sampling = {
+        key: value for key, value in msgspec.to_builtins(comparison.sampling).items() if value not in (None, [], {})
+    }
+    rows = [
+        ("model", comparison.model),
+        ("revision", comparison.revision or "unknown"),
+        (comparison.engine, comparison.engine_version),
+        ("sampling", _json(sampling)),
+        ("engine arguments", _json(comparison.engine_args)),
+    ]
+    for item in comparison.attachments:
+        rows.append((item.modality, f"{item.name} ({item.media_type}, sha256 {item.sha256})"))
+    return rows
+
+
+def side_facts(side: Side) -> str:
+    """Return how the answer ended, tokens and times, in one line; hostile only in the text of a stop token."""
+    usage, timings = side.usage, side.timings
+    if side.used is not None:
+        parts = side.used.drawn()
+    else:
+        parts = [PARAMETERS[name].describe(value) for name, value in side.sampling.items()]
+    parts += [f"{usage.prompt_tokens or len(side.prompt_token_ids):,} prompt tokens"]
+    if usage.media_text:
+        parts.append(f"including {usage.media_text}")
+    parts.append(f"{usage.completion_tokens or len(side.answer_token_ids):,} answer tokens")
+    if timings.ttft_s is not None:
+        parts.append(f"first token after {timings.ttft_s:.2f} s")
+    parts.append(f"{timings.total_s:.2f} s total")
+    ended = f"ended by {side.finish_reason}" if side.finish_reason else "incomplete"
+    return ", ".join(parts) + f"; {ended}" + (f" ({side.stop})" if side.stop else "")
+
+
+def answered_by(comparison: Comparison) -> list[str]:
+    """Return the engine of each side where they have different ones, else empty texts; hostile."""
+    if not has_several_engines(comparison):
+        return [""] * len(comparison.sides)
+    return engine_titles(comparison)
+
+
+def side_title(side: Side) -> str:
+    return side.label or side.mode.capitalize()
+
+
+def difference_lines(comparison: Comparison) -> list[str]:
+    """Return the summary in sentences; hostile only in what they quote. With more than two sides: which of them
+    differ from the first."""
+    if len(comparison.sides) > 2:
+        return [
+            _unlike_first(comparison.sides, "prompt", _given),
+            _unlike_first(comparison.sides, "answer", lambda side: side.answer),
+        ]
+    found = comparison.difference
+    if found is None:
+        return []
+    lines = ["The prompts are identical." if found.prompts_identical else "The prompts differ."]
+    if found.prompt_first_divergence is not None:
+        lines[-1] += f" First at token {found.prompt_first_divergence:,}."
+    lines.append("The answers are identical." if found.answers_identical else "The answers differ.")
+    if found.answer_first_divergence is not None:
+        lines[-1] += f" First at token {found.answer_first_divergence:,}."
+    return [*lines, *(finding for finding in found.findings if finding != "no difference")]
+
+
+def _given(side: Side) -> object:
+    """What the model was given: the pictures' tokens are the same whatever they show."""
+    pictures = attachments_of(side.request) if side.request is not None else ()
+    return side.prompt_token_ids or side.prompt, tuple(item.sha256 for item in pictures)
+
+
+def _unlike_first(sides: Sequence[Side], what: str, shown: Callable[[Side], object]) -> str:
+    first = shown(sides[0])
+    numbers = [str(number) for number, side in enumerate(sides, start=1) if shown(side) != first]
+    if not numbers:
+        return f"The {what}s of all {len(sides)} are identical."
+    same = len(sides) - len(numbers)
+    rest = f"{same} of {len(sides)} are identical; " if same > 1 else ""
+    which, differ = ("number", "differs") if len(numbers) == 1 else ("numbers", "differ")
+    return f"{what.capitalize()}s: {rest}{which} {', '.join(numbers)} {differ} from the first."
+
+
+def _lines(comparison: Comparison) -> Iterator[str]:
+    yield f"# Comparison: {_code(comparison.model)}"
+    yield ""
+    yield from (f"- {name}: {_code(value)}" for name, value in run_facts(comparison))
+    if said := difference_lines(comparison):
+        yield from ("", "## Difference", "")
+        yield from (f"- {_code(line) if number > 1 else line}" for number, line in enumerate(said))
+    engines = answered_by(comparison)
+    for side, engine, runs in zip(comparison.sides, engines, prompt_runs(comparison), strict=True):
+        yield from ("", f"## {_heading(side)}", "", f"{_code(side_facts(side))}", "")
+        if engine:
+            yield from (f"Answered by {_code(engine)}", "")
+        yield from ("Prompt:", "")
+        yield _fenced(_plain(runs))
+        if side.failure:
+            yield from ("", f"Failed: {_code(side.failure)}")
+        yield from ("", "Answer:", "", _fenced(side.answer))
+
+
+def _heading(side: Side) -> str:
+    return _code(side.label) if side.label else side_title(side)
+
+
+def _plain(runs: Iterable[Run]) -> str:
+    """Write each image once: `[<|image_pad|> × 1,280 from cat.jpg]`."""
+    return "".join(f"[{run.text}]" if run.style == "media" else run.text for run in runs)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _code(text: str) -> str:
+    """Return a code span that the text cannot close."""
+    text = visible(text, keep="")
+    fence = "`" * (_longest_run(text) + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _fenced(text: str) -> str:
+    """Return a fenced block that the text cannot close."""
+    text = visible(text)
+    fence = "`" * max(3, _longest_run(text) + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+_SHOWN_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
+"""Image types that cannot contain a script."""
+
+
+def export_html(comparison: Comparison, read_media: Callable[[MediaRecord], bytes | None]) -> str:
+    """Return the page: the images, the sides beside each other, and the settings of the run.
+
+    `read_media` returns an attachment's bytes, or None if they are gone; it is called where the document does not embed
+    them. Only PNG, JPEG, WebP and GIF are shown, everything else is named.
+    """
+    given = [
+        _figure(item, item.content if item.data is not None else read_media(item)) for item in comparison.attachments
+    ]
+    prompts, answers = prompt_runs(comparison), answer_runs(comparison)
+    sides = [
+        {
+            "title": side_title(side),
+            "facts": " · ".join(filter(None, (engine, side_facts(side)))),
+            "prompt": _with_shown_space(prompt),
+            "failure": side.failure,
+            "answer": _with_shown_space(answer),
+        }
+        for side, engine, prompt, answer in zip(
+            comparison.sides, answered_by(comparison), prompts, answers, strict=True
+        )
+    ]
+    return render_page(
+        "comparison.html",
+        title=f"Comparison: {comparison.model}",
+        given=given,
+        difference=[line[:1].upper() + line[1:] for line in difference_lines(comparison)],
+        sides=sides,
+        facts=run_facts(comparison),
+    )
+
+
+def _figure(item: MediaRecord, content: bytes | None) -> dict[str, str]:
+    figure = {"name": item.name, "modality": item.modality, "url": "", "missing": ""}
+    if content is None:
+        figure["missing"] = "no longer available"
+    elif item.modality != "image" or item.media_type not in _SHOWN_TYPES:
+        figure["missing"] = f"{len(content):,} bytes"
+    else:
+        figure["url"] = f"data:{item.media_type};base64,{base64.b64encode(content).decode()}"
+    return figure
+
+
+def _with_shown_space(runs: Iterable[Run]) -> list[Run]:
+    """Make white space visible in runs that differ."""
+    return [
+        msgspec.structs.replace(run, text=run.text.replace("\n", "↵\n").replace(" ", "·").replace("\t", "⇥"))
+        if run.differs and not run.text.strip()
+        else run
+        for run in runs
+    ]
+
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
+
+
+class _Span(Protocol[T_co]):
+    """A span of a prompt diff or an answer diff."""
+
+    @property
+    def operation(self) -> Operation: ...
+
+    @property
+    def left(self) -> T_co: ...
+
+    @property
+    def right(self) -> T_co: ...
+
+
+def prompt_runs(comparison: Comparison) -> list[list[Run]]:
+    """Return every side's prompt: by tokens, each image as one, if all sides have token texts; otherwise by words.
+
+    Of two sides, both are marked where they differ; of more, each but the first where it differs from the first.
+    """
+    sides = comparison.sides
+    if not all(side.prompt_token_texts for side in sides):
+        return _by_words([side.prompt for side in sides])
+    attachments = _attachments(comparison)
+    return _compared_with_first(
+        [tokens_of(side, attachments) for side in sides],
+        lambda prompt: _joined(_of_pieces(prompt.pieces(), False)),
+        lambda left, right: _marked(prompt_diff(left, right).spans, _of_pieces),
+    )
+
+
+def answer_runs(comparison: Comparison) -> list[list[Run]]:
+    """Return every side's answer, by words; marked as in `prompt_runs`."""
+    return _by_words([side.answer for side in comparison.sides])
+
+
+def _compared_with_first(
+    items: Sequence[T], alone: Callable[[T], list[Run]], marked: Callable[[T, T], tuple[list[Run], list[Run]]]
+) -> list[list[Run]]:
+    first, *others = items
+    if len(others) == 1:
+        return list(marked(first, others[0]))
+    return [alone(first), *(marked(first, other)[1] for other in others)]
+
+
+def _attachments(comparison: Comparison) -> tuple[Attachment, ...]:
+    """Rebuild the attachments, with just what names and compares their tokens."""
+    return tuple(
+        Attachment(
+            modality=item.modality, name=item.name, path="", sha256=item.sha256, width=0, height=0, size_bytes=0,
+            format="",
+        )
+        for item in comparison.attachments
+    )  # fmt: skip
+
+
+def _of_pieces(pieces: Sequence[Piece], differs: bool) -> list[Run]:
+    return [Run(piece.label if piece.kind == "media" else piece.text, piece.kind, differs) for piece in pieces]
+
+
+def _by_words(texts: Sequence[str]) -> list[list[Run]]:
+    return _compared_with_first(
+        texts,
+        lambda text: _joined(list(_of_text(text, False))),
+        lambda left, right: _marked(answer_diff(left, right).spans, _of_text),
+    )
+
+
+def _marked(spans: Sequence[_Span[T]], runs_of: Callable[[T, bool], Iterable[Run]]) -> tuple[list[Run], list[Run]]:
+    """Return both sides of `spans` as runs."""
+    return (
+        _joined([run for span in spans for run in runs_of(span.left, span.operation != "equal")]),
+        _joined([run for span in spans for run in runs_of(span.right, span.operation != "equal")]),
+    )
+
+
+def _of_text(text: str, differs: bool) -> Iterator[Run]:
+    position = 0
+    for match in _SPECIAL.finditer(text):
+        yield Run(text[position : match.start()], "text", differs)
+        yield Run(match[0], "special", differs)
+        position = match.end()
+    yield Run(text[position:], "text", differs)
+
+
+def _joined(runs: Sequence[Run]) -> list[Run]:
+    """Merge neighbours of one style, keeping special tokens and images apart; drop empty runs."""
+    joined: list[Run] = []
+    for run in runs:
+        last = joined[-1] if joined else None
+        if last and run.style == last.style == "text" and run.differs == last.differs:
+            joined[-1] = Run(last.text + run.text, "text", run.differs)
+        elif run.text:
+            joined.append(run)
+    return joined
