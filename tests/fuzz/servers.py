@@ -19,8 +19,7 @@ from vlmtui.domain.metrics import parse_metrics
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.grounding import find_marks, likeliest_format, place_mark
-from vlmtui.inspection.time_ranges import find_time_ranges
+from vlmtui.inspection.grounding import find_marks, find_time_ranges, likeliest_format, place_mark
 from vlmtui.registry.schema import CoordinateScale, Grounding, GroundingFormat
 from vlmtui.worker.backends.remote.engine import connect_to_server
 

@@ -13,9 +13,9 @@ from textual.widgets import OptionList
 from tests.support.waiting import until
 from tests.unit.test_seen_pixels import drawing
 from vlmtui.domain.generation import SeenMedium, SeenPicture
-from vlmtui.inspection.seen_regions import crop_region
 from vlmtui.media.stage import stage
 from vlmtui.session.model_view import ModelView
+from vlmtui.session.opened_view import crop_region
 from vlmtui.ui.seeing.model_view_screen import ModelViewScreen
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
 from vlmtui.ui.terminal.themes import DARK, VARIABLES

@@ -16,7 +16,7 @@ from tests.support.scripted_engine import scripted_info
 from tests.support.waiting import until
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Delta, EngineEvent, Failed, GenerateRequest, TokenLogprob
+from vlmtui.domain.generation import Delta, EngineEvent, Failed, Finished, GenerateRequest, Timings, TokenLogprob, Usage
 from vlmtui.domain.prompt import ChatPrompt, attachments_of
 from vlmtui.errors import ErrorKind
 from vlmtui.media.images import open_prepared
@@ -49,6 +49,8 @@ class Looks:
             for at, token in enumerate(request.score)
         )
         yield Delta(request_id=request.request_id, text="", tokens=len(scores), logprobs=scores)
+        usage, timings = Usage(), Timings()
+        yield Finished(request_id=request.request_id, finish_reason="length", usage=usage, timings=timings)
 
 
 class Host(App[None]):

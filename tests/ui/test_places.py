@@ -126,9 +126,9 @@ async def test_the_frame_of_a_time_is_shown(tmp_path: Path, size: tuple[int, int
         app = await drawn(pilot)
 
         async def shows(level: int, title: str) -> None:
-            await until(pilot, lambda: app.places._image is not None and title in app.text())
-            assert app.places._image is not None
-            pixel = app.places._image.getpixel((5, 5))
+            await until(pilot, lambda: app.places.opened is not None and title in app.text())
+            assert app.places.opened is not None
+            pixel = app.places.opened.getpixel((5, 5))
             assert isinstance(pixel, tuple) and abs(pixel[0] - level) < 12
 
         await shows(80, "clip.mp4 at 0.50 s")

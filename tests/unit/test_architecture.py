@@ -59,6 +59,7 @@ OPEN_COMMANDS = {
 }
 STUBS: set[str] = {
     "LineWidget.lines_of",  # a widget's own content, as Textual's `render` is
+    "SeeingScreen.sight",  # a screen's own content, too
     "_Rule.of_image",  # the rules are a union of structs
 }
 

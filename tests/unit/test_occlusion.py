@@ -15,14 +15,13 @@ from tests.support.scripted_engine import scripted_info
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.generation import Delta, EngineEvent, GenerateRequest, Token, TokenLogprob
+from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, Timings, Token, TokenLogprob, Usage
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.heat_picture import draw_heat
 from vlmtui.media.images import open_prepared
 from vlmtui.media.stage import stage
-from vlmtui.session.occlusion import OcclusionPlan, occlusion_map, occlusion_plan
+from vlmtui.session.occlusion import OcclusionPlan, draw_heat, occlusion_map, occlusion_plan
 from vlmtui.session.prompt_report import PromptReport
 
 TEXTS = ("a", " red", " cir", "cle")
@@ -46,6 +45,8 @@ class LooksAtOnePlace:
             for at, token in enumerate(request.score)
         )
         yield Delta(request_id=request.request_id, text="", tokens=len(scores), logprobs=scores)
+        usage, timings = Usage(), Timings()
+        yield Finished(request_id=request.request_id, finish_reason="length", usage=usage, timings=timings)
 
 
 @pytest.fixture

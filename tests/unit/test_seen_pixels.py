@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from vlmtui.inspection.seen_regions import crop_region, difference_between, find_regions
 from vlmtui.paths import private_dir
+from vlmtui.session.opened_view import crop_region, difference_between, find_regions
 from vlmtui.worker.hf.seen_pixels import (
     PICTURES_MAX,
     Normalisation,

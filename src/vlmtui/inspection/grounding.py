@@ -1,10 +1,11 @@
-"""Find the boxes, polygons and points in an answer, and say where they lie in the picture."""
+"""Find the boxes, polygons and points in an answer, and say where they lie in the picture; of an answer about a video,
+find its time ranges."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from vlmtui.registry.schema import CoordinateScale, Grounding, GroundingFormat
 
 MARKS_MAX = 1_000
-"""Most marks found in one answer."""
+"""Most marks, and most time ranges, found in one answer."""
 _TEXT_MAX = 1_000_000
 _NUMBER_MAX = 1e9
 _LABEL_MAX = 200
@@ -36,6 +37,10 @@ _COORDS = re.compile(
 )
 _GROUPS = re.compile(r"[;:,\t]")
 _COORDINATE = re.compile(rf'\b(?P<axis>[xy])(?P<number>\d{{0,4}})\s?=\s?"\s?(?P<value>{_NUMBER})\s?"')
+_SECONDS_MAX = 1e6
+_TIME_KEYS = (("start_time", "end_time"), ("start", "end"))
+_TIME_LABELS = ("description", "label", "caption", "event", "event_caption", "query")
+_CLOCK = re.compile(r"(?:(\d{1,3}):)?(?:(\d{1,4}):)?(\d{1,7}(?:\.\d{1,6})?)\s?s?")
 _WHOLE: dict[CoordinateScale, float] = {"unit": 1, "percent": 100, "thousand": 1000, "to_999": 999, "to_1024": 1024}
 
 Size = tuple[int, int]
@@ -81,6 +86,26 @@ class FoundMarks(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of the answer that look like a place, but are none."""
 
 
+class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a video that an answer names, in seconds from its first frame."""
+
+    label: str
+    """Hostile text."""
+    start_s: float
+    end_s: float
+    start: int
+    """The part of the answer that it was read from, in characters."""
+    end: int
+
+
+class FoundRanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer says about times."""
+
+    ranges: tuple[TimeRange, ...] = ()
+    unreadable: tuple[tuple[int, int], ...] = ()
+    """Parts of the answer that look like a range, but are none."""
+
+
 def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
     """Find at most MARKS_MAX places in an answer, complete or not. What is still being written is not there yet."""
     marks: list[GroundingMark] = []
@@ -93,9 +118,7 @@ def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
             unreadable.append((start, end))
             continue
         kind: MarkKind = "point" if len(points) == 1 else "box" if len(points) == 2 else "polygon"
-        # JSON may name half of a surrogate pair, which no file and no terminal can be given.
-        name = label.strip()[:_LABEL_MAX].encode(errors="replace").decode()
-        marks.append(GroundingMark(kind=kind, label=name, points=points, start=start, end=end, where=where))
+        marks.append(GroundingMark(kind=kind, label=_label(label), points=points, start=start, end=end, where=where))
     return FoundMarks(marks=tuple(marks), unreadable=tuple(unreadable))
 
 
@@ -130,6 +153,35 @@ def place_mark(mark: GroundingMark, scale: CoordinateScale, size: Size, resized:
         exact = [(min(left, right), min(top, bottom)), (max(left, right), max(top, bottom))]
     clipped = tuple((min(max(x, 0.0), float(size[0])), min(max(y, 0.0), float(size[1]))) for x, y in exact)
     return PlacedMark(mark=mark, points=clipped, is_clipped=clipped != tuple(exact))
+
+
+def find_time_ranges(answer: str) -> FoundRanges:
+    """Find at most MARKS_MAX ranges in an answer, complete or not. One that ends before it starts is turned round."""
+    ranges: list[TimeRange] = []
+    unreadable: list[tuple[int, int]] = []
+    for found in _OBJECT.finditer(answer[:_TEXT_MAX]):
+        if len(ranges) + len(unreadable) == MARKS_MAX:
+            break
+        if not any(f'"{first}"' in found[0] and f'"{last}"' in found[0] for first, last in _TIME_KEYS):
+            continue
+        times = None
+        try:
+            table = json.loads(found[0])
+            times = _times(table)
+        except (ValueError, RecursionError):
+            table = {}
+        if times is None:
+            unreadable.append(found.span())
+            continue
+        label = _label(next((table[key] for key in _TIME_LABELS if isinstance(table.get(key), str)), ""))
+        start, end = found.span()
+        ranges.append(TimeRange(label=label, start_s=min(times), end_s=max(times), start=start, end=end))
+    return FoundRanges(ranges=tuple(ranges), unreadable=tuple(unreadable))
+
+
+def _label(text: str) -> str:
+    """Shorten a label. JSON may name half of a surrogate pair, which no file and no terminal can be given."""
+    return text.strip()[:_LABEL_MAX].encode(errors="replace").decode()
 
 
 class _Read(NamedTuple):
@@ -246,6 +298,28 @@ def _coords_tags(text: str) -> _Reading:
 
 def _name(text: str) -> str:
     return re.sub(r"<[^<>]{0,40}>", "", text[-_LABEL_MAX:]).strip()
+
+
+def _times(table: Mapping[str, object]) -> tuple[float, float] | None:
+    for first, last in _TIME_KEYS:
+        if first in table and last in table:
+            start, end = _seconds(table[first]), _seconds(table[last])
+            return (start, end) if start is not None and end is not None else None
+    return None
+
+
+def _seconds(value: object) -> float | None:
+    """Return the seconds of a number, `12.5`, `00:12.50` or `1:02:03`; None if it is no time."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return float(value) if 0 <= value <= _SECONDS_MAX else None
+    found = _CLOCK.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        return None
+    parts = [float(part) for part in found.groups() if part is not None]
+    seconds = sum(part * 60**power for power, part in enumerate(reversed(parts)))
+    return seconds if seconds <= _SECONDS_MAX else None
 
 
 _READERS: dict[GroundingFormat, Callable[[str], _Reading]] = {

@@ -10,8 +10,18 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
-from vlmtui.inspection.grounding import XY, GroundingMark, PlacedMark, Size, find_marks, likeliest_format, place_mark
-from vlmtui.inspection.time_ranges import FoundRanges, TimeRange, find_time_ranges
+from vlmtui.inspection.grounding import (
+    XY,
+    FoundRanges,
+    GroundingMark,
+    PlacedMark,
+    Size,
+    TimeRange,
+    find_marks,
+    find_time_ranges,
+    likeliest_format,
+    place_mark,
+)
 from vlmtui.inspection.tokens import attachment_of
 from vlmtui.media.images import open_prepared
 from vlmtui.registry.schema import CoordinateScale, Family, Grounding
@@ -88,6 +98,10 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
             return ShownMedium(self.image, where or 0.0)
         number = int(where) if where is not None else len(self.media)
         return ShownMedium(self.media[number - 1] if 1 <= number <= len(self.media) else self.image)
+
+    def marks_on(self, shown: ShownMedium) -> list[int]:
+        """Return the indices of the marks that lie on an image or a moment of a video."""
+        return [at for at in range(len(self.marks)) if self.medium_of(at) == shown]
 
     @property
     def scales(self) -> tuple[CoordinateScale, ...]:

@@ -6,15 +6,13 @@ the answer. Results are ratios: `0.02×` means that the whole answer is 50 times
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
-from contextlib import aclosing
 
 import msgspec
 
 from vlmtui.domain.capabilities import lack
-from vlmtui.domain.generation import Delta, Failed, GenerateRequest, TokenLogprob
+from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.prompt import Prompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
@@ -22,7 +20,7 @@ from vlmtui.errors import bad_input
 from vlmtui.session.adapters import NONE
 from vlmtui.session.generation import new_request_id
 from vlmtui.session.lane_plan import ADAPTER, PICTURE, Plan
-from vlmtui.session.lanes import Lanes
+from vlmtui.session.lanes import Lane, Lanes, LaneSpec, OnChange
 from vlmtui.session.picture_changes import PictureChange
 from vlmtui.text import one_line
 
@@ -87,15 +85,29 @@ async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
     ids = tuple(lane.answer.token_ids)
     if not ids or lane.has_failed:
         raise bad_input("There is no complete answer to score.")
-    engines = [one.engine for one in lanes if one.engine is not None]
-    found = await asyncio.gather(
-        *(
-            score_answer(engine, one.request.prompt, ids, adapter=one.request.adapter)
-            for one, engine in zip(lanes, engines, strict=True)
-        )
-    )
+    scored = [scoring_lane(one.engine, one.request.prompt, ids, adapter=one.request.adapter) for one in lanes]
+    found = await scores_of(Lanes(scored))
     texts = [lane.answer.vocabulary[token].text if token in lane.answer.vocabulary else f"⟨{token}⟩" for token in ids]
     return [None if at == base else _compared(found[base], other, texts) for at, other in enumerate(found)]
+
+
+def scoring_lane(engine: Engine | None, prompt: Prompt, ids: tuple[int, ...], *, adapter: str = "") -> Lane:
+    """Return a lane that generates nothing, and scores the tokens `ids` as the answer to a prompt."""
+    sampling = Sampling(temperature=0)
+    request = GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=sampling, score=ids, adapter=adapter)
+    return Lane(LaneSpec(request=request, sampling=sampling), engine)
+
+
+async def scores_of(lanes: Lanes, on_change: OnChange = lambda lane: None) -> list[list[float]]:
+    """Run scoring lanes; return the log-probability of each token for each lane, fewer where the context ends.
+    Raises VlmtuiError."""
+    await lanes.run(on_change)
+    for lane in lanes:
+        if lane.answer.failure is not None:
+            raise lane.answer.failure.error()
+        if not lane.answer.logprobs:
+            raise bad_input("The engine scored no token of the answer.")
+    return [[one.logprob for one in lane.answer.logprobs] for lane in lanes]
 
 
 def is_unchanged(plan: Plan, at: int) -> bool:
@@ -135,54 +147,34 @@ def times(log_ratio: float) -> str:
 def _adapter_sentence(score: LaneScore) -> str:
     if score.is_equal:
         return "The adapter changes nothing here: every token of the answer is as likely without it."
-    drop = score.drop
-    most = "" if drop is None else f" Most at token {drop.index:,}, “{one_line(drop.text)}”: {_change(drop)}."
-    return f"The adapter changes the model: the answer is {score.times} as likely with it.{most}"
+    return f"The adapter changes the model: the answer is {score.times} as likely with it.{_most(score)}"
 
 
 def _sentence(score: LaneScore, words: str) -> str:
     if score.ratio < MATTERS:
-        drop = score.drop
-        most = "" if drop is None else f" Most at token {drop.index:,}, “{one_line(drop.text)}”: {_change(drop)}."
-        return f"The answer is {score.times} as likely {words}.{most}"
+        return f"The answer is {score.times} as likely {words}.{_most(score)}"
     if score.ratio > 1 / MATTERS:
         return f"The answer is {score.times} as likely {words}: the picture makes it less likely."
     return f"The answer is about as likely {words} ({score.times}): the model may not look at it."
 
 
-def _change(drop: TokenDrop) -> str:
-    return f"{_percent(drop.before)} → {_percent(drop.after)}"
+def _most(score: LaneScore) -> str:
+    drop = score.drop
+    if drop is None:
+        return ""
+    change = f"{_percent(drop.before)} → {_percent(drop.after)}"
+    return f" Most at token {drop.index:,}, “{one_line(drop.text)}”: {change}."
 
 
 def _percent(probability: float) -> str:
     return f"{probability:.0%}" if probability >= 0.01 else f"{probability:.1%}" if probability >= 0.001 else "<0.1%"
 
 
-def _compared(own: Sequence[TokenLogprob], other: Sequence[TokenLogprob], texts: Sequence[str]) -> LaneScore:
-    pairs = [(one.logprob, two.logprob) for one, two in zip(own, other, strict=False)]
+def _compared(own: Sequence[float], other: Sequence[float], texts: Sequence[str]) -> LaneScore:
+    pairs = list(zip(own, other, strict=False))
     losses = [after - before for before, after in pairs]
     drop = None
     if losses and min(losses) < 0:
         at = losses.index(min(losses))
         drop = TokenDrop(at, texts[at], math.exp(pairs[at][0]), math.exp(pairs[at][1]))
     return LaneScore(math.fsum(losses), len(pairs), drop, not any(abs(loss) > _NOISE for loss in losses))
-
-
-async def score_answer(
-    engine: Engine, prompt: Prompt, ids: tuple[int, ...], *, adapter: str = ""
-) -> list[TokenLogprob]:
-    """Return the log-probability of each token of an answer to a prompt; fewer where the context ends. Raises
-    VlmtuiError."""
-    sampling = Sampling(temperature=0)
-    request = GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=sampling, score=ids, adapter=adapter)
-    found: list[TokenLogprob] = []
-    async with aclosing(engine.generate(request)) as events:
-        async for event in events:
-            match event:
-                case Delta(logprobs=logprobs):
-                    found += logprobs
-                case Failed(failure=failure):
-                    raise failure.error()
-    if not found:
-        raise bad_input("The engine scored no token of the answer.")
-    return found

@@ -1,7 +1,9 @@
-"""Which part of a picture carries an answer: the answer is scored with one part after another greyed out.
+"""The heat map: which part of a picture carries an answer.
 
-The parts are windows of 2 × 2 cells of a grid, each moved by one cell: a part must be as large as what is looked for,
-or enough of that stays to be seen. A cell's heat is the mean of the windows that cover it.
+It is a fan-out of masked pictures that are scored: each lane has the answer's prompt with another part of the picture
+greyed out, and scores the same answer. The parts are windows of 2 × 2 cells of a grid, each moved by one cell: a part
+must be as large as what is looked for, or enough of that stays to be seen. A cell's heat is the mean of the windows
+that cover it.
 
 What is measured is how much less likely the answer's tokens become, in nats (natural logarithm of the ratio). This is
 the occlusion sensitivity of Zeiler and Fergus, "Visualizing and Understanding Convolutional Networks", 2014.
@@ -14,6 +16,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,17 +25,25 @@ from vlmtui.domain.capabilities import lack
 from vlmtui.domain.conversation import Media, Part, Turn
 from vlmtui.domain.prompt import ChatPrompt, Prompt, attachments_of
 from vlmtui.engine.interface import Engine
-from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.errors import bad_input
 from vlmtui.paths import private_dir
-from vlmtui.session.likelihood import score_answer
+from vlmtui.session.lane_plan import MOST
+from vlmtui.session.lanes import Lane, Lanes
+from vlmtui.session.likelihood import scores_of, scoring_lane
 from vlmtui.session.prompt_report import PromptReport, answer_tokens
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 GRIDS = (4, 6, 8, 12)
 """Cells along the longer side that can be chosen."""
 WINDOW = 2
 """Cells per side that are grey at a time."""
-_AT_ONCE = 4
-"""Requests under way at the same time."""
+_HOT, _COLD = (255, 60, 0), (0, 110, 255)
+_STRONGEST = 0.75
+"""Share of colour in the hottest cell."""
+_DIM = 0.55
+"""Brightness of the picture below, so that warm colours in it are not taken for heat."""
 
 
 class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,12 +141,13 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
 
     def hottest(self, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
         """Return the box of the window that matters most, in pixels, and its drop in nats."""
-        sums = self.sums(tokens)
-        return self.part(sums.index(max(sums)), tokens)
+        return self.part(None, tokens)
 
-    def part(self, window: int, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
-        """Return the box of a window, in pixels, and its drop in nats."""
-        return self.plan.box(self.plan.windows[window]), self.sums(tokens)[window]
+    def part(self, window: int | None, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
+        """Return the box of a window, in pixels, and its drop in nats; None: of the one that matters most."""
+        sums = self.sums(tokens)
+        at = sums.index(max(sums)) if window is None else window
+        return self.plan.box(self.plan.windows[at]), sums[at]
 
     def as_json(self) -> dict[str, object]:
         """Return all numbers: the windows' boxes in pixels, and each token's drop in nats."""
@@ -145,18 +157,6 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
             "tokens": [{"id": id, "text": text} for id, text in zip(self.plan.ids, self.plan.texts, strict=True)],
             "windows": [{"xyxy": box, "drop_nats": drop} for box, drop in zip(boxes, self.drops, strict=True)],
         }
-
-
-def first_error(errors: BaseExceptionGroup[BaseException]) -> VlmtuiError:
-    """Return the first error of a measurement that failed. Raises the group if it has none of ours."""
-    ours = errors.subgroup(VlmtuiError)
-    if ours is None:
-        raise errors
-    error: BaseException = ours
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, VlmtuiError)
-    return error
 
 
 def occlusion_plan(report: PromptReport, prompt: Prompt, engine: Engine) -> OcclusionPlan:
@@ -184,31 +184,39 @@ def occlusion_plan(report: PromptReport, prompt: Prompt, engine: Engine) -> Occl
 async def occlusion_map(
     engine: Engine, plan: OcclusionPlan, folder: Path, on_progress: Callable[[int], object] = lambda done: None
 ) -> OcclusionMap:
-    """Score the answer under every prompt of the plan. `folder` is private; what is written there is deleted again.
-    `on_progress` gets the number of prompts scored. Raises VlmtuiError; cancelling the task ends all requests."""
+    """Score the answer under every prompt of the plan, some at a time. `folder` is private; what is written there is
+    deleted again. `on_progress` gets the number of prompts scored. Raises VlmtuiError; cancelling the task ends all
+    requests."""
+    ended = 0
+
+    def count(lane: Lane) -> None:
+        nonlocal ended
+        if not lane.is_running:
+            ended += 1
+            on_progress(ended)
+
+    windows = [None, *plan.windows]
+    found: list[list[float]] = []
+    with tempfile.TemporaryDirectory(dir=private_dir(folder), ignore_cleanup_errors=True) as store:
+        for at in range(0, len(windows), MOST):
+            prompts = await asyncio.to_thread(_masked_prompts, plan, windows[at : at + MOST], Path(store))
+            lanes = Lanes([scoring_lane(engine, prompt, plan.ids, adapter=plan.adapter) for prompt in prompts])
+            found += await scores_of(lanes, count)
+    whole, *masked = found
+    drops = [tuple(before - after for before, after in zip(whole, one, strict=False)) for one in masked]
+    return OcclusionMap(plan=plan, drops=tuple(drops))
+
+
+def _masked_prompts(plan: OcclusionPlan, windows: Sequence[tuple[int, int] | None], store: Path) -> list[Prompt]:
+    """Return the plan's prompt for each window, which is grey in it; as it is for None."""
     from vlmtui.media.changed_images import occluded_image  # Pillow takes a while to import
 
-    places = asyncio.Semaphore(_AT_ONCE)
-    done = 0
-
-    async def scored(box: tuple[int, int, int, int] | None, store: Path) -> list[float]:
-        nonlocal done
-        async with places:
-            prompt = plan.prompt
-            if box is not None:
-                grey = await asyncio.to_thread(occluded_image, plan.image, box, store)
-                prompt = with_image(prompt, plan.image, grey)
-            found = [one.logprob for one in await score_answer(engine, prompt, plan.ids, adapter=plan.adapter)]
-        done += 1
-        on_progress(done)
-        return found
-
-    boxes = [None, *(plan.box(window) for window in plan.windows)]
-    with tempfile.TemporaryDirectory(dir=private_dir(folder), ignore_cleanup_errors=True) as store:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(scored(box, Path(store))) for box in boxes]
-    whole, *windows = [task.result() for task in tasks]
-    return OcclusionMap(plan=plan, drops=tuple(_drops(whole, window) for window in windows))
+    return [
+        with_image(plan.prompt, plan.image, occluded_image(plan.image, plan.box(window), store))
+        if window is not None
+        else plan.prompt
+        for window in windows
+    ]
 
 
 def with_image(prompt: Prompt, old: Attachment, new: Attachment) -> Prompt:
@@ -224,5 +232,26 @@ def with_image(prompt: Prompt, old: Attachment, new: Attachment) -> Prompt:
     return msgspec.structs.replace(prompt, turns=turns)
 
 
-def _drops(whole: Sequence[float], window: Sequence[float]) -> tuple[float, ...]:
-    return tuple(before - after for before, after in zip(whole, window, strict=False))
+def draw_heat(picture: Image, heat: Sequence[Sequence[float]], hottest: tuple[int, int, int, int] | None) -> Image:
+    """Return an RGB picture dimmed and grey, red where the answer depends on it, blue where it is in the way.
+
+    `heat`: rows of cells, of which the largest magnitude gets the strongest colour. `hottest`: left, top, right and
+    bottom in pixels of the part to outline.
+    """
+    import numpy as np
+    from PIL import Image, ImageDraw
+
+    grey = np.asarray(picture.convert("L"), np.float32)[..., None].repeat(3, axis=2) * _DIM
+    cells = np.nan_to_num(np.asarray(heat, np.float32))
+    most = float(np.abs(cells).max()) or 1.0
+    rows = np.arange(picture.height) * cells.shape[0] // picture.height
+    columns = np.arange(picture.width) * cells.shape[1] // picture.width
+    each = (cells / most)[rows][:, columns][..., None]
+    colour = np.where(each >= 0, np.array(_HOT, np.float32), np.array(_COLD, np.float32))
+    share = np.abs(each) * _STRONGEST
+    drawn = Image.fromarray((grey * (1 - share) + colour * share).astype(np.uint8))
+    if hottest is not None:
+        left, top, right, bottom = hottest
+        box = (left, top, max(left, right - 1), max(top, bottom - 1))
+        ImageDraw.Draw(drawn).rectangle(box, outline="white", width=max(1, max(picture.size) // 150))
+    return drawn

@@ -1,16 +1,20 @@
-"""What the model sees of an attachment as pixels, held against what was attached and sent."""
+"""The pictures that the model sees of an attachment, held against the part of it that each shows.
+
+Which part a picture shows is found by its pixels: the whole, a padded or a cropped whole, or a tile of a grid.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
-from PIL import Image
+import numpy as np
+from PIL import Image, ImageChops
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.inspection.seen_regions import FoundRegion, SeenDifference, difference_between, find_regions
 from vlmtui.media.images import BYTES_MAX, open_image, open_prepared
 from vlmtui.media.pixels import open_pixels
 from vlmtui.reading import read_whole
@@ -18,6 +22,30 @@ from vlmtui.session.model_view import ModelView
 
 ViewKind = Literal["original", "sent", "seen", "difference"]
 VIEW_KINDS: tuple[ViewKind, ...] = ("original", "sent", "seen", "difference")
+LEVELS_MAX = 20.0
+"""Most levels of 255, in the mean, by which a part may differ from what it is taken for."""
+_SIDE = 24
+"""Pixels per side at which parts are compared."""
+
+Region = tuple[float, float, float, float]
+"""Left, top, right and bottom as shares of the picture; below 0 and above 1 is padding."""
+
+
+class FoundRegion(msgspec.Struct, frozen=True):
+    """A part of the picture, and how far its pixels differ from what the model sees, in levels in the mean."""
+
+    region: Region
+    levels: float
+
+
+class SeenDifference(msgspec.Struct, frozen=True):
+    """How a picture that the model sees differs from the part of the picture that it shows."""
+
+    image: Image.Image
+    """The differences, four times as bright."""
+    mean: float
+    """Levels of 255, over all channels."""
+    largest: int
 
 
 class OpenedView(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,3 +99,84 @@ def _original(attachment: Attachment) -> Image.Image | VlmtuiError:
             return image.convert("RGB")
     except (VlmtuiError, OSError, ValueError) as error:
         return error if isinstance(error, VlmtuiError) else bad_input("The original file cannot be opened any more.")
+
+
+def find_regions(sent: Image.Image, seen: Sequence[Image.Image]) -> list[FoundRegion | None]:
+    """Return for each picture that the model sees which part of `sent` it shows: the whole, a padded or a cropped
+    whole, or a tile of a grid; None if no part is similar."""
+    best: list[FoundRegion] = []
+    for regions in _arrangements(sent.size, seen):
+        found = [
+            FoundRegion(region, _levels(crop_region(sent, region, (_SIDE, _SIDE)), one))
+            for region, one in zip(regions, seen, strict=True)
+        ]
+        if not best or sum(one.levels for one in found) < sum(one.levels for one in best) - 0.01 * len(found):
+            best = found
+    return [one if one.levels <= LEVELS_MAX else None for one in best]
+
+
+def crop_region(sent: Image.Image, region: Region, size: tuple[int, int]) -> Image.Image:
+    """Return a part of an RGB picture at `size`; padding is grey."""
+    left, top, right, bottom = (value * side for value, side in zip(region, (*sent.size, *sent.size), strict=True))
+    inside = max(0.0, left), max(0.0, top), min(float(sent.width), right), min(float(sent.height), bottom)
+    across, down = size[0] / (right - left), size[1] / (bottom - top)
+    target = max(1, round((inside[2] - inside[0]) * across)), max(1, round((inside[3] - inside[1]) * down))
+    part = sent.resize(target, Image.Resampling.BICUBIC, box=inside, reducing_gap=3.0)
+    if target == size:
+        return part
+    whole = Image.new("RGB", size, (127, 127, 127))
+    whole.paste(part, (round((inside[0] - left) * across), round((inside[1] - top) * down)))
+    return whole
+
+
+def difference_between(sent: Image.Image, seen: Image.Image, region: Region) -> SeenDifference:
+    """Compare what the model sees with the same part of what was sent, scaled to the same size."""
+    levels = ImageChops.difference(crop_region(sent, region, seen.size), seen)
+    values = np.asarray(levels, np.uint8)
+    bright = Image.fromarray(np.minimum(values.astype(np.uint16) * 4, 255).astype(np.uint8))
+    return SeenDifference(bright, float(values.mean()), int(values.max()))
+
+
+def _arrangements(size: tuple[int, int], seen: Sequence[Image.Image]) -> Iterator[list[Region]]:
+    count = len(seen)
+    if count == 0:
+        return
+    if count == 1:
+        for region in _wholes(size, seen[0].size):
+            yield [region]
+        return
+    first, last = _wholes(size, seen[0].size), _wholes(size, seen[-1].size)
+    for rows in range(1, count + 1):
+        if count % rows == 0:
+            yield _grid(rows, count // rows)
+        if (count - 1) % rows == 0:
+            tiles = _grid(rows, (count - 1) // rows)
+            yield from ([whole, *tiles] for whole in first)
+            yield from ([*tiles, whole] for whole in last)
+
+
+def _wholes(size: tuple[int, int], seen: tuple[int, int]) -> list[Region]:
+    """Return the whole picture: stretched, padded evenly or on one side, and cropped in the middle."""
+    scale_in = min(seen[0] / size[0], seen[1] / size[1])
+    scale_over = max(seen[0] / size[0], seen[1] / size[1])
+    wide, high = seen[0] / scale_in / size[0], seen[1] / scale_in / size[1]
+    narrow, low = seen[0] / scale_over / size[0], seen[1] / scale_over / size[1]
+    return [
+        (0.0, 0.0, 1.0, 1.0),
+        (0.5 - wide / 2, 0.5 - high / 2, 0.5 + wide / 2, 0.5 + high / 2),
+        (0.0, 0.0, wide, high),
+        (0.5 - narrow / 2, 0.5 - low / 2, 0.5 + narrow / 2, 0.5 + low / 2),
+    ]
+
+
+def _grid(rows: int, columns: int) -> list[Region]:
+    return [
+        (column / columns, row / rows, (column + 1) / columns, (row + 1) / rows)
+        for row in range(rows)
+        for column in range(columns)
+    ]
+
+
+def _levels(one: Image.Image, other: Image.Image) -> float:
+    small = other.convert("RGB").resize((_SIDE, _SIDE), Image.Resampling.BICUBIC, reducing_gap=3.0)
+    return float(np.asarray(ImageChops.difference(one, small), np.float32).mean())

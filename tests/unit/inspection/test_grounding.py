@@ -8,12 +8,11 @@ from typing import get_args
 import pytest
 from PIL import Image
 
-from vlmtui.inspection.grounding import MARKS_MAX, find_marks, place_mark
-from vlmtui.inspection.grounding_picture import draw_marks
-from vlmtui.inspection.time_ranges import RANGES_MAX, find_time_ranges
+from vlmtui.inspection.grounding import MARKS_MAX, find_marks, find_time_ranges, place_mark
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Grounding, GroundingFormat
 from vlmtui.registry.token_rules import PatchTokens
+from vlmtui.session.places_picture import draw_marks
 
 REGISTRY = Registry.bundled()
 THOUSAND = (1000, 1000)
@@ -120,8 +119,8 @@ def test_times_are_seconds_or_clocks_and_anything_else_is_unreadable() -> None:
     ):  # fmt: skip
         found = find_time_ranges(bad)
         assert (found.ranges, found.unreadable) == ((), ((0, len(bad)),)), bad
-    many = find_time_ranges('{"start": 1, "end": 2}' * (RANGES_MAX + 5))
-    assert len(many.ranges) == RANGES_MAX
+    many = find_time_ranges('{"start": 1, "end": 2}' * (MARKS_MAX + 5))
+    assert len(many.ranges) == MARKS_MAX
 
 
 @pytest.mark.parametrize("written", ["1 1 2", "1 2 3 4 5", "1", "", "1 1 555 169;2 3", "1 1 9999999999 1"])

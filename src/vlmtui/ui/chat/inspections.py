@@ -9,7 +9,7 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.prompt import Prompt
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
-from vlmtui.session.answer_places import AnswerPlaces, places_of
+from vlmtui.session.answer_places import AnswerPlaces, ShownMedium, places_of
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.model_view import ask_model_view
@@ -22,6 +22,7 @@ from vlmtui.session.past_prompt import (
     report_of,
     request_again,
 )
+from vlmtui.session.places_picture import badges_of
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
@@ -93,12 +94,10 @@ class Inspections:
         if places.image.modality == "video":
             self._view.tell("Moments of a video are drawn on their frames.", Remedy.SHOW_PLACES)
             return
-        from vlmtui.inspection.grounding_picture import badges_of  # Pillow takes a while to import
-
         placed, badges = places.placed, badges_of(places.marks)
         views = [view for view in self._view.transcript.query(AttachmentView) if view.attachment in places.media]
         for view in views:
-            here = [at for at in range(len(placed)) if places.medium_of(at).medium == view.attachment]
+            here = places.marks_on(ShownMedium(view.attachment))
             marks = ThumbnailMarks(tuple(placed[at] for at in here), tuple(badges[at] for at in here))
             view.mark(None if view.marks == marks else marks)
         if not any(view.is_drawn for view in views):

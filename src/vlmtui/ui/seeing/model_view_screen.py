@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
-from textual import events, on, work
-from textual.app import ComposeResult
 from textual.content import Content
-from textual.message import Message
-from textual.screen import Screen
-from textual.widgets import OptionList, Static
-from textual.worker import get_current_worker
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.inspection.grounding import GroundingMark, PlacedMark
@@ -21,10 +15,9 @@ from vlmtui.session.opened_view import VIEW_KINDS, OpenedView, ViewKind, open_mo
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import short_keys
-from vlmtui.ui.seeing.picture_and_list import clicked_place, picture_and_list, show_drawing
-from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.seeing.seeing_screen import SeeingScreen, Sight
 from vlmtui.ui.widgets.attachment_view import name_line
-from vlmtui.ui.widgets.marked_picture import MarkedDrawing, draw_marked, mark_at
+from vlmtui.ui.widgets.marked_picture import mark_at
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,109 +31,43 @@ _TITLES: dict[ViewKind, str] = {
 _LAYOUTS = {"": "in a layout that cannot be read", "picture": "one picture", "tiles": "tiles", "patches": "patches"}
 
 
-class _Wanted(NamedTuple):
-    """What a drawing is made for."""
-
-    at: int
-    number: int
-    kind: ViewKind
-    room: tuple[int, int]
-
-
-class ModelViewScreen(Screen[None]):
+class ModelViewScreen(SeeingScreen[OpenedView]):
     """One key flicks between the views; beside them the pictures, tiles or frames, with their tokens."""
 
-    CSS_PATH = "seeing.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
     SCOPE = "model_view"
     BINDINGS = bindings(SCOPE)
-
-    @dataclass
-    class Opened(Message):
-        """The pictures of an attachment, or why they cannot be shown."""
-
-        at: int
-        outcome: OpenedView | VlmtuiError
-
-    @dataclass
-    class Drawn(Message):
-        """A drawing, or why there is none; what it was made for, and a line about it."""
-
-        outcome: MarkedDrawing | VlmtuiError
-        wanted: object
-        said: str
 
     def __init__(self, views: Sequence[ModelView], numbers: Sequence[int]) -> None:
         """`numbers`: the attachments' numbers in the conversation."""
         super().__init__()
         self.at = 0
         self.kind: ViewKind = "seen"
-        self.opened: OpenedView | None = None
-        self.shown: object = None
-        """What the drawing on the screen was made for; None while there is none."""
         self._views = views
         self._numbers = numbers
 
-    def compose(self) -> ComposeResult:
-        yield from picture_and_list()
-
     def on_mount(self) -> None:
-        self.set_class(Graphics.of(self.app).mode == "off", "-off")
-        self.query_one(OptionList).focus()
         self._turn_to(0)
 
-    @on(events.Resize)
-    def _resized(self) -> None:
-        self.call_after_refresh(self._redraw)
+    def sight(self) -> tuple[object, Callable[[], Sight]]:
+        assert self.opened is not None
+        number = self.listed.highlighted or 0
+        return (self.at, self.kind, number), partial(sight_of, self.opened, self.kind, number)
 
-    @on(OptionList.OptionHighlighted)
-    def _highlighted(self) -> None:
-        self._redraw()
+    def list_opened(self) -> None:
+        assert self.opened is not None
+        self.listed.clear_options()
+        self.listed.add_options(_picture_lines(self.opened))
+        self.listed.highlighted = 0 if self.opened.seen else None
+        self._tell()
 
-    def on_click(self, event: events.Click) -> None:
+    def clicked(self, x: float, y: float, reach: float) -> None:
         """Go to the tile that was clicked, or else show the next view."""
-        opened = self.opened
-        sent = opened.sent[0].size if opened is not None and opened.sent else (1, 1)
-        place = clicked_place(self, event, sent)
-        if opened is None or place is None:
-            return
-        tiles = _tiles(opened) if self.kind == "sent" else []
-        at = mark_at(tiles, place.x, place.y, reach=0)
+        tiles = _tiles(self.opened) if self.opened is not None and self.kind == "sent" else []
+        at = mark_at(tiles, x, y, reach=0)
         if at is None:
             self.action_kind(1)
         else:
-            self.query_one(OptionList).highlighted = at
-
-    @on(Opened)
-    def _opened(self, event: Opened) -> None:
-        if event.at != self.at:
-            return
-        if isinstance(event.outcome, VlmtuiError):
-            self._say_why(event.outcome)
-            return
-        self.opened = event.outcome
-        listed = self.query_one(OptionList)
-        listed.clear_options()
-        listed.add_options(_picture_lines(event.outcome))
-        listed.highlighted = 0 if event.outcome.seen else None
-        self._tell()
-        self._redraw()
-
-    @on(Drawn)
-    async def _drawn(self, event: Drawn) -> None:
-        if event.wanted != self._wanted:
-            return
-        stage = self.query_one("#stage")
-        self.query_one("#span", Static).update(event.said)
-        if isinstance(event.outcome, VlmtuiError):
-            await stage.query(".picture").remove()
-            self._say_why(event.outcome)
-        elif await show_drawing(self, event.outcome):
-            self.query_one("#reason").display = False
-        self.shown = event.wanted
-
-    def action_close(self) -> None:
-        self.dismiss()
+            self.listed.highlighted = at
 
     def action_kind(self, step: int) -> None:
         """Show the next view, or the one before."""
@@ -149,88 +76,53 @@ class ModelViewScreen(Screen[None]):
     def action_show(self, kind: ViewKind) -> None:
         self.kind = kind
         self._tell()
-        self._redraw()
+        self.redraw()
 
     def action_turn(self, step: int) -> None:
         """Show another attachment."""
         if len(self._views) > 1:
             self._turn_to((self.at + step) % len(self._views))
 
-    def action_list(self) -> None:
-        """Hide the list, so that the picture has the whole width; or show it again."""
-        self.toggle_class("-alone")
-        self.call_after_refresh(self._redraw)
-
-    @property
-    def _wanted(self) -> _Wanted:
-        width, height = self.query_one("#stage").content_size
-        return _Wanted(self.at, self.query_one(OptionList).highlighted or 0, self.kind, (width, height))
-
     def _turn_to(self, at: int) -> None:
-        self.at, self.opened, self.shown = at, None, None
-        self.query_one(OptionList).clear_options()
+        self.at = at
+        self.listed.clear_options()
         self._tell()
-        self._open(at)
+        self.open(at, partial(open_model_view, self._views[at]))
 
     def _tell(self) -> None:
         view = self._views[self.at]
         keys = short_keys(self.app, *(f"model_view.{kind}" for kind in VIEW_KINDS), last=True)
-        self.query_one("#title", Static).update(
-            f"{_TITLES[self.kind]} · {name_line(view.attachment, self._numbers[self.at])}"
-        )
         place = f"{self.at + 1} of {len(self._views)} · " if len(self._views) > 1 else ""
-        self.query_one("#count", Static).update(f"{place}{keys}")
-        self.query_one("#convention", Static).update(_about(view))
-
-    def _say_why(self, error: VlmtuiError) -> None:
-        reason = self.query_one("#reason", Static)
-        reason.update(" ".join(one_line(text) for text in (error.message, error.hint) if text))
-        reason.display = True
-
-    def _redraw(self) -> None:
-        if self.is_attached and self.opened is not None and self._wanted != self.shown and all(self._wanted.room):
-            self._draw(self.opened, self._wanted, Graphics.of(self.app))
-
-    @work(thread=True, group="open", exclusive=True)
-    def _open(self, at: int) -> None:
-        try:
-            self.post_message(self.Opened(at, open_model_view(self._views[at])))
-        except VlmtuiError as error:
-            self.post_message(self.Opened(at, error))
-
-    @work(thread=True, group="draw", exclusive=True)
-    def _draw(self, opened: OpenedView, wanted: _Wanted, graphics: Graphics) -> None:
-        worker = get_current_worker()
-        image, marks, said = picture_of(opened, wanted.kind, wanted.number)
-        if isinstance(image, VlmtuiError):
-            self.post_message(self.Drawn(image, wanted, said))
-            return
-        drawing = draw_marked(image, marks, wanted.number if marks else None, graphics, wanted.room)
-        if not worker.is_cancelled:
-            self.post_message(self.Drawn(drawing, wanted, said))
+        self.say("title", f"{_TITLES[self.kind]} · {name_line(view.attachment, self._numbers[self.at])}")
+        self.say("count", f"{place}{keys}")
+        self.say("convention", _about(view))
 
 
-def picture_of(opened: OpenedView, kind: ViewKind, number: int) -> tuple[Image | VlmtuiError, list[PlacedMark], str]:
-    """Return the picture of a view, the tiles to draw on it, and a line about it. Blocking."""
+def sight_of(opened: OpenedView, kind: ViewKind, number: int) -> Sight:
+    """Return one view of picture `number`. Blocking. Raises VlmtuiError if there is none."""
     medium = opened.view.medium
-    match kind:
-        case "original":
-            size = opened.original.size if not isinstance(opened.original, VlmtuiError) else None
-            return opened.original, [], f"{size[0]} × {size[1]} pixels, as in the file" if size else ""
-        case "sent":
-            image = opened.frame(number)
-            told = "; ".join(one_line(note) for note in opened.view.attachment.notes) or "unchanged"
-            return image, _tiles(opened), f"{image.width} × {image.height} pixels: {told}"
+    if kind == "original":
+        if isinstance(opened.original, VlmtuiError):
+            raise opened.original
+        return Sight(opened.original, said=f"{_size(opened.original)}, as in the file")
+    if kind == "sent":
+        image, tiles = opened.frame(number), _tiles(opened)
+        told = "; ".join(one_line(note) for note in opened.view.attachment.notes) or "unchanged"
+        return Sight(image, tiles, number if tiles else None, said=f"{_size(image)}: {told}")
     if not opened.seen:
-        return bad_input(f"The engine keeps {medium.tensor or 'this'} {_LAYOUTS['']}."), [], ""
+        raise bad_input(f"The engine keeps {medium.tensor or 'this'} {_LAYOUTS['']}.")
     if kind == "seen":
         image = opened.seen[number]
         doubt = "" if medium.is_exact else "Contrast and colours are stretched: how it normalises is unknown."
-        return image, [], f"{image.width} × {image.height} pixels, made from {medium.tensor}. {doubt}"
+        return Sight(image, said=f"{_size(image)}, made from {medium.tensor}. {doubt}")
     found = opened.difference(number)
     if found is None:
-        return bad_input("Which part of the picture this shows was not found, so it cannot be compared."), [], ""
-    return found.image, [], f"{found.mean:.1f} of 255 levels apart in the mean, {found.largest} at most"
+        raise bad_input("Which part of the picture this shows was not found, so it cannot be compared.")
+    return Sight(found.image, said=f"{found.mean:.1f} of 255 levels apart in the mean, {found.largest} at most")
+
+
+def _size(image: Image) -> str:
+    return f"{image.width} × {image.height} pixels"
 
 
 def _tiles(opened: OpenedView) -> list[PlacedMark]:

@@ -26,7 +26,7 @@ from vlmtui.ui.widgets.clicks import is_click
 
 if TYPE_CHECKING:
     from vlmtui.inspection.grounding import PlacedMark
-    from vlmtui.inspection.grounding_picture import Badge
+    from vlmtui.session.places_picture import Badge
 
 _GLYPHS = {"image": "▣", "video": "▶", "audio": "♪"}
 _PIXELS = (320, 320)

@@ -1,0 +1,238 @@
+"""The frame of the screens that show what a model saw: a picture with marks on it, and a list beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+from textual import events, on, work
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import OptionList, Static
+from textual.worker import get_current_worker
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.files import write_numbered
+from vlmtui.inspection.grounding import PlacedMark
+from vlmtui.media.images import as_png
+from vlmtui.session.places_picture import Badge
+from vlmtui.text import one_line
+from vlmtui.ui.keys import error_text
+from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.widgets.clicks import is_click
+from vlmtui.ui.widgets.footer_bar import FooterBar
+from vlmtui.ui.widgets.marked_picture import MarkedDrawing, draw_marked
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_O = TypeVar("_O")
+
+
+class Sight(NamedTuple):
+    """An RGB picture, the marks to draw on it, and a line about it."""
+
+    image: Image
+    marks: Sequence[PlacedMark] = ()
+    chosen: int | None = None
+    """The index of the mark to draw last and with a thicker line."""
+    badges: Sequence[Badge] | None = None
+    """One a mark; None: numbered from 1."""
+    said: str = ""
+
+
+class SeeingScreen(Screen[None], Generic[_O]):
+    """Opens something in a thread, draws it in another, and draws again when the list or the size of the terminal
+    changes. `_O`: what is opened."""
+
+    CSS_PATH = "seeing.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
+
+    @dataclass
+    class Opened(Message):
+        """The result of `open`."""
+
+        key: object
+        outcome: object
+        """Of type `_O`, or VlmtuiError."""
+
+    @dataclass
+    class Drawn(Message):
+        """A drawing and a line about it, or why there is none."""
+
+        wanted: object
+        outcome: tuple[Sight, MarkedDrawing] | VlmtuiError
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: _O | None = None
+        self.shown: object = None
+        """What the drawing on the screen was made for; None while there is none."""
+        self._opening: object = None
+        self._pixels = (1, 1)
+        """Width and height of the picture on the screen."""
+
+    def sight(self) -> tuple[object, Callable[[], Sight]]:
+        """Return what to draw: a value that differs when the drawing does, and a function that makes it, which is
+        called in a thread and may raise VlmtuiError."""
+        raise NotImplementedError
+
+    def list_opened(self) -> None:
+        """Show what `open` has opened in the list and the lines around it."""
+
+    def chosen_changed(self) -> None:
+        """Called when another line of the list is chosen, before the picture is drawn again."""
+
+    def clicked(self, x: float, y: float, reach: float) -> None:
+        """Called for a click on the picture, at a place in its pixels. `reach`: the longer side of a cell."""
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="top"):
+            yield Static(id="title", markup=False)
+            yield Static(id="count", markup=False)
+        yield Static(id="convention", markup=False)
+        with Horizontal(id="body"):
+            with Vertical(id="stage"):
+                yield Static(id="reason", markup=False)
+            with Vertical(id="side"):
+                yield OptionList(id="marks", markup=False, compact=True)
+                yield Static(id="span", markup=False)
+        yield FooterBar()
+
+    def on_mount(self) -> None:
+        self.set_class(Graphics.of(self.app).mode == "off", "-off")
+        self.listed.focus()
+
+    @property
+    def listed(self) -> OptionList:
+        return self.query_one(OptionList)
+
+    def say(self, where: Literal["title", "count", "convention", "span"], text: str | Content) -> None:
+        self.query_one(f"#{where}", Static).update(text)
+
+    def open(self, key: object, opening: Callable[[], _O]) -> None:
+        """Open something else: `opening` blocks and may raise VlmtuiError. Nothing is drawn until it is there."""
+        self.opened, self._opening, self.shown = None, key, None
+        self._open(key, opening)
+
+    def redraw(self) -> None:
+        """Draw what `sight` returns, unless that is on the screen."""
+        if not self.is_attached or self.opened is None:
+            return
+        wanted = self._wanted
+        if wanted != self.shown and all(self._room):
+            self._draw(wanted, self.sight()[1], self._room)
+
+    def tell_error(self, error: VlmtuiError) -> None:
+        self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_list(self) -> None:
+        """Hide the list, so that the picture has the whole width; or show it again."""
+        self.toggle_class("-alone")
+        self.call_after_refresh(self.redraw)
+
+    @property
+    def _room(self) -> tuple[int, int]:
+        width, height = self.query_one("#stage").content_size
+        return width, height
+
+    @property
+    def _wanted(self) -> object:
+        return None if self.opened is None else (self.sight()[0], self._room)
+
+    @on(events.Resize)
+    def _resized(self) -> None:
+        self.call_after_refresh(self.redraw)
+
+    @on(OptionList.OptionHighlighted)
+    def _highlighted(self) -> None:
+        self.chosen_changed()
+        self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        for picture in self.query("#stage > .picture"):
+            if picture.content_region.contains_point(event.screen_offset) and is_click(self, event):
+                within, room = event.screen_offset - picture.content_region.offset, picture.content_size
+                across, down = self._pixels[0] / room.width, self._pixels[1] / room.height
+                self.clicked((within.x + 0.5) * across, (within.y + 0.5) * down, max(across, down))
+
+    @on(Opened)
+    async def _take_opened(self, event: Opened) -> None:
+        if event.key != self._opening:
+            return
+        if isinstance(event.outcome, VlmtuiError):
+            await self._say_why(event.outcome)
+        else:
+            self.opened = event.outcome  # type: ignore[assignment]
+            self.list_opened()
+            self.redraw()
+
+    @on(Drawn)
+    async def _take_drawn(self, event: Drawn) -> None:
+        if event.wanted != self._wanted:
+            return
+        self.shown = event.wanted
+        if isinstance(event.outcome, VlmtuiError):
+            await self._say_why(event.outcome)
+            return
+        sight, drawing = event.outcome
+        self._pixels = sight.image.size
+        if sight.said:
+            self.say("span", sight.said)
+        picture = drawing.widget(Graphics.of(self.app))
+        if picture is not None:
+            picture.add_class("picture")
+            stage = self.query_one("#stage")
+            with self.app.batch_update():
+                self.query_one("#reason").display = False
+                await stage.query(".picture").remove()
+                await stage.mount(picture)
+
+    async def _say_why(self, error: VlmtuiError) -> None:
+        """Say in the place of the picture why there is none."""
+        await self.query("#stage > .picture").remove()
+        reason = self.query_one("#reason", Static)
+        reason.update(error_text(self.app, error))
+        reason.display = True
+
+    @work(thread=True, group="open", exclusive=True)
+    def _open(self, key: object, opening: Callable[[], _O]) -> None:
+        try:
+            self.post_message(self.Opened(key, opening()))
+        except VlmtuiError as error:
+            self.post_message(self.Opened(key, error))
+
+    @work(thread=True, group="draw", exclusive=True)
+    def _draw(self, wanted: object, make: Callable[[], Sight], room: tuple[int, int]) -> None:
+        worker = get_current_worker()
+        outcome: tuple[Sight, MarkedDrawing] | VlmtuiError
+        try:
+            sight = make()
+            drawing = draw_marked(sight.image, sight.marks, sight.chosen, Graphics.of(self.app), room, sight.badges)
+            outcome = sight, drawing
+        except VlmtuiError as error:
+            outcome = error
+        if not worker.is_cancelled:
+            self.post_message(self.Drawn(wanted, outcome))
+
+    @work(thread=True, group="export")
+    def export(self, folder: Path, name: str, picture: Callable[[], Image], numbers: object) -> None:
+        """Write a picture (`vlmtui-NAME.png`) and its numbers (`.json`) into a folder, and say where. `picture` is
+        called in a thread."""
+        data = msgspec.json.format(msgspec.json.encode(numbers), indent=2) + b"\n"
+        try:
+            written = write_numbered(folder, f"vlmtui-{name}.png", as_png(picture()))
+            also = write_numbered(folder, f"vlmtui-{name}.json", data)
+        except VlmtuiError as error:
+            self.tell_error(error)
+        else:
+            self.notify(f"Saved {one_line(str(written))} and {one_line(str(also))}", timeout=8, markup=False)
