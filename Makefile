@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxproce
 FAST := tests/unit tests/ui -m "not process and not slow" --hypothesis-profile=fast
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast slow-tests test-pinned coverage check lint format types contracts eval occlusion fuzz faults torture zoo ray parity families keys settings fresh-check release-check bench screenshots casts train clean
+.PHONY: help setup run test test-fast slow-tests test-pinned coverage check lint format types contracts eval occlusion fuzz torture zoo ray parity families keys settings fresh-check release-check bench screenshots casts train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -65,9 +65,6 @@ occlusion: setup ## measure whether the heat map points at the shape that was as
 
 fuzz: setup ## feed every reader of outside data with mutated files, 15,900 in all (about ten minutes)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
-
-faults: setup ## 5,000 random histories of the store over a disk that fails below SQLite; nothing stored is lost, damage is noticed (a quarter of an hour)
-	@$(BIN)/python -m tests.faults $(ARGS)
 
 torture: setup ## kill and break everything, 200 rounds, and see that nothing is lost or left (half an hour on two busy cores)
 	@$(BIN)/python -m tests.torture $(ARGS)

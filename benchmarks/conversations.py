@@ -62,7 +62,7 @@ _COMPLETE = Outcome(
 def fill(folder: Path, turns: int, images: int) -> None:
     """A store with one conversation; every image is another picture."""
     paths = Paths.below(folder)
-    store = Store.open(paths.data, paths.media).store
+    store = Store.open(paths.data, paths.media)
     conversation = store.new_conversation(title=f"{turns} turns", model="shapes")
     every = turns // 2 // images
     folder.mkdir(parents=True, exist_ok=True)

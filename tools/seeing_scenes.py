@@ -108,7 +108,7 @@ def stored(app: VlmtuiApp, family: str, attachment: Attachment, question: str, a
     """Store a conversation as if a model of the family had answered."""
     paths, record = app.services.paths, app.services.registry[family]
     model = model_of(record)
-    store = Store.open(paths.data, paths.media).store
+    store = Store.open(paths.data, paths.media)
     conversation = store.new_conversation(title=question, model=model.spec.name)
     turn = store.add_turn(conversation, None, user_turn(question, [attachment]))
     tags = record.thinking.tags if record.thinking else None

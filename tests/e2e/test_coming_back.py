@@ -40,7 +40,7 @@ def open_app(paths: Paths, *options: str) -> Terminal:
 
 @contextmanager
 def opened(paths: Paths) -> Iterator[Store]:
-    store = Store.open(paths.data, paths.media).store
+    store = Store.open(paths.data, paths.media)
     try:
         yield store
     finally:

@@ -70,7 +70,7 @@ def files(tmp_path: Path) -> Path:
 def conversation(paths: Paths, files: Path) -> ConversationId:
     """One whose title, words and file are hostile."""
     picture = stage(files / f"{hostile('file')}.png", paths.media)
-    store = Store.open(paths.data, paths.media).store
+    store = Store.open(paths.data, paths.media)
     made = store.new_conversation(title=hostile("title"), model="shapes")
     question = store.add_turn(made, None, Turn("user", (Media(picture), Text(hostile("question")))))
     store.add_turn(made, question, Turn("assistant", (Text(hostile("kept")),)))

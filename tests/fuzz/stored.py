@@ -45,7 +45,7 @@ def _documents(_: Path) -> Sequence[bytes]:
 
 def _read_conversation(folder: Path, data: bytes) -> None:
     document = read_document(data)
-    store = Store.open(folder / "data").store
+    store = Store.open(folder / "data")
     try:
         add_document(store, document, folder)
         _use(store)
@@ -72,7 +72,7 @@ def _read_comparison(_: Path, data: bytes) -> None:
 def _database() -> bytes:
     """A database with a row in every table."""
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(Path(folder) / "data").store
+        store = Store.open(Path(folder) / "data")
         add_document(store, read_document((STORED / "conversation.json").read_bytes()), STORED)
         store.close()
         return (Path(folder) / "data" / FILE).read_bytes()
@@ -87,7 +87,7 @@ def _read_database(folder: Path, data: bytes) -> None:
     (folder / "data").mkdir(mode=0o700)
     (folder / "data" / FILE).write_bytes(data)
     for _ in range(2):
-        store = Store.open(folder / "data").store
+        store = Store.open(folder / "data")
         try:
             _use(store)
         finally:
@@ -123,7 +123,7 @@ def _read_rows(folder: Path, data: bytes) -> None:
             database.execute(f"UPDATE {name} SET {column} = ? WHERE rowid = {wanted}", (value,))
         except sqlite3.Error:
             return
-    store = Store.open(path.parent).store
+    store = Store.open(path.parent)
     try:
         _use(store)
     finally:
@@ -145,7 +145,7 @@ def _use(store: Store) -> None:
         except VlmtuiError as error:
             errors.append(error)
     store.last()
-    purge_deleted(store, 0.0, media_wait_s=0.0)
+    purge_deleted(store, 0.0)
     new = store.new_conversation(title="new")
     assert store.conversation(new).title == "new"
     if errors:

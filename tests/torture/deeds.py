@@ -107,7 +107,7 @@ class Deed:
     def _damaged(self) -> Iterator[str]:
         if (self.paths.data / FILE).exists() and self.rows("PRAGMA integrity_check") != [("ok",)]:
             yield "the database is damaged"
-        if not self.sets_aside and any(self.paths.data.glob("*.damaged-*")):
+        if not self.sets_aside and any(self.paths.data.glob("*.replaced-*")):
             yield "the database was set aside"
 
     def _start(self) -> Nursling:
@@ -221,7 +221,7 @@ def fill(paths: Paths, title: str) -> None:
     conversation = store.new_conversation(title=title, model="shapes")
     for number in range(TURNS // 2):
         if number < PICTURES:
-            content = Random(f"{title} {number}").randbytes(_PICTURE_BYTES)
+            content = b"\x89PNG\r\n\x1a\n" + Random(f"{title} {number}").randbytes(_PICTURE_BYTES)
             picture = attachment(paths.media, content, name=f"{number}.png")
             leaf = store.conversation(conversation).leaf
             asked = store.add_turn(conversation, leaf, Turn("user", (Text("What is "), Media(picture))))
@@ -234,8 +234,7 @@ def fill(paths: Paths, title: str) -> None:
 def main(words: Sequence[str]) -> int:
     """`purge DATA`: what is no command of its own."""
     store = opened(Path(words[-1]))
-    for _ in range(2):  # what one frees, the next removes
-        # The times of a store are a millisecond apart at least, so many quick writes bring them ahead of the clock.
-        purge_deleted(store, -60, media_wait_s=0)
+    # The times of a store are a millisecond apart at least, so many quick writes bring them ahead of the clock.
+    purge_deleted(store, -60)
     store.close()
     return 0

@@ -1,27 +1,22 @@
-"""The commands of `vlmtui store`, each killed in the middle: backup, restore, repair and purge."""
+"""The commands of `vlmtui store`, each killed in the middle: backup and restore."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.torture.deeds import PICTURES, TURNS, Deed, Purge, fill
+from tests.torture.deeds import PICTURES, TURNS, Deed, fill
 from tests.unit.store.made import exchange, opened
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.store.backup import restore_archive
 from vlmtui.store.opening import FILE
 from vlmtui.store.store import Store
-from vlmtui.store.verifying import verify_store
 
 _IN_LOG = 6
 """Turns that only the log has, as after a kill."""
@@ -82,54 +77,9 @@ class Restore(Deed):
             yield f"there is {found}"
 
 
-class Repair(Deed):
-    """Every row that can be read stays, in the damaged database or in the new one."""
-
-    sets_aside = True
-
-    def prepare(self, folder: Path) -> None:
-        fill(Paths.below(folder / "data"), "kept")
-        with contextlib.closing(sqlite3.connect(Paths.below(folder / "data").data / FILE)) as database:
-            database.execute("UPDATE turns SET parts = NULL, text = 'changed' WHERE id = 20")
-            database.commit()
-        leave_in_log(folder / "data")
-        shutil.copytree(folder / "data", folder / "as-it-was")
-
-    def again(self) -> None:
-        put_back(self.folder)
-
-    def command(self) -> list[str]:
-        return ["vlmtui", "store", "repair"]
-
-    def wrong(self, *, done: bool) -> Iterator[str]:
-        yield from self.media_wrong()
-        if (found := stored_turns(self.paths)) != {"kept": TURNS, "in the log": _IN_LOG}:
-            yield f"there is {found}"
-        if done:
-            findings = verify_store(self.paths.data, self.paths.media, self.folder / "tmp").findings
-            yield from (f"after the repair: {one.where} {one.what}" for one in findings)
-
-
-class StorePurge(Purge):
-    """The same as a purge by the app, by the command. Files that a killed one left go a day later."""
-
-    def wrong(self, *, done: bool) -> Iterator[str]:
-        if done:
-            yesterday = time.time() - 2 * 86_400
-            for path in self.paths.media.rglob("*"):
-                os.utime(path, (yesterday, yesterday))
-            self.run_again()
-        yield from super().wrong(done=done)
-
-    def command(self) -> list[str]:
-        return ["vlmtui", "store", "purge", "--yes"]
-
-
 STORE_DEEDS: dict[str, type[Deed]] = {
     "store backup": Backup,
     "store restore": Restore,
-    "store repair": Repair,
-    "store purge": StorePurge,
 }
 
 
@@ -166,7 +116,7 @@ def run_store(root: Path, *words: str) -> None:
 
 def stored_turns(paths: Paths) -> dict[str, int]:
     """Return how many turns each conversation has, by its title, as the next start finds them."""
-    store = Store.open(paths.data, paths.media).store
+    store = Store.open(paths.data, paths.media)
     try:
         return {
             one.conversation.title: len(store.tree(one.conversation.id)) for one in store.conversations(limit=1_000)

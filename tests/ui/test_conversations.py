@@ -26,7 +26,8 @@ from vlmtui.paths import Paths, private_dir
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_list import PAGE, ago, undelete_last
 from vlmtui.session.raw_draft import draft_file
-from vlmtui.store.backup import backups_folder
+from vlmtui.store.backup import back_up_daily
+from vlmtui.store.database import StoreError
 from vlmtui.store.document import document_of
 from vlmtui.store.export import to_json_document
 from vlmtui.store.importing import add_document, read_document
@@ -42,6 +43,7 @@ from vlmtui.ui.conversations.screen import ConversationsScreen
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.widgets.confirm import ConfirmScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 MANY = 250
@@ -329,19 +331,75 @@ async def test_the_app_purges_what_was_deleted_longer_ago_than_the_settings_say(
     assert not left.exists(), "a process that was killed had left it"
 
 
-async def test_a_database_in_which_a_bit_flipped_is_told_instead_of_copied(make_app: MakeApp, tmp_path: Path) -> None:
+def damage(paths: Paths) -> None:
+    """Zero the database's header."""
+    with (paths.data / FILE).open("r+b") as file:
+        file.write(bytes(100))
+
+
+async def test_a_damaged_database_is_told_instead_of_copied(make_app: MakeApp, tmp_path: Path) -> None:
     paths = Paths.below(tmp_path)
     keeper = AsyncStore(paths)
     await keeper.run(three)
     await keeper.close()
-    with closing(sqlite3.connect(paths.data / FILE, isolation_level=None)) as connection:
-        connection.execute("UPDATE conversations SET title = title || '!' WHERE number = 1")
+    damage(paths)
     app = make_app(settings=Settings(graphics="off"))
     async with app.run_test():
         app.stored.keep_house()
         await app.workers.wait_for_complete()
-        assert any("is damaged, so it is not backed up" in toast.message for toast in app._notifications)
-    assert list(backups_folder(paths.data).iterdir()) == []
+        assert any("is damaged" in toast.message for toast in app._notifications)
+    assert list((paths.data / "backups").iterdir()) == []
+
+
+@pytest.mark.parametrize("is_yes", [True, False])
+async def test_a_damaged_database_is_told_and_a_backup_takes_its_place_after_a_yes(
+    make_app: MakeApp, tmp_path: Path, is_yes: bool
+) -> None:
+    paths = Paths.below(tmp_path)
+    keeper = AsyncStore(paths)
+    await keeper.run(three)
+    await keeper.close()
+    assert back_up_daily(paths.data) is not None
+    damage(paths)
+    app = make_app(settings=Settings(graphics="off"))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        rows = " ".join(strip.text for strip in app.screen._compositor.render_strips())
+        text = " ".join(rows.replace("│", " ").split())
+        assert "conversations.db is damaged" in text and "The newest good backup" in text and "The damaged file" in text
+        await pilot.press(*(["down", "enter"] if is_yes else ["escape"]))
+        await until(pilot, lambda: any("damaged" in toast.message for toast in app._notifications))
+        if is_yes:
+            assert len(await app.services.store.run(lambda store: store.conversations())) == 3
+        else:
+            with pytest.raises(StoreError):
+                await app.services.store.run(lambda store: store.conversations())
+    assert bool(list(paths.data.glob("*.replaced-*"))) is is_yes
+
+
+def meet_damage(store: Store) -> None:
+    store.database.is_damaged = True
+
+
+async def test_damage_that_is_met_in_a_chat_asks_and_the_chat_is_saved_in_the_backup(chatting: StartChat) -> None:
+    async with chatting(["First."], ["Second."], ["Third."]) as chat:
+        await chat.say("one")
+        paths = chat.app.services.paths
+        assert back_up_daily(paths.data) is not None
+        await chat.say("two")
+        with closing(sqlite3.connect(paths.data / FILE, isolation_level=None)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        damage(paths)
+        (paths.data / f"{FILE}-wal").unlink(missing_ok=True)
+        await chat.app.services.store.run(meet_damage)
+        await chat.send("three")
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.pilot.press("down", "enter")
+        await chat.until(lambda: not chat.controller.recorder.waiting)
+        found = await chat.app.services.store.run(lambda store: store.conversations())
+        [shown] = [one.conversation for one in found if one.conversation.id == chat.controller.id]
+        said = await chat.app.services.store.run(lambda store: store.path(shown.id))
+        assert [turn.text for turn in said if turn.role == "user"] == ["one", "two", "three"]
 
 
 async def test_thousands_are_loaded_as_one_scrolls(listing: ShowList) -> None:

@@ -176,7 +176,7 @@ async def test_what_was_typed_outlives_a_load_that_is_stopped_and_the_app(make_a
         app.action_help_quit()
         app.action_help_quit()
         await until(pilot, lambda: app.conversation.typed_ahead == "")
-    store = Store.open(app.services.paths.data, app.services.paths.media).store
+    store = Store.open(app.services.paths.data, app.services.paths.media)
     found = store.last()
     assert found is not None and store.draft(found).text == "half a mess"
     store.close()

@@ -539,21 +539,6 @@ async def test_quitting_stops_the_answer(chatting: StartChat, store: Store) -> N
     assert said(store) == ["Count", "One "]
 
 
-async def test_a_damaged_database_is_told_about(chatting: StartChat, tmp_path: Path) -> None:
-    folder = Paths.below(tmp_path).data
-    made = opened(folder)
-    made.new_conversation(title="old")
-    made.close()
-    with (folder / "conversations.db").open("r+b") as file:
-        file.truncate(5000)
-    async with chatting(["One."]) as chat:
-        await chat.until(lambda: "was damaged" in chat.notes)
-        await chat.say("first")
-        found = opened(folder)
-        await chat.until(lambda: said(found) == ["first", "One."])
-        found.close()
-
-
 async def test_what_another_user_has_put_in_the_workers_place_is_told(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -640,7 +625,7 @@ async def test_a_data_folder_that_is_deleted_is_told_and_filled_again(chatting: 
         shutil.rmtree(chat.app.services.paths.data)
         await chat.write("a draft")
         await chat.until(lambda: "is saved there again" in chat.notes)
-        store = Store.open(chat.app.services.paths.data).store
+        store = Store.open(chat.app.services.paths.data)
         (only,) = store.conversations()
         assert [turn.text for turn in store.path(only.conversation.id)] == ["first", "One."]
         await chat.until(lambda: store.draft(only.conversation.id).text == "a draft")

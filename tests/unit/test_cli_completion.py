@@ -79,7 +79,7 @@ def test_the_words_that_may_follow(paths: Paths, tmp_path: Path, typed: str, exp
 
 
 def test_conversations_are_offered_by_id_with_their_titles(paths: Paths, tmp_path: Path) -> None:
-    store = Store.open(paths.data, paths.media).store
+    store = Store.open(paths.data, paths.media)
     made = {store.new_conversation(title=TITLE, model="shapes") for _ in range(2)}
     store.close()
     for typed in ("export ", "--resume "):

@@ -35,7 +35,6 @@ from vlmtui.plain.session import PlainSession
 from vlmtui.plain.wording import remedy_command
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
-from vlmtui.store.backup import backups_folder
 from vlmtui.store.records import StoredTurn
 from vlmtui.store.store import Store
 from vlmtui.ui.actions import ACTIONS
@@ -108,7 +107,7 @@ def test_the_page_names_what_is_refused() -> None:
 
 async def test_a_session_makes_the_days_backup_and_purges_as_the_app_does(tmp_path: Path) -> None:
     paths = Paths.below(tmp_path)
-    store = Store.open(paths.data, paths.media).store
+    store = Store.open(paths.data, paths.media)
     exchange(store, store.new_conversation(title="A dog"), 1)
     store.delete(deleted := store.new_conversation(title="Deleted"))
     store.close()
@@ -125,7 +124,7 @@ async def test_a_session_makes_the_days_backup_and_purges_as_the_app_does(tmp_pa
         while deleted in [one.id for one in await services.store.run(lambda store: store.deleted())]:
             await asyncio.sleep(0.01)
     await session.leave()
-    [copy] = backups_folder(paths.data).iterdir()
+    [copy] = (paths.data / "backups").iterdir()
     with closing(sqlite3.connect(copy)) as connection:
         assert connection.execute("SELECT title FROM conversations WHERE deleted_ms IS NULL").fetchall() == [("A dog",)]
 
@@ -186,7 +185,7 @@ class Session:
     @contextmanager
     def store(self) -> Iterator[Store]:
         paths = Paths.below(self.folder)
-        store = Store.open(paths.data, paths.media).store
+        store = Store.open(paths.data, paths.media)
         try:
             yield store
         finally:

@@ -40,7 +40,7 @@ def loose_umask() -> Iterator[None]:
 @pytest.mark.usefixtures("loose_umask")
 def test_whatever_the_commands_make_is_private(line: CommandLine, root: Path, short_path: Path) -> None:
     """Settings, records, the cache of records, trusted code, conversations, media, logs, sockets."""
-    store = Store.open(line.paths.data, line.paths.media).store
+    store = Store.open(line.paths.data, line.paths.media)
     cat = attachment(line.paths.media, b"\x89PNG cat")
     store.add_turn(store.new_conversation(title="A cat"), None, Turn("user", (Text("Is "), Media(cat))))
     store.close()

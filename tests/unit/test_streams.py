@@ -77,7 +77,7 @@ def test_json_is_json_in_every_encoding(encoding: str, tmp_path: Path) -> None:
 @pytest.mark.process
 def test_what_is_saved_can_be_read_on_a_full_disk(tmp_path: Path) -> None:
     """No file may grow, as on a disk without room: SQLite finds no place for what it keeps beside the database."""
-    store = Store.open(tmp_path / "data" / "data").store
+    store = Store.open(tmp_path / "data" / "data")
     conversation = store.new_conversation(title="A cat")
     exchange(store, conversation, 1)
     store.close()
@@ -88,7 +88,7 @@ def test_what_is_saved_can_be_read_on_a_full_disk(tmp_path: Path) -> None:
     assert json.loads(written.stdout)["title"] == "A cat"
     refused = shell(f"echo '{{}}' | (ulimit -f 0; {VLMTUI} export {conversation} -o x.md)", tmp_path)
     assert refused.returncode == 2 and "internal error" not in refused.stderr
-    store = Store.open(tmp_path / "data" / "data").store
+    store = Store.open(tmp_path / "data" / "data")
     assert [one.conversation.title for one in store.conversations()] == ["A cat"]
     store.close()
 

@@ -24,7 +24,7 @@ from vlmtui.store.formats import DEFAULT, FORMATS, Place, format_of
 from vlmtui.store.importing import add_document, read_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId, ConversationRecord
-from vlmtui.store.store import OpenResult, Store
+from vlmtui.store.store import Store
 from vlmtui.text import visible
 
 _JSON = frozenset({"json", "openai"})
@@ -132,21 +132,21 @@ def _opened(*, to_read: bool = False) -> Iterator[Store]:
     """Open the store. `to_read`: without changes, which also works on a full disk."""
     paths = Paths.default()
     try:
-        opened = Store.open(paths.data, paths.media)
+        store = Store.open(paths.data, paths.media)
     except VlmtuiError as error:
         if not to_read or error.kind not in _READABLE:
             raise
         try:
-            opened = OpenResult(Store.open_on_full_disk(paths.data, paths.media), None)
+            store = Store.open_on_full_disk(paths.data, paths.media)
         except VlmtuiError:
             raise error from None
         note(f"warning: {error.message} What is saved can be read.")
-    if opened.recovered is not None:
-        note(f"warning: {opened.recovered.summary}")
+    if store.notice:
+        note(f"warning: {store.notice}")
     try:
-        yield opened.store
+        yield store
     finally:
-        opened.store.close()
+        store.close()
 
 
 def _listed(store: Store, query: str | None, limit: int) -> Iterator[ConversationRecord]:

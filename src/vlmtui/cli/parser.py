@@ -68,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("conversations", "list the stored conversations", fill_conversations),
         ("export", "write conversations as Markdown, HTML, JSON or OpenAI messages", fill_export),
         ("import", "read exported conversations", fill_import),
-        ("store", "check, repair, back up, measure or purge the stored conversations", fill_store),
+        ("store", "check, back up, restore or measure the stored conversations", fill_store),
         ("config", "show file locations and effective settings", _fill_config),
         ("engines", "list the engines; install, verify, add or remove one", fill_engines),
         ("serve", "print the `vllm serve` command line for a model, with the reason for each flag", fill_serve),

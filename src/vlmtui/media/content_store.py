@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -39,7 +37,6 @@ def store_bytes(data: bytes, store: Path, suffix: str, *, name: str) -> StoredCo
     `name` is for errors. Raises VlmtuiError if it cannot be written.
     """
     sha256 = hashlib.sha256(data).hexdigest()
-    _note_use(store, sha256)
     target = _folder_of(store, sha256) / f"{sha256}{suffix}"
     if not _is_sound(target, sha256):
         with new_file(target.parent, name) as new:
@@ -57,33 +54,23 @@ def store_copy(source: BinaryIO, store: Path, suffix: str, *, name: str) -> Stor
             digest.update(chunk)
             new.file.write(chunk)
         sha256 = digest.hexdigest()
-        _note_use(store, sha256)
         target = _folder_of(store, sha256) / f"{sha256}{suffix}"
         if not _is_sound(target, sha256):
             new.replace(target)
     return StoredCopy(sha256, target)
 
 
-def freed_marker(store: Path, sha256: str) -> Path:
-    """Return the path of the marker file whose time says since when this content is unused; absent while it is used."""
-    return freed_folder(store) / sha256
-
-
-def freed_folder(store: Path) -> Path:
-    """Return the folder of the marker files."""
-    return store / ".freed"
-
-
-def remove_copies(store: Path, sha256: str, *, unless: Callable[[], bool]) -> None:
-    """Delete all copies of this content. The files are first renamed, then `unless` is called: if it returns True
-    (another process has just started to use the content) they get their names back. Raises OSError."""
+def remove_copies(store: Path, sha256: str) -> None:
+    """Delete all copies of this content, but not one that another process starts to use in this moment. Raises
+    OSError."""
     for path in (store / sha256[:2]).glob(f"{sha256}*"):
         hidden = path.with_name(f"{TEMPORARY_PREFIX}{path.name}")
+        before = path.stat().st_mtime_ns
         path.replace(hidden)
-        if unless():
+        if hidden.stat().st_mtime_ns == before:
+            hidden.unlink()
+        else:
             hidden.replace(path)
-    for hidden in (store / sha256[:2]).glob(f"{TEMPORARY_PREFIX}{sha256}*"):
-        hidden.unlink()
 
 
 def require_intact(path: Path) -> None:
@@ -114,16 +101,11 @@ def _folder_of(store: Path, sha256: str) -> Path:
     return private_dir(store) if store.suffix == FLAT else private_dir(private_dir(store) / sha256[:2])
 
 
-def _note_use(store: Path, sha256: str) -> None:
-    """Restart the waiting time of content that is due for deletion. Call this before checking for the stored file,
-    which is itself left alone, as another process may be reading it."""
-    with suppress(OSError):
-        os.utime(freed_marker(store, sha256))
-
-
 def _is_sound(target: Path, sha256: str) -> bool:
-    """Whether the file's content matches its name; after a full or failing disk it may not, and is written again."""
+    """Whether the file's content matches its name; after a full or failing disk it may not, and is written again. Tells
+    `remove_copies` that the file is used."""
     try:
+        os.utime(target, follow_symlinks=False)
         return not target.is_symlink() and _digest_now(target) == sha256
     except (OSError, VlmtuiError):
         return False

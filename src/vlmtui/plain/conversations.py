@@ -64,7 +64,7 @@ class Conversations:
         parts, services = self._parts, self._parts.services
         await parts.holder.require_chat().open(conversation)
         self._messages.show_conversation()
-        parts.holder.tell_recovery()
+        parts.holder.tell_notice()
         if parts.controller.model is None:
             found = await services.store.run(lambda store: resume_point(store, conversation))
             await self._models.choose(resumed_model(services.registry, services.settings.engines, found))

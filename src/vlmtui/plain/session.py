@@ -82,7 +82,7 @@ class PlainSession:
             await self._run(self._commands.conversations.open(resumed.conversation))
         with self._going_on:
             await self._run(self._interrupted.bring_back())
-        self._parts.holder.tell_recovery()
+        self._parts.holder.tell_notice()
         services = self._parts.services
         self._parts.start(keep_house(services.store, services.paths, services.settings, self._output.tell_error))
         return self._next()

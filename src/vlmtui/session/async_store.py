@@ -11,7 +11,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 
 if TYPE_CHECKING:
-    from vlmtui.store.records import Recovery
+    from vlmtui.store.database import Damage
     from vlmtui.store.store import Store
 
 _T = TypeVar("_T")
@@ -25,7 +25,11 @@ class AsyncStore:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._store: Store | None = None
         self._closed = False
-        self._recovered: Recovery | None = None
+        self._notice = ""
+        self._was_damaged = False
+        """Damage was met in use, so that the next opening looks at everything."""
+        self.damage: Damage | None = None
+        """Why the store cannot be opened, until `restore` or another process puts a backup in its place."""
 
     async def run(self, work: Callable[[Store], _T]) -> _T:
         """Run `work` on the store's thread and return its result. Raises VlmtuiError as the store does.
@@ -48,10 +52,14 @@ class AsyncStore:
         self._require_open()
         return self._thread.submit(self._work, work).result()
 
-    def take_recovery(self) -> Recovery | None:
-        """Return once what was lost when a damaged database was set aside, to show it to the user."""
-        recovered, self._recovered = self._recovered, None
-        return recovered
+    async def restore(self) -> str:
+        """Continue with the newest good backup of a damaged database. Return what was done. Raises VlmtuiError."""
+        return await asyncio.wrap_future(self._thread.submit(self._restore))
+
+    def take_notice(self) -> str:
+        """Return once what the user must know about the opening of the store; empty: nothing."""
+        notice, self._notice = self._notice, ""
+        return notice
 
     async def close(self) -> None:
         """Finish all pending calls, then close the store. May be called twice."""
@@ -71,6 +79,7 @@ class AsyncStore:
 
     def _work(self, work: Callable[[Store], _T]) -> _T:
         if self._store is not None and self._store.is_stale:
+            self._was_damaged = self._store.database.is_damaged
             self._store.close()
             self._store = None
         if self._store is None:
@@ -79,13 +88,30 @@ class AsyncStore:
 
     def _opened(self) -> Store:
         # Imported here, so that the app's first paint does not wait for sqlite3.
-        from vlmtui.store.database import StoreError
+        from vlmtui.store.database import StoreError, damaged, file_identity
         from vlmtui.store.store import Store
 
+        if self.damage is not None and file_identity(self.damage.path) == self.damage.file:
+            raise damaged(self.damage)
+        self.damage = None
         try:
-            opened = Store.open(self._paths.data, self._paths.media)
+            store = Store.open(self._paths.data, self._paths.media, thorough=self._was_damaged)
+        except StoreError as error:
+            self.damage = error.damage
+            raise
         except VlmtuiError as error:
             # The next attempt may succeed.
             raise StoreError(error.kind, error.message, detail=error.detail, hint=error.hint) from error
-        self._recovered = opened.recovered or self._recovered
-        return opened.store
+        self._was_damaged = False
+        self._notice = store.notice or self._notice
+        return store
+
+    def _restore(self) -> str:
+        from vlmtui.store.backup import restore_newest
+
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        done = restore_newest(self._paths.data, self._paths.media)
+        self.damage, self._was_damaged = None, False
+        return done

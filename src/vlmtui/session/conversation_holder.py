@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from vlmtui.errors import VlmtuiError
@@ -46,6 +47,8 @@ class ConversationHolder:
         self._recorder: Recorder | None = None
         self.chat: Conversation | None = None
         """None until a model is loaded."""
+        self.on_damage: Callable[[], object] = lambda: None
+        """Called when something can't be written because the database is damaged."""
         self.typed_ahead = ""
         """What was typed while a model loads; `take_typed` puts it into the draft."""
 
@@ -102,11 +105,10 @@ class ConversationHolder:
             )
         return self._recorder
 
-    def tell_recovery(self) -> None:
-        """Report once what was recovered from a damaged store."""
-        recovered = self._store.take_recovery()
-        if recovered is not None:
-            self._teller.tell(one_line(recovered.summary), seconds=60, severity="warning")
+    def tell_notice(self) -> None:
+        """Tell once what the user must know about the opening of the store."""
+        if notice := self._store.take_notice():
+            self._teller.tell(one_line(notice), seconds=60, severity="warning")
 
     async def settle(self, *, stops: bool) -> bool:
         """Prepare to quit: stop the running answer (`stops`) or leave it to the engine, and store everything. False
@@ -152,7 +154,10 @@ class ConversationHolder:
         self._teller.tell(f"{text} Other branches are lost.", seconds=60, severity="warning")
 
     def _trouble_changed(self, error: VlmtuiError | None) -> None:
-        self.tell_recovery()
+        self.tell_notice()
+        if self._store.damage is not None:
+            self.on_damage()
+            return
         if error is None:
             self._teller.tell("Everything is saved now; nothing was lost.", seconds=10)
             return

@@ -21,15 +21,16 @@ async def keep_house(
     """Delete the unfinished files of killed processes, copy the database if no copy of the last 24 hours is there, and
     purge conversations whose time after deletion is over. Damage is told; what else fails is tried by the next
     session."""
-    from vlmtui.store.backup import DamageFoundError, back_up_daily
+    from vlmtui.store.backup import back_up_daily
+    from vlmtui.store.database import StoreError
 
     await asyncio.to_thread(remove_abandoned_files, paths)
     try:
         await asyncio.to_thread(back_up_daily, paths.data)
-    except DamageFoundError as error:
-        tell_error(error)
     except (VlmtuiError, OSError) as error:
         _log.warning("there is no backup of today: %s", error)
+        if isinstance(error, StoreError) and error.damage is not None:
+            tell_error(error)
     if settings.keep_deleted_s is None:
         return
     try:

@@ -13,33 +13,30 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-import msgspec
-
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Part
-from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import new_file
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, shown_name, unreadable
-from vlmtui.store.checksums import broken_checksums, keep_checksums
-from vlmtui.store.database import Row, Value, explained, is_damage, open_connection
-from vlmtui.store.media_files import keep_copy, place
-from vlmtui.store.opening import FILE, foreign_schema, new_database, other_version, replace_database
-from vlmtui.store.schema import APPLICATION_ID, VERSION, expected_schema, foreign_parts, schema_of, version_of
-from vlmtui.store.tables import TABLES, Table
+from vlmtui.store.copying import copy_rows
+from vlmtui.store.database import StoreError, explained, is_damage, open_connection
+from vlmtui.store.media_files import MEDIA_NAME, keep_copy
+from vlmtui.store.opening import (
+    FILE,
+    daily_backups,
+    damage_of,
+    damaged_store,
+    new_database,
+    prepare_database,
+    replace_database,
+)
 
 KEPT = 3
 """Number of daily backups that stay."""
 _DAY_S = 86_400
-_BACKUP = re.compile(r"conversations-\d{4}-\d{2}-\d{2}\.db")
-_MEDIA_MEMBER = re.compile(r"media/[0-9a-f]{2}/([0-9a-f]{64})(\.[a-z0-9]{1,8})?")
+_MEDIA_MEMBER = re.compile(rf"media/[0-9a-f]{{2}}/{MEDIA_NAME.pattern}")
 _BUSY_S = 5.0
 _BYTES_MAX = 1 << 44
 """Most bytes of a backup: all of a large disk; what never ends is no regular file."""
-
-
-class DamageFoundError(VlmtuiError):
-    """The database that was to be copied is damaged; the copies that are there stay."""
 
 
 class RestoreResult(NamedTuple):
@@ -52,31 +49,23 @@ class RestoreResult(NamedTuple):
     """The database that was there before."""
 
 
-def backups_folder(data: Path) -> Path:
-    """Return the folder of the daily backups."""
-    return data / "backups"
-
-
 def back_up_daily(data: Path, *, now: float | None = None) -> Path | None:
     """Copy the database in `data` to `backups/`, unless there is a copy of the last 24 hours, and keep the newest three
     copies. A damaged database is not copied. Blocking; other processes may write meanwhile. Return the copy; None if
-    there was nothing to do. Raises DamageFoundError, VlmtuiError."""
-    path, folder = data / FILE, backups_folder(data)
+    there was nothing to do. Raises VlmtuiError."""
+    path, folder = data / FILE, data / "backups"
     now = time.time() if now is None else now
-    known = sorted(file for file in folder.glob("conversations-*.db") if _BACKUP.fullmatch(file.name))
+    known = daily_backups(data)
     if not path.exists() or any(now - _DAY_S < file.stat().st_mtime <= now for file in known):
         return None
     for abandoned in (*data.glob(".new-*"), *folder.glob(".new-*")):  # by killed processes
         if abandoned.is_dir() and now - abandoned.stat().st_mtime > _DAY_S:
             shutil.rmtree(abandoned, ignore_errors=True)
     target = private_dir(folder) / time.strftime("conversations-%Y-%m-%d.db", time.localtime(now))
-    try:
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as temporary:
-            copy = _copy(path, Path(temporary) / FILE)
-            os.utime(copy, (now, now))
-            copy.replace(target)
-    except sqlite3.Error as error:
-        raise (_not_backed_up(path, str(error)) if is_damage(error) else explained(error, path)) from error
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as temporary:
+        copy = copy_database(path, Path(temporary) / FILE)
+        os.utime(copy, (now, now))
+        copy.replace(target)
     for old in sorted({*known, target})[:-KEPT]:
         old.unlink(missing_ok=True)
     return target
@@ -88,21 +77,18 @@ def write_archive(data: Path, media: Path, target: Path) -> int:
     path, count = data / FILE, 0
     if not path.exists():
         raise bad_input("There are no conversations to back up yet.")
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary,
-            new_file(target.parent, target.name, durable=True) as new,
-        ):
-            with tarfile.open(fileobj=new.file, mode="w") as archive:
-                archive.add(_copy(path, Path(temporary) / FILE), FILE)
-                for file in sorted(media.glob("[0-9a-f][0-9a-f]/*")):
-                    member = f"media/{file.parent.name}/{file.name}"
-                    if _MEDIA_MEMBER.fullmatch(member) and file.is_file() and not file.is_symlink():
-                        archive.add(file, member)
-                        count += 1
-            new.replace(target)
-    except sqlite3.Error as error:
-        raise explained(error, path) from error
+    with (
+        tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary,
+        new_file(target.parent, target.name, durable=True) as new,
+    ):
+        with tarfile.open(fileobj=new.file, mode="w") as archive:
+            archive.add(copy_database(path, Path(temporary) / FILE), FILE)
+            for file in sorted(media.glob("[0-9a-f][0-9a-f]/*")):
+                member = f"media/{file.parent.name}/{file.name}"
+                if _MEDIA_MEMBER.fullmatch(member) and file.is_file() and not file.is_symlink():
+                    archive.add(file, member)
+                    count += 1
+        new.replace(target)
     return count
 
 
@@ -116,9 +102,10 @@ def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
             theirs = Path(temporary) / "theirs.db"
             count, left_out = _extract(source, theirs, media)
             theirs.chmod(0o600)
-            _require_sound(theirs, source)
             fresh = new_database(Path(temporary) / FILE)
             try:
+                if (fault := damage_of(theirs, name=shown_name(source))) is not None:
+                    raise _damaged(source, fault)
                 with closing(open_connection(theirs)) as old, closing(open_connection(fresh)) as new:
                     copy_rows(old, new, media)
             except (sqlite3.DatabaseError, ValueError) as error:
@@ -129,81 +116,49 @@ def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
     return RestoreResult(count, tuple(left_out), aside)
 
 
-def copy_rows(old: sqlite3.Connection, new: sqlite3.Connection, media: Path) -> None:
-    """Copy all rows of a sound database into an empty one. Attachments refer to the files in `media`. Raises
-    sqlite3.Error, and ValueError for a value of another type than its column's."""
-    keep_checksums(new)
-    new.execute("PRAGMA foreign_keys = OFF")  # until all are there
-    new.execute("BEGIN IMMEDIATE")
-    for table in TABLES:
-        marks = ", ".join("?" * len(table.columns))
-        rows = old.execute(f"SELECT {table.names} FROM {table.name} ORDER BY rowid")
-        insert = f"INSERT INTO {table.name} ({table.names}) VALUES ({marks})"
-        new.executemany(insert, (_copied(table, row, media) for row in rows))
-    given_out = "SELECT seq, name FROM sqlite_sequence WHERE typeof(seq) = 'integer' AND typeof(name) = 'text'"
-    new.executemany("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", old.execute(given_out))
-    (last_ms,) = old.execute("SELECT max(last_ms) FROM clock WHERE typeof(last_ms) = 'integer'").fetchone()
-    new.execute("UPDATE clock SET last_ms = ?", (last_ms or 0,))
-    if broken := new.execute("PRAGMA foreign_key_check").fetchone():
-        raise ValueError(f"a row of {broken[0]} refers to a row of {broken[2]} that is not there")
-    new.execute("COMMIT")
-
-
-def _copied(table: Table, row: Row, media: Path) -> Row:
-    found: list[Value] = []
-    for column, value in zip(table.columns, row, strict=True):
-        if not column.accepts(value):
-            raise ValueError(f"a value of {table.name}.{column.name} has another type")
-        match column.decode(value) if column.name in ("parts", "attachments") else None:
-            case tuple(parts) if parts:
-                value = column.encode(tuple(_local_part(part, media) for part in parts))
-            case dict(attachments) if attachments:
-                value = column.encode({number: _local(item, media) for number, item in attachments.items()})
-        found.append(value)
-    return tuple(found)
-
-
-def _local_part(part: Part, media: Path) -> Part:
-    return Media(_local(part.attachment, media)) if isinstance(part, Media) else part
-
-
-def _local(attachment: Attachment, media: Path) -> Attachment:
+def restore_newest(data: Path, media: Path) -> str:
+    """Put the newest good backup in the place of a damaged database, or an empty one if there is none. Return what was
+    done. Raises VlmtuiError, also if the database is sound."""
     try:
-        path = str(place(media, attachment.sha256))
-    except VlmtuiError as error:
-        raise ValueError(error.message) from error
-    return msgspec.structs.replace(attachment, path=path)
+        if rebuilt := prepare_database(data, media, busy_s=_BUSY_S, thorough=True):
+            return rebuilt
+    except StoreError as error:
+        damage = error.damage
+        if damage is None:
+            raise
+        if damage.backup is not None:
+            aside = restore_archive(damage.backup, data, media).set_aside
+            return f"Continuing with a backup. {damage.offer} The damaged file is {aside}."
+    else:
+        raise bad_input("The database is not damaged.", hint="To go back to a backup, name its file.")
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary:
+        aside = replace_database(data, new_database(Path(temporary) / FILE), busy_s=_BUSY_S)
+    return f"Continuing with an empty database, as there is no good backup. The damaged file is {aside}."
 
 
-def _copy(path: Path, target: Path) -> Path:
-    """Copy a database that others may be writing. Raises sqlite3.Error; VlmtuiError if the copy is damaged."""
-    with closing(open_connection(path)) as source, closing(open_connection(target)) as copy:
-        source.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without companion files
-        found = _fault(copy)
-        if found is not None:
-            raise _not_backed_up(path, found)
+def copy_database(path: Path, target: Path) -> Path:
+    """Copy a database that others may be writing. Raises VlmtuiError, also if the copy is damaged."""
+    try:
+        with closing(open_connection(path)) as source, closing(open_connection(target)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, without companion files
+        fault = damage_of(target)
+    except sqlite3.Error as error:
+        raise (damaged_store(path, str(error)) if is_damage(error) else explained(error, path)) from error
+    if fault is not None:
+        raise damaged_store(path, fault)
     target.chmod(0o600)
     return target
-
-
-def _not_backed_up(path: Path, found: str) -> DamageFoundError:
-    return DamageFoundError(
-        ErrorKind.INTERNAL,
-        f"The conversation database {path} is damaged, so it is not backed up.",
-        detail=found,
-        hint="`vlmtui store verify` shows the damage, `vlmtui store repair` mends it.",
-    )
 
 
 def _extract(source: Path, fresh: Path, media: Path) -> tuple[int, list[str]]:
     """Extract the database to `fresh`, and the media, each held against its hash. Nothing else is extracted. Return the
     number of files, and the names of those that are no media."""
     with opened(source, bytes_max=_BYTES_MAX) as file:
-        if tarfile.is_tarfile(file):
-            file.seek(0)
-            return _extract_archive(file, source, fresh, media)
+        is_archive = file.read(262)[257:] == b"ustar"  # compressed ones are not ours
         file.seek(0)
+        if is_archive:
+            return _extract_archive(file, source, fresh, media)
         with fresh.open("wb") as copy:
             shutil.copyfileobj(file, copy)
     return 0, []
@@ -222,12 +177,10 @@ def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Pat
                     continue
                 if member.name == FILE:
                     with fresh.open("wb") as file:
-                        while piece := content.read(1 << 20):
-                            file.write(piece)
+                        shutil.copyfileobj(content, file)
                 elif match := _MEDIA_MEMBER.fullmatch(member.name):
                     with tempfile.TemporaryFile(dir=fresh.parent) as whole:
-                        while piece := content.read(1 << 20):
-                            whole.write(piece)
+                        shutil.copyfileobj(content, whole)
                         stored = keep_copy(media, whole, member.name)
                     if stored is None:
                         left_out.append(Path(member.name).name)
@@ -246,32 +199,5 @@ def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Pat
     return count, left_out
 
 
-def _require_sound(fresh: Path, source: Path) -> None:
-    try:
-        with closing(open_connection(fresh)) as connection:
-            version = version_of(connection)
-            if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-                raise bad_input(f"{shown_name(source)} is no backup of vlmtui.")
-            if version != VERSION:
-                raise other_version(shown_name(source), version)
-            if foreign := foreign_parts(connection):
-                raise foreign_schema(shown_name(source), foreign)
-            if schema_of(connection) != expected_schema():
-                raise _damaged(source, "its schema is not vlmtui's")
-            found = _fault(connection)
-    except sqlite3.DatabaseError as error:
-        raise _damaged(source, str(error)) from error
-    if found is not None:
-        raise _damaged(source, found)
-
-
-def _fault(connection: sqlite3.Connection) -> str | None:
-    """Return what is wrong with a copy. Raises sqlite3.Error."""
-    found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-    if found != "ok":
-        return found
-    return next((f"{where} {what}" for where, what in broken_checksums(connection)), None)
-
-
 def _damaged(source: Path, why: str) -> VlmtuiError:
-    return bad_input(f"{shown_name(source)} is damaged, and nothing was restored from it.", detail=why)
+    return bad_input(f"{shown_name(source)} can't be restored, and nothing was changed.", detail=why)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.store.checksums import keep_checksums
 from vlmtui.store.schema import VERSION, version_of
+from vlmtui.text import counted
 
 Row = tuple[Any, ...]
 Value = str | int | float | None
@@ -67,8 +67,53 @@ def is_damage(error: sqlite3.Error) -> bool:
     return code in _DAMAGE or (code == sqlite3.SQLITE_ERROR and str(error).startswith(_UNUSABLE_INDEX))
 
 
+class Damage(NamedTuple):
+    """A damaged database. It stays as it is, until somebody says that a backup takes its place."""
+
+    path: Path
+    reason: str
+    """The fault that was found."""
+    backup: Path | None
+    """The newest good daily copy."""
+    lacking: int | None
+    """How many messages and answers that lacks at most; None if unknown."""
+    file: tuple[int, int] | None
+    """The `file_identity` of the database."""
+
+    @property
+    def offer(self) -> str:
+        """Return a sentence about the backup."""
+        if self.backup is None:
+            return "There is no good backup."
+        when = time.strftime("%-d %b %Y, %H:%M", time.localtime(self.backup.stat().st_mtime))
+        turns = "an unknown number of turns" if self.lacking is None else f"at most {counted(self.lacking, 'turn')}"
+        return f"The newest good backup, of {when}, lacks {turns if self.lacking != 0 else 'no turn'}."
+
+    @property
+    def successor(self) -> str:
+        """Return the words for what would take its place, after `offer`."""
+        return "an empty database" if self.backup is None else "it"
+
+
 class StoreError(VlmtuiError):
-    """The database is currently unusable; the same call may succeed later."""
+    """The database is currently unusable; the same call may succeed later. `damage`: it is damaged."""
+
+    def __init__(
+        self, kind: ErrorKind, message: str, *, detail: str = "", hint: str = "", damage: Damage | None = None
+    ) -> None:
+        super().__init__(kind, message, detail=detail, hint=hint)
+        self.damage = damage
+
+
+def damaged(damage: Damage) -> StoreError:
+    """Return the error for a damaged database, with the way to continue."""
+    return StoreError(
+        ErrorKind.INTERNAL,
+        f"The conversation database {damage.path} is damaged.",
+        detail=damage.reason,
+        hint=f"{damage.offer} `vlmtui store restore` continues with {damage.successor} and keeps the damaged file.",
+        damage=damage,
+    )
 
 
 def explained(error: sqlite3.Error, path: Path) -> StoreError:
@@ -79,7 +124,7 @@ def explained(error: sqlite3.Error, path: Path) -> StoreError:
             ErrorKind.INTERNAL,
             f"The conversation database {path} is damaged.",
             detail=detail,
-            hint="Restart vlmtui: it sets the file aside and recovers what is readable.",
+            hint="`vlmtui store restore` continues with the newest good backup and keeps the damaged file.",
         )
     if code in _BUSY:
         return StoreError(
@@ -112,7 +157,6 @@ class Database:
         path: the file.
         busy_s: seconds to wait for another process's lock.
         now: the clock, seconds since 1970.
-        committed: called with the time of a change, in milliseconds, after its commit.
         exclusively: lock out other processes; works without free disk space.
     """
 
@@ -122,29 +166,23 @@ class Database:
         *,
         busy_s: float,
         now: Callable[[], float],
-        committed: Callable[[int], None] = lambda _: None,
         exclusively: bool = False,
     ) -> None:
         self.path = path
         self._busy_s = busy_s
         self._now = now
-        self._committed = committed
         self.connection = open_connection(path, exclusively=exclusively)
         set_up(self.connection)
-        keep_checksums(self.connection)
-        self._file = _identity(path)
+        self._file = file_identity(path)
         self._time: int | None = None
         """Time of the current transaction in milliseconds."""
-
-    @property
-    def suspect(self) -> Path:
-        """A marker file: while it exists, the database counts as damaged when it is next opened."""
-        return self.path.with_name(f"{self.path.name}.suspect")
+        self.is_damaged = False
+        """Whether SQLite has met damage while it was used."""
 
     @property
     def is_replaced(self) -> bool:
         """Whether another process has set the file aside, so that anything written to it would be lost."""
-        return _identity(self.path) != self._file
+        return file_identity(self.path) != self._file
 
     @property
     def clock_ms(self) -> int:
@@ -195,7 +233,6 @@ class Database:
             self._time = self._tick()
             yield self._time
             self.connection.execute("COMMIT")
-            self._committed(self._time)
         except sqlite3.Error as error:
             raise self._raised(error) from error
         finally:
@@ -240,13 +277,12 @@ class Database:
         )
 
     def _raised(self, error: sqlite3.Error) -> StoreError:
-        if is_damage(error):
-            with suppress(OSError):
-                self.suspect.touch(mode=0o600)
+        self.is_damaged |= is_damage(error)
         return explained(error, self.path)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one in its place; None without a file."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Opens the database: creates it, or salvages a damaged one."""
+"""Opens the database: creates it, checks it, and puts another one in its place."""
 
 from __future__ import annotations
 
@@ -7,38 +7,45 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.paths import private_dir
-from vlmtui.store.database import explained, is_damage, open_connection, set_up
-from vlmtui.store.newest_changes import LACKS_NEWEST, flush_log_again, lacks_newest, mark_file, marked_ms
-from vlmtui.store.process_lock import alone
-from vlmtui.store.records import Recovery
-from vlmtui.store.salvage import salvage
-from vlmtui.store.schema import (
-    APPLICATION_ID,
-    VERSION,
-    create_schema,
-    expected_schema,
-    foreign_parts,
-    schema_of,
-    version_of,
+from vlmtui.store.copying import copy_rows
+from vlmtui.store.database import (
+    Damage,
+    StoreError,
+    code_of,
+    damaged,
+    explained,
+    file_identity,
+    is_damage,
+    open_connection,
+    set_up,
 )
+from vlmtui.store.process_lock import alone
+from vlmtui.store.schema import VERSION, create_schema, schema_fault, version_of
+from vlmtui.store.search import SEARCHES
+from vlmtui.store.tables import TABLES
 
 FILE = "conversations.db"
 COMPANIONS = ("-wal", "-shm")
 """Endings of SQLite's own files beside the database."""
+_CHECK_S = 1.0
+"""How long an opening looks at the pages at most; a gigabyte takes half of it."""
+_SKIPPED = 1_000_000
+"""Numbers that are not given out where it is unknown which ones a damaged database gave out."""
 
 
-def prepare_database(folder: Path, *, busy_s: float, is_shared: Callable[[], bool]) -> tuple[Path, Recovery | None]:
-    """Return the path of an intact database in `folder`, and what was lost in a recovery.
-    `is_shared` tells whether another living process may have it open.
+def prepare_database(folder: Path, media: Path, *, busy_s: float, thorough: bool = False) -> str:
+    """Make sure that an intact database is in `folder`, and return what the user must know about it, if anything. Where
+    only its indexes for searching are damaged, they are built anew. `thorough`: look at everything, however long it
+    takes.
 
-    Raises VlmtuiError if the folder is unusable, the disk is full, or the database is of another version or has
-    foreign parts.
+    Raises StoreError if it is damaged, and VlmtuiError if the folder is unusable, the disk is full, or the
+    database is of another version.
     """
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
@@ -49,23 +56,23 @@ def prepare_database(folder: Path, *, busy_s: float, is_shared: Callable[[], boo
             )
         if not path.exists():
             _make(path)
-            return path, None
+            return ""
         path.chmod(0o600)
         _undo_set_aside(path)
-        if not is_shared():
-            flush_log_again(path)
-        reason = _damage(path)
-        return path, None if reason is None else _recover(path, reason)
-
-
-def repair_database(folder: Path, *, busy_s: float) -> Recovery:
-    """Set the database in `folder` aside, and put a new one with all its readable rows in its place. Other processes
-    that have it open change to the new one. Raises VlmtuiError."""
-    path = private_dir(folder) / FILE
-    with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
-        _undo_set_aside(path)
-        _damage(path)  # one of another version is refused
-        return _recover(path, "repaired on request")
+        reason = damage_of(path, seconds=None if thorough else _CHECK_S)
+        if reason is None:
+            _flush_log(path)
+            return ""
+        if not _rows_are_sound(path):
+            raise damaged_store(path, reason)
+        fresh = new_database(path.with_name(f"{path.name}.new"))
+        try:
+            with closing(open_connection(path)) as old, closing(open_connection(fresh)) as new:
+                copy_rows(old, new, media)
+        except (sqlite3.DatabaseError, ValueError) as error:
+            raise damaged_store(path, reason) from error
+        aside = _put_in_place(fresh, path)
+        return f"The search index was damaged and is rebuilt ({reason}). No message is lost. The old file is {aside}."
 
 
 def replace_database(folder: Path, other: Path, *, busy_s: float) -> Path | None:
@@ -74,10 +81,7 @@ def replace_database(folder: Path, other: Path, *, busy_s: float) -> Path | None
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
         _undo_set_aside(path)
-        aside = _set_aside(path) if path.exists() else None
-        mark_file(path).unlink(missing_ok=True)
-        other.replace(path)
-        return aside
+        return _put_in_place(other, path)
 
 
 def require_readable(path: Path) -> None:
@@ -86,15 +90,6 @@ def require_readable(path: Path) -> None:
         version = version_of(connection)
     if version != VERSION:
         raise other_version(str(path), version)
-
-
-def _make(path: Path) -> None:
-    """Create a database and only then give it its name, so that an empty file always means damage."""
-    for companion in COMPANIONS:
-        path.with_name(path.name + companion).unlink(missing_ok=True)
-    mark_file(path).unlink(missing_ok=True)
-    fresh = new_database(path.with_name(f"{path.name}.new"))
-    fresh.replace(path)
 
 
 def new_database(path: Path) -> Path:
@@ -113,46 +108,51 @@ def new_database(path: Path) -> Path:
     return path
 
 
-def _damage(path: Path) -> str | None:
-    """Return why the file counts as damaged, or None. Raises VlmtuiError if it is of another version."""
+def damage_of(path: Path, *, seconds: float | None = None, name: str = "") -> str | None:
+    """Return why the file counts as damaged, or None. `seconds`: look at its pages for so long at most, and not at the
+    indexes for searching. Raises sqlite3.Error, and VlmtuiError with `name`, or else the path, if it is of another
+    version."""
     if path.stat().st_size == 0:
-        return "the file was empty"
-    marked = marked_ms(path)
+        return "the file is empty"
     with closing(open_connection(path)) as connection:
         try:
             version = version_of(connection)
             if version not in (0, VERSION):
-                raise other_version(str(path), version)
-            if path.with_name(f"{path.name}.suspect").exists():
-                return "an error while it was used"
-            if version == 0 or connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-                return "the file's header"
-            if foreign := foreign_parts(connection):
-                raise foreign_schema(str(path), foreign, hint="`vlmtui store restore FILE` restores a backup.")
-            if expected_schema() != schema_of(connection):
-                return "the file's schema"
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-            if found != "ok":
-                return " ".join(found.removeprefix("*** in database main ***").split())
-            return LACKS_NEWEST if lacks_newest(connection, marked) else None
+                raise other_version(name or str(path), version)
+            if (fault := schema_fault(connection) or _page_fault(connection, seconds)) is not None:
+                return fault
+            return None if seconds is not None else search_fault(connection)
         except sqlite3.DatabaseError as error:
-            if is_damage(error) or _is_broken_schema(error):
+            # A damaged schema is reported with SQLite's general error code.
+            if is_damage(error) or code_of(error) == sqlite3.SQLITE_ERROR:
                 return str(error)
             raise
 
 
-def _is_broken_schema(error: sqlite3.DatabaseError) -> bool:
-    """Whether the header or schema is damaged, for which SQLite reports its general error code."""
-    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
+def search_fault(connection: sqlite3.Connection) -> str | None:
+    """Return which index for searching does not match the texts, or None. Raises sqlite3.Error."""
+    for index in SEARCHES:
+        try:
+            # With rank 1 the index is compared with the texts.
+            connection.execute(f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)")
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return f"{index} does not match the texts"
+    return None
 
 
-def foreign_schema(name: str, parts: Sequence[str], *, hint: str = "") -> VlmtuiError:
-    """Return the error for a database with parts that vlmtui did not make, which stays as it is."""
-    return bad_input(
-        f"{name} has parts that vlmtui did not make, so it is not opened: {', '.join(parts[:5])}.",
-        detail=f"{len(parts)} of its tables, indexes, views and triggers are foreign",
-        hint=hint,
-    )
+def daily_backups(folder: Path) -> list[Path]:
+    """Return the daily copies of the database in `folder`, the newest first."""
+    return sorted((folder / "backups").glob("conversations-????-??-??.db"), reverse=True)
+
+
+def damaged_store(path: Path, reason: str) -> StoreError:
+    """Return the error for a damaged database, with the newest good backup and how many turns that lacks at most."""
+    backup = next((one for one in daily_backups(path.parent) if _is_good(one)), None)
+    kept = None if backup is None else _last_number(backup, "turns")
+    lacking = None if kept is None else _turns_after(path, kept)
+    return damaged(Damage(path, reason, backup, lacking, file_identity(path)))
 
 
 def other_version(name: str, version: int) -> VlmtuiError:
@@ -164,27 +164,100 @@ def other_version(name: str, version: int) -> VlmtuiError:
     )
 
 
-def _recover(path: Path, reason: str) -> Recovery:
-    """Copy all readable rows into a new database, then swap the two. If the process dies before that, the damaged file
-    stays in place and the next start tries again."""
-    fresh = new_database(path.with_name(f"{path.name}.new"))
-    found = salvage(path, fresh, make=new_database)
+def _make(path: Path) -> None:
+    """Create a database and only then give it its name, so that an empty file always means damage."""
+    for companion in COMPANIONS:
+        path.with_name(path.name + companion).unlink(missing_ok=True)
+    new_database(path.with_name(f"{path.name}.new")).replace(path)
+
+
+def _flush_log(path: Path) -> None:
+    """Copy the log of a killed process into the database. Where its fsync had failed, the kernel takes what it could
+    not write for written, and later changes behind it would be lost in a power failure."""
+    with closing(open_connection(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # does nothing while others use the database
+
+
+def _page_fault(connection: sqlite3.Connection, seconds: float | None) -> str | None:
+    if seconds is not None:
+        deadline = time.monotonic() + seconds
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+    try:
+        found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.OperationalError as error:
+        if code_of(error) == sqlite3.SQLITE_INTERRUPT:
+            return None
+        raise
+    finally:
+        connection.set_progress_handler(None, 0)
+    return None if found == "ok" else " ".join(found.removeprefix("*** in database main ***").split())
+
+
+def _rows_are_sound(path: Path) -> bool:
+    """Whether all that is damaged can be made again from the rows."""
+    with closing(open_connection(path)) as connection:
+        try:
+            checks = [f"PRAGMA quick_check({name})" for name in (*(table.name for table in TABLES), "clock")]
+            return schema_fault(connection) is None and all(
+                connection.execute(check).fetchone()[0] == "ok" for check in checks
+            )
+        except sqlite3.DatabaseError:
+            return False
+
+
+def _is_good(backup: Path) -> bool:
+    try:
+        return damage_of(backup) is None
+    except (sqlite3.Error, OSError, VlmtuiError):
+        return False
+
+
+def _last_number(path: Path, table: str) -> int | None:
+    """Return the greatest number that a row of the table ever had; None if it cannot be read."""
+    try:
+        with closing(open_connection(path)) as connection:
+            found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+    except sqlite3.Error:
+        return None
+    return found[0] if found and isinstance(found[0], int) and 0 <= found[0] < 2**40 else 0 if not found else None
+
+
+def _turns_after(path: Path, last: int) -> int | None:
+    """Return how many turns a damaged database has at most behind the number `last`; None if that cannot be read."""
+    try:
+        with closing(open_connection(path)) as connection:
+            found = connection.execute("SELECT count(*) FROM turns NOT INDEXED WHERE id > ?", (last,)).fetchone()
+        return int(found[0])
+    except sqlite3.Error:
+        given_out = _last_number(path, "turns")
+        return None if given_out is None or given_out - last >= _SKIPPED else max(0, given_out - last)
+
+
+def _put_in_place(fresh: Path, path: Path) -> Path | None:
+    """Move a database to `path`; return where the one that was there is now. New rows get numbers that it never gave
+    out, as an app that has it open knows its rows by them."""
+    if not path.exists():
+        fresh.replace(path)
+        return None
+    with closing(open_connection(fresh)) as connection:
+        for table in ("conversations", "turns", "comparisons"):
+            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+            own, known = (int(row[0]) if row else 0), _last_number(path, table)
+            connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+            last = own + _SKIPPED if known is None else max(own, known)
+            connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last))
+    with fresh.open("rb") as file:
+        os.fsync(file.fileno())
     aside = _set_aside(path)
-    mark_file(path).unlink(missing_ok=True)
     fresh.replace(path)
-    path.with_name(f"{path.name}.suspect").unlink(missing_ok=True)
-    return Recovery(
-        reason=reason,
-        set_aside=aside,
-        conversations=found.conversations,
-        turns=found.turns,
-        turns_lost=found.turns_lost,
-    )
+    return aside
 
 
 def _set_aside(path: Path) -> Path:
     """Give the database another name, too, under which it stays; its journal has only that one."""
-    aside = _free_name(path)
+    stem = f"{path.stem}.replaced-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    names = (path.with_name(f"{stem}{suffix}.db") for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
+    aside = next(name for name in names if not name.exists())
     try:
         os.link(path, aside)
     except OSError:
@@ -201,18 +274,12 @@ def _set_aside(path: Path) -> Path:
 def _undo_set_aside(path: Path) -> None:
     """Give the database its log back, if a process was killed after it set the database aside and before it put the new
     one in its place."""
-    for aside in path.parent.glob(f"{path.stem}.damaged-*.db"):
+    for aside in path.parent.glob(f"{path.stem}.replaced-*.db"):
         if path.exists() and aside.samefile(path):
             for companion in COMPANIONS:
                 with suppress(FileNotFoundError):
                     aside.with_name(aside.name + companion).rename(path.with_name(path.name + companion))
             aside.unlink()
-
-
-def _free_name(path: Path) -> Path:
-    stem = f"{path.stem}.damaged-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    names = (path.with_name(f"{stem}{suffix}.db") for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
-    return next(name for name in names if not name.exists())
 
 
 @contextmanager

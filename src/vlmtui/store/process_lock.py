@@ -48,11 +48,6 @@ class ProcessLock:
         for path in self._folder.glob("*.lock"):
             self.is_alive(path.stem)
 
-    @property
-    def has_others(self) -> bool:
-        """Whether another living process holds a lock. Removes the files of dead ones."""
-        return any(path.stem != self.id and self.is_alive(path.stem) for path in self._folder.glob("*.lock"))
-
     def close(self) -> None:
         if self._descriptor >= 0:
             with suppress(OSError):

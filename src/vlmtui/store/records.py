@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal, NewType
 
 import msgspec
@@ -15,7 +14,6 @@ from vlmtui.domain.generation import FinishReason, Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.thinking import ThinkingTags, Thought
 from vlmtui.domain.times import LAST_MS
-from vlmtui.text import counted
 
 ConversationId = NewType("ConversationId", str)
 """13 characters that sort by creation time."""
@@ -223,25 +221,3 @@ class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
     turn: TurnId
     created_ms: Milliseconds
     document: object
-
-
-class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """A damaged database was set aside and its readable content recovered."""
-
-    reason: str
-    set_aside: Path
-    """The damaged file; vlmtui does not use it again."""
-    conversations: int
-    """Kept."""
-    turns: int
-    """Kept."""
-    turns_lost: int | None
-    """An upper bound; None if unknown."""
-
-    @property
-    def summary(self) -> str:
-        """A message for the user: what was recovered, what was lost, and where the old file is."""
-        lost = "an unknown number" if self.turns_lost is None else f"at most {self.turns_lost}"
-        lost = "none" if self.turns_lost == 0 else lost
-        kept = f"Recovered {counted(self.turns, 'turn')} in {counted(self.conversations, 'conversation')}; lost: {lost}"
-        return f"The conversation database was damaged ({self.reason}). {kept}. The damaged file is {self.set_aside}."

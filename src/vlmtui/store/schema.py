@@ -8,12 +8,11 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from vlmtui.store.checksums import write_checksums
 from vlmtui.text import one_line
 
 APPLICATION_ID = 0x766C6D74
 """`vlmt`: marks the file as ours in its header."""
-VERSION = 7
+VERSION = 8
 """The `user_version` in the header. Change it with `schema.sql`."""
 
 
@@ -31,16 +30,26 @@ def create_schema(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    write_checksums(connection)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
+def schema_fault(connection: sqlite3.Connection) -> str | None:
+    """Return why a database's schema is not exactly that of `schema.sql`, or None. Raises sqlite3.Error."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        return "its header is not vlmtui's"
+    found, expected = schema_of(connection), expected_schema()
+    foreign, lacking = _named(found - expected), _named(expected - found)
+    if foreign:
+        return f"it has parts that vlmtui did not make: {foreign}"
+    return f"it lacks parts of its schema: {lacking}" if lacking else None
+
+
 @cache
 def expected_schema() -> frozenset[SchemaPart]:
-    """Return kind, name and SQL of every table, index, view and trigger."""
+    """Return every table, index, view and trigger."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         create_schema(connection)
@@ -54,10 +63,9 @@ def schema_of(connection: sqlite3.Connection) -> frozenset[SchemaPart]:
     return frozenset(SchemaPart(*(str(value) for value in row)) for row in rows)
 
 
-def foreign_parts(connection: sqlite3.Connection) -> list[str]:
-    """Return the parts of a database's schema that vlmtui did not make: `trigger x`. Raises sqlite3.Error."""
-    known = {part.name for part in expected_schema()}
-    return sorted(f"{part.kind} {one_line(part.name)}" for part in schema_of(connection) if part.name not in known)
+def _named(parts: frozenset[SchemaPart]) -> str:
+    names = sorted(f"{one_line(part.kind)} {one_line(part.name)}"[:80] for part in parts)
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _statements(sql: str) -> Iterator[str]:

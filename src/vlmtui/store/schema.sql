@@ -2,14 +2,9 @@
 
 CREATE TABLE clock (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
-    last_ms INTEGER NOT NULL,
-    rows_sum INTEGER NOT NULL DEFAULT 0,
-    last_conversation INTEGER NOT NULL DEFAULT 0,
-    last_turn INTEGER NOT NULL DEFAULT 0,
-    last_comparison INTEGER NOT NULL DEFAULT 0,
-    checksum INTEGER NOT NULL DEFAULT 0
+    last_ms INTEGER NOT NULL
 );
-INSERT INTO clock (only_row, last_ms) VALUES (1, 0);
+INSERT INTO clock VALUES (1, 0);
 
 CREATE TABLE conversations (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -22,8 +17,7 @@ CREATE TABLE conversations (
     imported INTEGER NOT NULL DEFAULT 0,
     deleted_ms INTEGER,
     active_root INTEGER,
-    leaf INTEGER,
-    checksum INTEGER NOT NULL DEFAULT 0
+    leaf INTEGER
 );
 CREATE INDEX conversations_shown ON conversations (pinned DESC, updated_ms DESC, number DESC) WHERE deleted_ms IS NULL;
 
@@ -44,7 +38,6 @@ CREATE TABLE turns (
     tokens INTEGER NOT NULL DEFAULT 0,
     left_out INTEGER NOT NULL DEFAULT 0,
     writer TEXT,
-    checksum INTEGER NOT NULL DEFAULT 0,
     statistics TEXT,
     failure TEXT,
     used TEXT,
@@ -60,16 +53,14 @@ CREATE TABLE drafts (
     conversation TEXT PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
     text TEXT NOT NULL,
     attachments TEXT NOT NULL,
-    saved_ms INTEGER NOT NULL,
-    checksum INTEGER NOT NULL DEFAULT 0
+    saved_ms INTEGER NOT NULL
 );
 
 CREATE TABLE comparisons (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     turn INTEGER NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
     created_ms INTEGER NOT NULL,
-    document TEXT NOT NULL,
-    checksum INTEGER NOT NULL DEFAULT 0
+    document TEXT NOT NULL
 );
 CREATE INDEX comparisons_turn ON comparisons (turn);
 
@@ -78,7 +69,6 @@ CREATE TABLE media_references (
     sha256 TEXT NOT NULL,
     turn INTEGER REFERENCES turns (id) ON DELETE CASCADE,
     draft TEXT REFERENCES drafts (conversation) ON DELETE CASCADE,
-    checksum INTEGER NOT NULL DEFAULT 0,
     CHECK ((turn IS NULL) <> (draft IS NULL))
 );
 CREATE INDEX media_references_sha256 ON media_references (sha256);

@@ -18,7 +18,6 @@ from vlmtui.paths import private_dir
 from vlmtui.store import listing, tree
 from vlmtui.store.database import Database
 from vlmtui.store.json_text import from_json_text
-from vlmtui.store.newest_changes import NewestMark
 from vlmtui.store.opening import FILE, explaining, prepare_database, require_readable
 from vlmtui.store.process_lock import ProcessLock
 from vlmtui.store.records import (
@@ -28,7 +27,6 @@ from vlmtui.store.records import (
     ListEntry,
     Outcome,
     Pictures,
-    Recovery,
     SearchHit,
     StoredComparison,
     StoredDraft,
@@ -41,13 +39,6 @@ from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, DRAFTS, TURNS, Table
 _WHOLE = 2**31
 
 
-class OpenResult(msgspec.Struct, frozen=True):
-    """An open store, and what was lost if the database was damaged."""
-
-    store: Store
-    recovered: Recovery | None
-
-
 class Store:
     """The conversations in one folder. Create it with `Store.open`.
 
@@ -56,11 +47,12 @@ class Store:
     nothing, and the store remains usable.
     """
 
-    def __init__(self, database: Database, lock: ProcessLock, media: Path, mark: NewestMark | None = None) -> None:
+    def __init__(self, database: Database, lock: ProcessLock, media: Path, notice: str = "") -> None:
         self.database = database
-        self._mark = mark
         self._lock = lock
         self.media = media
+        self.notice = notice
+        """What the user must know about its opening; empty: nothing."""
 
     @classmethod
     def open(
@@ -70,28 +62,26 @@ class Store:
         *,
         busy_s: float = 5.0,
         now: Callable[[], float] = time.time,
-    ) -> OpenResult:
-        """Open the store in `folder` (0700, created if missing). A damaged database is set aside and salvaged.
+        thorough: bool = False,
+    ) -> Store:
+        """Open the store in `folder` (0700, created if missing). Raises VlmtuiError.
 
         Args:
             folder: `Paths.data`.
             media: where images and videos are stored; default `folder/media`.
             busy_s: seconds to wait for another process's lock before giving up.
             now: the clock, seconds since 1970. A clock that runs backwards does not change the order of records.
+            thorough: look at the whole database, however long it takes.
         """
-        with ExitStack() as undone:
-            with explaining(folder / FILE):
-                # Before the database is looked at: a purge that finds no other process keeps later ones waiting.
-                lock = ProcessLock(private_dir(folder) / "sessions")
+        media = media or folder / "media"
+        notice = prepare_database(folder, media, busy_s=busy_s, thorough=thorough)
+        with ExitStack() as undone, explaining(folder / FILE):
+            lock = ProcessLock(private_dir(folder) / "sessions")
             undone.callback(lock.close)
-            path, recovered = prepare_database(folder, busy_s=busy_s, is_shared=lambda: lock.has_others)
-            with explaining(path):
-                lock.forget_dead()
-                mark = NewestMark(path)
-                undone.callback(mark.close)
-                database = Database(path, busy_s=busy_s, now=now, committed=mark.write)
+            lock.forget_dead()
+            database = Database(folder / FILE, busy_s=busy_s, now=now)
             undone.pop_all()
-        return OpenResult(cls(database, lock, media or folder / "media", mark), recovered)
+        return cls(database, lock, media, notice)
 
     @classmethod
     def open_on_full_disk(cls, folder: Path, media: Path | None = None) -> Store:
@@ -106,19 +96,12 @@ class Store:
     def close(self) -> None:
         """Close the store; may be called twice. Its running answers now count as interrupted."""
         self.database.close()
-        if self._mark is not None:
-            self._mark.close()
         self._lock.close()
 
     @property
     def is_stale(self) -> bool:
         """Whether the file is damaged or was replaced, so that the store must be closed and opened again."""
-        return self.database.is_replaced or self.database.suspect.exists()
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether another living process has the store open."""
-        return self._lock.has_others
+        return self.database.is_replaced or self.database.is_damaged
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -1,5 +1,5 @@
 """The columns of each table. A field of a struct in `records` is a column of the same name. Reading, writing, export,
-import and recovery all use these definitions, and a test compares them with the schema."""
+import and restoring all use these definitions, and a test compares them with the schema."""
 
 from __future__ import annotations
 
@@ -86,17 +86,6 @@ class Column(NamedTuple):
                 assert isinstance(value, int)
                 return int(value)
 
-    def checked(self, value: Value) -> Value:
-        """Return a value read from a damaged database: clamped if it is an out-of-bounds number, the default if it is
-        JSON that cannot be decoded. Raises ValidationError for a wrong type."""
-        if self.kind == "integer" and isinstance(value, int):
-            return self._bounded(value)
-        if self.problem(value) is not None:
-            value = self.encode(self.default)
-        stored: Any = {"json": str, "boolean": int, "integer": int}.get(self.kind, self.type)
-        found: Value = msgspec.convert(value, stored | None if self.is_nullable else stored)
-        return found
-
 
 def _column(name: str, field: str, kind: Any, default: Any = None) -> Column:
     info = msgspec.inspect.type_info(kind)
@@ -169,15 +158,6 @@ class Table:
     def encode(self, fields: Mapping[str, object]) -> dict[str, Value]:
         """Return the column values of the given fields."""
         return {column.name: column.encode(fields[column.field]) for column in self.columns if column.field in fields}
-
-    def filled(self, known: Mapping[str, Value]) -> dict[str, Any]:
-        """Return all columns of a row, with defaults for missing ones."""
-        return {column.name: known.get(column.name, column.encode(column.default)) for column in self.columns}
-
-    def checked(self, row: Row) -> dict[str, Any]:
-        """Return the columns of a row from a damaged database. Raises ValidationError for a wrong type."""
-        pairs = zip(self.columns, row, strict=True)
-        return {column.name: column.checked(value) for column, value in pairs}
 
 
 CONVERSATIONS = Table(

@@ -360,13 +360,17 @@ class VlmtuiApp(App[ExitReport | None]):
         self.call_after_refresh(self.start, self._begin_conversation, "conversation")
 
     async def _begin_conversation(self) -> None:
-        """After the first paint: open the conversation to continue, and fetch answers finished meanwhile."""
+        """After the first paint: open the conversation to continue, and fetch answers finished meanwhile. With a
+        damaged database, ask first whether a backup takes its place."""
         try:
             await self.stored.resume()
             await self._interrupted.bring_back()
         except VlmtuiError as error:
+            if self.services.store.damage is not None:
+                self.stored.offer_backup(self._begin_conversation)
+                return
             self.tell_error(error)
-        self.conversation.tell_recovery()
+        self.conversation.tell_notice()
 
     # -- the engine
 

@@ -101,7 +101,7 @@ def test_the_stored_copy_gives_the_same_frames(tmp_path: Path) -> None:
     assert (sheet.frames == sent.frames).all() and sheet.times_s == sent.times_s
     before = stored.stat()
     stage_video(path, tmp_path / "store")
-    assert (stored.stat().st_ino, stored.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert stored.stat().st_ino == before.st_ino
     assert [kept for kept in (tmp_path / "store").rglob("*") if kept.is_file()] == [stored]
 
 

@@ -42,8 +42,8 @@ COMPLETE = Outcome(state="complete", statistics=STATISTICS)
 def opened(folder: Path, **options: float) -> Store:
     """The store in `folder`, which must be sound."""
     found = Store.open(folder, **options)  # type: ignore[arg-type]
-    assert found.recovered is None, found.recovered
-    return found.store
+    assert found.notice == ""
+    return found
 
 
 def attachment(media: Path, content: bytes, *, name: str = "cat.png", modality: Modality = "image") -> Attachment:

@@ -1,145 +1,214 @@
-"""A damaged database is set aside, and what can be read is kept."""
+"""A damaged database stays as it is until a backup takes its place; damage of indexes alone loses nothing."""
 
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.unit.store.made import RECIPE, attachment, bulk, exchange, integrity, needed, opened
+from tests.unit.store.made import RECIPE, attachment, exchange, integrity, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
-from vlmtui.store import salvage
+from vlmtui.store.backup import back_up_daily, restore_newest
+from vlmtui.store.database import StoreError
 from vlmtui.store.opening import FILE
-from vlmtui.store.records import Recovery, StoredDraft
-from vlmtui.store.store import OpenResult, Store
+from vlmtui.store.store import Store
 
-TURNS = 400
+Damage = Callable[[bytes], bytes]
+BACKED_UP, SINCE = 40, 6
+"""Turns that the backup has, and turns since it was made."""
+PAGE = 4096
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A database of three conversations."""
-    folder = tmp_path_factory.mktemp("sound")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with a backup, and turns since then."""
+    folder = tmp_path_factory.mktemp("sound") / "data"
     store = opened(folder)
-    bulk(store, TURNS)
     conversation = store.new_conversation(title="exchanges")
-    for number in range(20):
+    for number in range((BACKED_UP + SINCE) // 2):
+        if number == BACKED_UP // 2:
+            assert back_up_daily(folder) is not None
         exchange(store, conversation, number)
-    store.save_draft(conversation, StoredDraft(text="not sent"))
-    store.new_conversation(title="empty")
     store.close()
-    return (folder / FILE).read_bytes()
+    return folder
 
 
-def open_damaged(folder: Path, data: bytes) -> OpenResult:
+@pytest.fixture
+def folder(sound: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(sound, tmp_path / "data")
+
+
+def spoil(folder: Path, damage: Damage) -> bytes:
     path = folder / FILE
-    path.write_bytes(data)
-    found = Store.open(folder)
-    if found.recovered is not None:
-        assert found.recovered.set_aside.exists()
-        assert found.recovered.set_aside.parent == folder
-        assert str(found.recovered.set_aside) in found.recovered.summary
-        assert integrity(path) == "ok"
-    return found
+    path.write_bytes(damage(path.read_bytes()))
+    return path.read_bytes()
 
 
-def works(store: Store) -> None:
-    """Everything can be read, and the store takes more."""
-    for listed in store.conversations():
-        branch = store.path(listed.conversation.id)
-        assert len(branch) == listed.conversation.length
-        assert {turn.id for turn in branch} <= {turn.id for turn in store.tree(listed.conversation.id)}
-        exchange(store, listed.conversation.id, 99)
-    conversation = store.new_conversation(title="new")
-    exchange(store, conversation, 1)
-    assert store.conversations()[0].conversation.id == conversation
+def root_page(folder: Path, name: str) -> int:
+    with closing(sqlite3.connect(folder / FILE)) as connection:
+        return int(connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,)).fetchone()[0])
+
+
+def over(page: int, content: bytes = b"\xff" * PAGE) -> Damage:
+    """Write over a page, counted from 1."""
+    return lambda data: data[: (page - 1) * PAGE] + content + data[page * PAGE :]
+
+
+DAMAGES: dict[str, Damage] = {
+    "emptied": lambda _: b"",
+    "zeros": lambda data: bytes(len(data)),
+    "another file": lambda _: b"no database at all " * 1000,
+    "zeroed header": lambda data: bytes(100) + data[100:],
+    "random first page": over(1, random.Random(0).randbytes(PAGE)),
+    "truncated": lambda data: data[: len(data) // 2],
+    "a schema with another name": lambda data: data.replace(b"CREATE TABLE drafts", b"CREATE TABLE \x94rafts"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_names_the_backup_and_changes_nothing_until_it_is_restored(folder: Path, name: str) -> None:
+    data = spoil(folder, DAMAGES[name])
+    with pytest.raises(StoreError) as told:
+        Store.open(folder)
+    damage = told.value.damage
+    assert damage is not None
+    assert (folder / FILE).read_bytes() == data
+    assert str(folder / FILE) in told.value.message and "`vlmtui store restore`" in told.value.hint
+    assert damage.backup is not None and damage.lacking in (SINCE, None)
+    done = restore_newest(folder, folder / "media")
+    [aside] = folder.glob("conversations.replaced-*.db")
+    assert aside.read_bytes() == data and str(aside) in done
+    store = opened(folder)
+    conversation = store.conversations()[0].conversation
+    assert conversation.length == BACKED_UP
+    exchange(store, conversation.id, 99)
+    assert len(store.search("99")) == 2
     store.close()
+    assert integrity(folder / FILE) == "ok"
 
 
-def works_or_is_mended(store: Store) -> None:
-    """The quick check does not see everything; what is met later is mended at the next start."""
-    try:
-        works(store)
-    except VlmtuiError as error:
-        assert "damaged" in error.message
-        store.close()
-        found = Store.open(store.database.path.parent)
-        assert found.recovered is not None and found.recovered.turns >= TURNS // 2
-        works(found.store)
+def test_the_turns_that_the_backup_lacks_are_counted(folder: Path) -> None:
+    spoil(folder, over(root_page(folder, "turns_parent")))
+    with pytest.raises(StoreError, match="damaged") as told:
+        Store.open(folder)
+    damage = told.value.damage
+    assert damage is not None
+    assert damage.lacking == SINCE and f"lacks at most {SINCE} turns" in told.value.hint
 
 
-@pytest.mark.parametrize("data", [b"", b"no database at all " * 1000, b"\0" * 8192], ids=["emptied", "other", "zeros"])
-def test_nothing_can_be_read(data: bytes, tmp_path: Path) -> None:
-    found = open_damaged(tmp_path, data)
-    assert isinstance(found.recovered, Recovery)
-    assert (found.recovered.conversations, found.recovered.turns) == (0, 0)
-    assert found.recovered.set_aside.read_bytes() == data
-    works(found.store)
-    opened(tmp_path).close()
+def test_a_torn_page_in_the_middle_is_told(folder: Path) -> None:
+    root = (root_page(folder, "turns") - 1) * PAGE
+    data = (folder / FILE).read_bytes()
+    cell = root + int.from_bytes(data[root + 12 : root + 14], "big")
+    leaf = int.from_bytes(data[cell : cell + 4], "big")
+    spoil(folder, over(leaf, data[(leaf - 1) * PAGE :][:512] + bytes(PAGE - 512)))
+    with pytest.raises(StoreError) as told:
+        Store.open(folder)
+    damage = told.value.damage
+    assert damage is not None
+    assert damage.lacking == SINCE
 
 
-@pytest.mark.parametrize("part", [0.3, 0.6, 0.9, 0.99])
-def test_truncated(part: float, sound: bytes, tmp_path: Path) -> None:
-    found = open_damaged(tmp_path, sound[: int(len(sound) * part)])
-    assert isinstance(found.recovered, Recovery)
-    assert found.recovered.turns >= (TURNS + 40) * (part - 0.3)
-    if found.recovered.turns_lost is not None:
-        assert found.recovered.turns + found.recovered.turns_lost >= TURNS + 40
-    works(found.store)
+def test_a_backup_that_is_damaged_is_passed_over(folder: Path) -> None:
+    [good] = (folder / "backups").iterdir()
+    newer = good.with_name("conversations-9999-01-01.db")
+    newer.write_bytes(good.read_bytes()[: 3 * PAGE])
+    spoil(folder, DAMAGES["zeroed header"])
+    with pytest.raises(StoreError) as told:
+        Store.open(folder)
+    damage = told.value.damage
+    assert damage is not None
+    assert damage.backup == good
 
 
-def test_an_absurd_number_of_a_turn_costs_no_time(
-    sound: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(salvage, "_PROBED_MAX", 1_000)
-    path = tmp_path / FILE
-    path.write_bytes(sound)
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for turn, number in ((TURNS, 2**38), (TURNS - 1, 2**40)):
-            connection.execute(f"UPDATE turns SET id = {number} WHERE id = {turn}")
-        connection.execute(f"UPDATE sqlite_sequence SET seq = {2**39} WHERE name = 'turns'")
-    path.with_name(f"{FILE}.suspect").touch()
-    found = open_damaged(tmp_path, path.read_bytes())
-    assert found.recovered is not None and found.recovered.turns > TURNS // 2
-    assert found.recovered.turns_lost is None, "nobody knows"
-    works(found.store)
+def test_without_a_backup_it_goes_on_with_an_empty_database(folder: Path) -> None:
+    shutil.rmtree(folder / "backups")
+    data = spoil(folder, DAMAGES["truncated"])
+    with pytest.raises(StoreError, match="no good backup"):
+        Store.open(folder)
+    restore_newest(folder, folder / "media")
+    store = opened(folder)
+    assert store.conversations() == []
+    store.close()
+    assert next(folder.glob("conversations.replaced-*.db")).read_bytes() == data
 
 
-def test_the_header_alone_costs_nothing(sound: bytes, tmp_path: Path) -> None:
-    found = open_damaged(tmp_path, bytes(100) + sound[100:])
-    assert isinstance(found.recovered, Recovery)
-    assert (found.recovered.conversations, found.recovered.turns) == (3, TURNS + 40)
-    assert found.store.draft(found.store.conversations("exchanges")[0].conversation.id).text == "not sent"
-    works(found.store)
+def test_a_sound_database_is_not_replaced(folder: Path) -> None:
+    before = (folder / FILE).read_bytes()
+    with pytest.raises(VlmtuiError, match="not damaged"):
+        restore_newest(folder, folder / "media")
+    assert (folder / FILE).read_bytes() == before
 
 
-def test_the_first_page_alone_costs_nothing(sound: bytes, tmp_path: Path) -> None:
-    found = open_damaged(tmp_path, random.Random(0).randbytes(4096) + sound[4096:])
-    assert isinstance(found.recovered, Recovery)
-    assert (found.recovered.conversations, found.recovered.turns) == (3, TURNS + 40)
-    works(found.store)
+@pytest.mark.parametrize("name", ["turns_search_data", "titles_search_data", "turns_search_idx"])
+def test_a_search_index_that_is_damaged_is_rebuilt(folder: Path, name: str) -> None:
+    spoil(folder, over(root_page(folder, name), random.Random(1).randbytes(PAGE)))
+    store = Store.open(folder)
+    assert "No message is lost" in store.notice and next(folder.glob("*.replaced-*")).name in store.notice
+    assert store.conversations()[0].conversation.length == BACKED_UP + SINCE
+    assert len(store.search("picture")) == BACKED_UP + SINCE
+    store.close()
+    assert integrity(folder / FILE) == "ok"
+
+
+def test_a_search_index_that_fails_in_use_is_rebuilt_at_the_next_opening(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    conversation = store.new_conversation()
+    cat = attachment(store.media, b"cat")
+    asked = store.add_turn(conversation, None, user_turn("Is it a cat?", [cat]))
+    store.begin_answer(asked, RECIPE)
+    store.database.rows("UPDATE turns_search_data SET block = x'ffffffffffffffffffffffff'")
+    with pytest.raises(VlmtuiError, match="damaged"):
+        for _ in range(3):
+            store.search("cat")
+            store.add_turn(conversation, asked, user_turn("more"))
+    assert store.is_stale
+    store.close()
+    again = Store.open(tmp_path, thorough=True)
+    assert "No message is lost" in again.notice
+    assert [hit.turn for hit in again.search("cat")] == [asked]
+    again.close()
+
+
+def test_numbers_that_the_damaged_database_gave_out_are_not_given_out_again(folder: Path) -> None:
+    """An app that has it open would write to rows of others."""
+    store = opened(folder)
+    last = store.conversations()[0].conversation.leaf
+    store.close()
+    spoil(folder, over(root_page(folder, "turns_parent")))
+    restore_newest(folder, folder / "media")
+    store = opened(folder)
+    assert last is not None and store.add_turn(store.new_conversation(), None, user_turn("new")) > last
+    store.close()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_flipped_bits(seed: int, sound: bytes, tmp_path: Path) -> None:
-    """Wherever they are, the store opens and works; what is lost stays near them."""
+def test_wherever_bits_flip_it_opens_or_it_is_told(folder: Path, seed: int) -> None:
     chance = random.Random(seed)
-    data = bytearray(sound)
-    for _ in range(chance.choice([1, 5, 20])):
-        at = chance.randrange(len(data)) if chance.random() < 0.7 else chance.randrange(4096)
-        data[at] ^= 1 << chance.randrange(8)
+
+    def flip(data: bytes) -> bytes:
+        flipped = bytearray(data)
+        for _ in range(chance.choice([1, 5, 20])):
+            at = chance.randrange(len(data)) if chance.random() < 0.7 else chance.randrange(PAGE)
+            flipped[at] ^= 1 << chance.randrange(8)
+        return bytes(flipped)
+
+    data = spoil(folder, flip)
     try:
-        found = open_damaged(tmp_path, bytes(data))
+        store = Store.open(folder)
+    except StoreError:
+        assert (folder / FILE).read_bytes() == data
     except VlmtuiError as error:
         assert "another version" in error.message
-        return
-    if found.recovered is not None:
-        assert found.recovered.turns >= TURNS // 2
-    works_or_is_mended(found.store)
+    else:
+        store.conversations()
+        store.close()
 
 
 def test_a_shown_turn_that_lost_its_conversation_is_exported_all_the_same(tmp_path: Path) -> None:
@@ -151,40 +220,3 @@ def test_a_shown_turn_that_lost_its_conversation_is_exported_all_the_same(tmp_pa
     store.database.rows("UPDATE turns SET conversation = 'x' WHERE id = ?", (asked,))
     assert [turn.text for turn in store.tree(conversation)] == ["Is it a cat?", "Sure?"]
     store.close()
-
-
-@pytest.mark.parametrize("page", [1, 2, 3, 17, 18, 19, 20, 21, 22, 23, 24, 25, 30, 40, 50])
-def test_a_lost_page_costs_its_own_rows(page: int, sound: bytes, tmp_path: Path) -> None:
-    data = sound[: page * 4096] + b"\xff" * 4096 + sound[(page + 1) * 4096 :]
-    found = open_damaged(tmp_path, data)
-    if found.recovered is not None:
-        assert found.recovered.turns >= TURNS // 2
-    works_or_is_mended(found.store)
-
-
-def test_damage_that_shows_while_in_use_is_mended_at_the_next_start(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    conversation = store.new_conversation()
-    cat = attachment(store.media, b"cat")
-    asked = store.add_turn(conversation, None, user_turn("Is it a cat?", [cat]))
-    store.begin_answer(asked, RECIPE)
-    store.database.rows("UPDATE turns_search_data SET block = x'ffffffffffffffffffffffff'")
-    store.database.rows("DELETE FROM media_references")
-    with pytest.raises(VlmtuiError, match="damaged") as raised:
-        for _ in range(3):
-            store.search("cat")
-            store.add_turn(conversation, asked, user_turn("more"))
-    assert "Restart" in raised.value.hint
-    store.close()
-    found = Store.open(tmp_path)
-    assert found.recovered is not None and found.recovered.turns_lost == 0
-    assert [hit.turn for hit in found.store.search("cat")] == [asked]
-    assert needed(found.store) == {cat.sha256}
-    works(found.store)
-
-
-def test_a_second_damage_does_not_overwrite_the_first(sound: bytes, tmp_path: Path) -> None:
-    for _ in range(3):
-        found = open_damaged(tmp_path, bytes(100) + sound[100:])
-        found.store.close()
-    assert len(list(tmp_path.glob("conversations.damaged-*.db"))) == 3

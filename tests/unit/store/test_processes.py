@@ -22,7 +22,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 def write_exchanges(folder: Path, conversation: ConversationId, count: int) -> None:
-    store = Store.open(folder, busy_s=60).store
+    store = Store.open(folder, busy_s=60)
     for number in range(count):
         exchange(store, conversation, number)
     store.close()
@@ -30,7 +30,7 @@ def write_exchanges(folder: Path, conversation: ConversationId, count: int) -> N
 
 def write_until_killed(folder: Path, conversation: ConversationId, pipe: Connection) -> None:
     """Tell the number of every turn after it was committed."""
-    store = Store.open(folder, busy_s=60).store
+    store = Store.open(folder, busy_s=60)
     leaf = store.conversation(conversation).leaf
     while True:
         asked = store.add_turn(conversation, leaf, user_turn("a question " * 50))
@@ -41,7 +41,7 @@ def write_until_killed(folder: Path, conversation: ConversationId, pipe: Connect
 
 
 def open_and_close(folder: Path) -> None:
-    Store.open(folder, busy_s=60).store.close()
+    Store.open(folder, busy_s=60).close()
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["one conversation", "two conversations"])

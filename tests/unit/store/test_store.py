@@ -157,7 +157,7 @@ def test_a_long_conversation_is_purged_as_well(store: Store) -> None:
 
 def test_ids_sort_by_time_even_when_the_clock_runs_back(tmp_path: Path) -> None:
     times = iter([1_000.0, 2_000.0, 500.0, 500.0, 3_000.0])
-    store = Store.open(tmp_path, now=lambda: next(times)).store
+    store = Store.open(tmp_path, now=lambda: next(times))
     made = [store.new_conversation() for _ in range(5)]
     assert made == sorted(made)
     assert [item.conversation.id for item in store.conversations()] == made[::-1]
@@ -166,7 +166,7 @@ def test_ids_sort_by_time_even_when_the_clock_runs_back(tmp_path: Path) -> None:
 
 
 def test_an_id_that_is_taken_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store.open(tmp_path, now=lambda: 1_000.0).store
+    store = Store.open(tmp_path, now=lambda: 1_000.0)
     draws = iter([7, 7, 7, 8])
     monkeypatch.setattr(secrets, "randbits", lambda bits: next(draws))
     with store.together():

@@ -13,7 +13,7 @@ from vlmtui.session.engine_controller import EngineController
 from vlmtui.text import one_line
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
-from vlmtui.ui.view import View
+from vlmtui.ui.view import Steps, View
 
 if TYPE_CHECKING:
     from vlmtui.session.resume import ResumePoint
@@ -40,6 +40,8 @@ class StoredConversations:
         self._engine_controller = engine_controller
         self._holder = holder
         self._choose = choose
+        self._is_asking = False
+        holder.on_damage = self.offer_backup
 
     def open(self, conversation: ConversationId) -> None:
         """Open a conversation with the loaded model, or else with its own."""
@@ -53,6 +55,11 @@ class StoredConversations:
         """Make the day's backup, purge conversations whose time after deletion is over, and delete the unfinished files
         of killed processes. What fails is retried at another start."""
         self._view.start(self._keep_house, "housekeeping")
+
+    def offer_backup(self, then: Steps | None = None) -> None:
+        """Where the database is damaged, ask whether a backup takes its place; the damaged file stays. `then` runs once
+        one did."""
+        self._view.start_dialog(partial(self._offer_backup, then))
 
     async def resume(self) -> None:
         """Open the conversation that the app was started with, if any. Raises VlmtuiError."""
@@ -87,7 +94,7 @@ class StoredConversations:
                 self._choose(resumed_model(self._services.registry, self._services.settings.engines, found))
         except VlmtuiError as error:
             self._view.tell_error(error)
-        self._holder.tell_recovery()
+        self._holder.tell_notice()
 
     def _tell_import(self, found: ResumePoint) -> None:
         """Say what an imported conversation was made with, and what of it is not used."""
@@ -95,6 +102,29 @@ class StoredConversations:
 
         if found.record is not None and (text := not_used(found.record)):
             self._view.tell(text, None, seconds=15, severity="information")
+
+    async def _offer_backup(self, then: Steps | None) -> None:
+        from vlmtui.store.database import damaged
+
+        damage = self._services.store.damage
+        if damage is None or self._is_asking:
+            return
+        self._is_asking = True
+        fault = f"{damage.path.name} is damaged: {one_line(damage.reason)}."
+        question = f"{fault} {damage.offer} Continue with {damage.successor}? The damaged file is kept."
+        try:
+            if not await self._navigator.confirm(question, yes="Continue", no="Not now", careful=True):
+                self._view.tell_error(damaged(damage))
+                return
+            done = await self._services.store.restore()
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        finally:
+            self._is_asking = False
+        self._view.tell(one_line(done), seconds=60, severity="warning")
+        if then is not None:
+            await then()
 
     async def _undelete(self) -> None:
         from vlmtui.session.conversation_list import undelete_last

@@ -1,1 +1,0 @@
-"""Fault injection below SQLite: the real store over a disk that fails."""
