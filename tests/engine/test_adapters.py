@@ -142,7 +142,7 @@ def test_a_kept_answer_of_an_adapter_is_repeated_with_it(
     said = [json.loads(one.read_text())["sides"][0] for one in (kept, without)]
     assert said[0]["adapter"] == str(strong) and said[1]["adapter"] == ""
     assert said[0]["answer"] != said[1]["answer"]
-    ran = vlmtui("replay", str(kept), str(without), "--json")
+    ran = vlmtui("replay", str(kept), str(without), "--adapter", str(strong), "--json")
     assert ran.code == 0, ran.out + ran.err
     results = json.loads(ran.out)["results"]
     assert [(one["same"], one["answer"]) for one in results] == [(True, one["answer"]) for one in said]

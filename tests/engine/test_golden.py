@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
-from vlmtui.engine.interface import Engine
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.local.model_reader import LocalModelReader
-from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.golden import Golden
+from vlmtui.inspection.stages import CheckedSide
 from vlmtui.paths import Paths
-from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model
-from vlmtui.session.golden import GoldenPrompts
+from vlmtui.session.checking import canned_cases, sides_by_engine, sides_by_processor
 
 pytestmark = pytest.mark.engine
 
 
 async def test_processor_and_engine_make_the_same_prompts(
-    engine: WorkerClient, shapes: Model, engine_paths: Paths
+    engine: WorkerClient, shapes: Model, engine_paths: Paths, tmp_path: Path
 ) -> None:
-    @asynccontextmanager
-    async def opened(model: Model) -> AsyncIterator[Engine]:
-        yield engine
-
-    goldens = GoldenPrompts(Registry.bundled(), LocalModelReader(engine_paths), engine_paths.media, opened)
-    prompts = goldens.canned(shapes, (), ("chat", "raw"))
-    assert len(prompts) == 16
-    here, there = await goldens.make("shapes", prompts, "processor"), await goldens.make("shapes", prompts, "engine")
-    for prompt, processor, vllm in zip(prompts, here, there, strict=True):
-        assert not isinstance(processor, VlmtuiError), processor
-        assert not isinstance(vllm, VlmtuiError), vllm
-        assert facts(processor) == facts(vllm), f"{prompt.case} {prompt.mode}"
+    cases = canned_cases(shapes, (), ("chat", "raw"), engine_paths.media)
+    assert len(cases) == 16
+    here = sides_by_processor(LocalModelReader(engine_paths), shapes, cases)
+    there = await sides_by_engine(engine, cases, tmp_path / "values", is_asked=False)
+    for case, processor, vllm in zip(cases, here, there, strict=True):
+        assert not processor.error and not vllm.error, (processor.error, vllm.error)
+        assert facts(processor) == facts(vllm), case.title
 
 
-def facts(golden: Golden) -> tuple[object, ...]:
+def facts(side: CheckedSide) -> tuple[object, ...]:
     """What does not depend on who made it: the engine expands the placeholders in the text, too."""
-    return golden.token_ids, [(one.tokens, one.resized, one.grid) for one in golden.media]
+    return side.token_ids, [(one.tokens, one.resized, one.grid) for one in side.media]

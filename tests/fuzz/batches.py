@@ -13,7 +13,8 @@ from tests.unit.inspection.test_golden import GOLDEN
 from tests.unit.store.made import attachment, opened
 from vlmtui.cli.report import crashes_in
 from vlmtui.domain.conversation import user_turn
-from vlmtui.inspection.golden import encode_golden, moved_since, read_golden, unfolded
+from vlmtui.inspection.golden import encode_golden, read_golden, recorded_side
+from vlmtui.inspection.stages import Tolerance, compare_sides
 from vlmtui.session.adapters import find_adapter, list_adapters
 from vlmtui.session.batch.output import OutputFile, ResultLine
 from vlmtui.session.batch.reading import BatchReader
@@ -95,9 +96,8 @@ def _read_golden(folder: Path, data: bytes) -> None:
     path = folder / "image.json"
     path.write_bytes(data)
     golden = read_golden(path)
-    unfolded(golden.token_ids)
-    list(moved_since(golden, GOLDEN))
-    list(moved_since(GOLDEN, golden))
+    compare_sides(recorded_side(golden), recorded_side(GOLDEN), Tolerance())
+    compare_sides(recorded_side(GOLDEN), recorded_side(golden), Tolerance())
 
 
 def _backups(folder: Path) -> Sequence[bytes]:

@@ -160,7 +160,7 @@ async def test_the_same_tokens_as_in_the_current_version_and_a_kill_leaves_nothi
 
 
 def test_golden_prompts_and_kept_answers_are_replayed_in_it(installed: Path, tmp_path: Path) -> None:
-    golden, kept, again = tmp_path / "golden", tmp_path / "kept.json", tmp_path / "again"
+    golden, kept = tmp_path / "golden", tmp_path / "kept.json"
     cases = [word for name in ("image", "images", "text") for word in ("--case", name)]
     recorded = run(installed, "golden", "record", str(golden), "--model", "shapes", *cases)
     assert recorded.returncode == 0, recorded.stderr
@@ -169,7 +169,7 @@ def test_golden_prompts_and_kept_answers_are_replayed_in_it(installed: Path, tmp
     assert asked.returncode == 0 and "red circle" in asked.stdout, asked.stderr
     engines = ("here", f"vllm=={VERSION}")
     words = [word for name in engines for word in ("--on", name)]
-    ran = run(installed, "replay", str(golden), str(kept), *words, "-o", str(again), "--json")
+    ran = run(installed, "replay", str(golden), str(kept), *words, "--json")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = json.loads(ran.stdout)
     records = {one["engine"]: one["fingerprint"] for one in told["engines"]}
@@ -178,12 +178,7 @@ def test_golden_prompts_and_kept_answers_are_replayed_in_it(installed: Path, tmp
     )
     assert records[engines[1]]["engine_version"] == VERSION != records["here"]["engine_version"]
     assert len(told["results"]) == 8 and {one["engine"] for one in told["results"]} == set(engines)
-    assert all(one["prompt_same"] and one["answer_same"] and not one["error"] for one in told["results"])
-    pixels = {one["pixels"] for one in told["results"] if "text" not in one["title"]}
-    assert pixels <= {"same", "same sizes"}
-    [document] = again.glob("*-kept.json")
-    here, there = json.loads(document.read_bytes())["sides"]
-    assert here["answer"] == there["answer"] and there["engine"]["engine_version"] == VERSION
+    assert all(one["same"] for one in told["results"])
 
 
 @pytest.fixture(scope="module")

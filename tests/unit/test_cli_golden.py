@@ -61,33 +61,41 @@ def test_recorded_checked_and_each_change_told_apart(vlmtui: CommandLine, model:
     assert data["model"] == "../../checkpoint"
     assert [one["tokens"] for one in data["media"]] == [36, 28]
     assert json.loads(files["video"].read_text())["media"][0]["tokens"] > 0
-    assert vlmtui("golden", "check", str(golden)).code == 0
+    refused = vlmtui("golden", "check", str(golden))
+    assert refused.code == 2 and "If it is yours, add --model " in refused.out
+    check = ("golden", "check", str(golden), "--model", str(model))
+    same = vlmtui(*check)
+    assert same.code == 0, same.out + same.err
+    assert "4 compared: 4 the same, 0 differ, 0 failed." in same.err
 
     (model / "chat_template.jinja").write_text(
         (model / "chat_template.jinja").read_text().replace("<|im_start|>assistant\n", "<|im_start|>assistant ")
     )
     smaller = {"min_pixels": 3136, "max_pixels": 12544, "size": {"shortest_edge": 3136, "longest_edge": 12544}}
     edit(model / "preprocessor_config.json", lambda data: data.update(smaller))
-    moved = vlmtui("golden", "check", str(golden), "--json")
+    moved = vlmtui(*check, "--json")
     assert moved.code == 1
-    told = {one["case"]: [item["what"] for item in one["moved"]] for one in json.loads(moved.out)}
-    assert told["image"] == ["text", "ids", "counts", "sizes"]
-    assert told["video"] == ["text", "ids"]
+    told = {
+        one["case"]: [stage["stage"] for stage in one["stages"] if stage["outcome"] == "differs"]
+        for one in json.loads(moved.out)["results"]
+    }
+    assert told["image chat"] == ["prompt text", "token ids", "image tokens", "pixels"]
+    assert told["video chat"] == ["prompt text", "token ids"]
 
     files["video"].write_text(json.dumps({"format": 2}))
-    refused = vlmtui("golden", "check", str(golden))
+    refused = vlmtui(*check)
     assert refused.code == 2
     assert "video.chat.json has format 2" in refused.out
-    assert "4 golden prompts: 0 as recorded, 3 moved, 1 failed." in refused.err
+    assert "4 compared: 0 the same, 3 differ, 1 failed." in refused.err
 
 
 @pytest.mark.timeout(600)
-def test_a_question_of_ones_own_and_a_test_of_it(vlmtui: CommandLine, model: Path, tmp_path: Path) -> None:
+def test_a_question_of_ones_own_and_a_test_of_it(vlmtui: CommandLine, tmp_path: Path) -> None:
     golden, picture = tmp_path / "golden", tmp_path / "pictures" / "mine.png"
     picture.parent.mkdir()
     shutil.copyfile(bundled("samples") / "three-shapes.png", picture)
     mine = ("--case", "mine", "--question", "Where is the star?", "--image", str(picture), "--mode", "both")
-    assert vlmtui("golden", "record", str(golden), "--model", str(model), *mine).code == 0
+    assert vlmtui("golden", "record", str(golden), "--model", "shapes", *mine).code == 0
     (chat,) = golden.glob("*/mine.chat.json")
     assert json.loads(chat.read_text())["media"][0]["file"] == "../../pictures/mine.png"
     passed = run_pytest(tmp_path)
@@ -95,7 +103,7 @@ def test_a_question_of_ones_own_and_a_test_of_it(vlmtui: CommandLine, model: Pat
     edit(chat, lambda data: data["media"][0].update(tokens=1))
     failed = run_pytest(tmp_path)
     assert failed.returncode == 1
-    assert "counts: image 1 (../../pictures/mine.png): 1 tokens are now" in failed.stdout
+    assert "mine.chat.json · mine chat · processor: image tokens: image 1 takes " in failed.stdout
     picture.write_bytes((bundled("samples") / "circle.png").read_bytes())
     assert "its content has changed" in run_pytest(tmp_path).stdout
 

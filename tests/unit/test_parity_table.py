@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.zoo.parity_table import ALIKE, PAGE, RESULTS, SAME_NUMBERS, found_of, stored, table
-from vlmtui.inspection.parity import CaseParity, Stage, StageOutcome, StageResult
+from vlmtui.inspection.stages import Stage, StageOutcome, StageResult
+from vlmtui.session.checking import CheckResult
 
 
-def case(**differing: float) -> CaseParity:
+def case(**differing: float) -> CheckResult:
     """A conversation whose stages are the same but for these, so far apart."""
     stages = tuple(
         StageResult(stage, StageOutcome.DIFFERS, "it is not", differing[stage.name])
@@ -16,7 +17,7 @@ def case(**differing: float) -> CaseParity:
         else StageResult(stage, StageOutcome.SAME, "it is", 1e-6)
         for stage in Stage
     )
-    return CaseParity(case="image", mode="raw", stages=stages)
+    return CheckResult(file="", case="image raw", stages=stages)
 
 
 def test_a_family_is_alike_only_if_every_prompt_is() -> None:

@@ -18,8 +18,9 @@ from typing import Any
 
 from tests.zoo.__main__ import ENVIRONMENT
 from tests.zoo.parity import compared, conversations, in_a_process
-from vlmtui.inspection.parity import CaseParity, ParitySide, Stage
 from vlmtui.inspection.pixel_values import PixelStep
+from vlmtui.inspection.stages import CheckedSide, Stage
+from vlmtui.session.checking import CheckResult
 
 FAMILY = "qwen2_vl"
 FEWER_PIXELS = {"mm_processor_kwargs": {"min_pixels": 784, "max_pixels": 50176}}
@@ -116,16 +117,16 @@ FAULTS = (
 )
 
 
-def found_in(cases: list[CaseParity]) -> tuple[Stage | None, PixelStep | None, str]:
+def found_in(cases: list[CheckResult]) -> tuple[Stage | None, PixelStep | None, str]:
     """The first stage that differs in any conversation, the step of the processor, and what was said."""
     found = [one.first for one in cases if one.first is not None]
     if not found:
-        return None, None, "; ".join(error for one in cases for error in one.errors)
+        return None, None, "; ".join(one.error for one in cases)
     first = min(found, key=lambda one: list(Stage).index(one.stage))
     return first.stage, first.step, first.message
 
 
-def _sound(base: Path) -> list[ParitySide] | str:
+def _sound(base: Path) -> list[CheckedSide] | str:
     """Make the sound checkpoint and have Transformers answer; or what went wrong."""
     made = in_a_process("make", FAMILY, base / "sound", base / "make")
     if isinstance(made, str):
@@ -133,7 +134,7 @@ def _sound(base: Path) -> list[ParitySide] | str:
     return in_a_process("transformers", FAMILY, base / "sound", base / "transformers")
 
 
-def _try(fault: Fault, reference: list[ParitySide] | str, base: Path) -> tuple[bool, str]:
+def _try(fault: Fault, reference: list[CheckedSide] | str, base: Path) -> tuple[bool, str]:
     """Break a copy and compare. Returns whether the fault is named, and what was said."""
     if isinstance(reference, str):
         return False, reference

@@ -20,7 +20,7 @@ from tests.zoo.kit import make_checkpoint
 from tests.zoo.parity import TOKENS, compared, conversations, in_a_process, summary
 from tests.zoo.weights import fill, save_with_weights
 from vlmtui.domain.generation import TokenLogprob
-from vlmtui.inspection.parity import ParitySide
+from vlmtui.inspection.stages import CheckedSide
 
 _NAMES = (
     (r"^(model\.)?visual\.", "vision_tower."),
@@ -53,7 +53,7 @@ def make(family: str, folder: Path) -> None:
     save_file(renamed, folder / "model" / "model.safetensors", {"format": "pt"})
 
 
-def reference_of_tarsier(folder: Path, cases: Sequence[str], asked: Sequence[ParitySide]) -> list[ParitySide]:
+def reference_of_tarsier(folder: Path, cases: Sequence[str], asked: Sequence[CheckedSide]) -> list[CheckedSide]:
     """The greedy answers to the prompts that vLLM made for these cases."""
     import torch
     from PIL import Image
@@ -66,7 +66,7 @@ def reference_of_tarsier(folder: Path, cases: Sequence[str], asked: Sequence[Par
     processor = AutoProcessor.from_pretrained(folder / "model").image_processor
     embed = model.get_input_embeddings()
     files = {"image": ["circle.png"], "images": ["circle.png", "two-shapes.png"]}
-    found: list[ParitySide] = []
+    found: list[CheckedSide] = []
     with torch.no_grad():
         for case, one in zip(cases, asked, strict=True):
             images = [Image.open(bundled("samples") / name).convert("RGB") for name in files[case]]
@@ -89,7 +89,7 @@ def reference_of_tarsier(folder: Path, cases: Sequence[str], asked: Sequence[Par
                 chosen.append(TokenLogprob(token_id=token, logprob=float(scores.max())))
                 inputs = torch.cat([inputs, embed.weight[token][None, None]], dim=1)
             answer = tuple(logprob.token_id for logprob in chosen)
-            found.append(ParitySide(token_ids=ids, answer_ids=answer, logprobs=tuple(chosen)))
+            found.append(CheckedSide(token_ids=ids, answer_ids=answer, logprobs=tuple(chosen)))
     return found
 
 
@@ -109,7 +109,7 @@ def run(family: str, base: Path) -> tuple[bool, str]:
     return summary(compared([theirs[at] for at in raw], reference, [prompts[at] for at in raw]))
 
 
-def _ask(backend: str, family: str, checkpoint: Path, folder: Path) -> list[ParitySide]:
+def _ask(backend: str, family: str, checkpoint: Path, folder: Path) -> list[CheckedSide]:
     found = in_a_process(backend, family, checkpoint, folder)
     assert not isinstance(found, str), found
     return found

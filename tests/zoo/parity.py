@@ -21,7 +21,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -34,11 +34,12 @@ from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import EngineEvent, Failed, GenerateRequest
+from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind
-from vlmtui.inspection.parity import CaseParity, ParitySide, Stage, StageOutcome, Tolerance, compare_sides
+from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, Tolerance, compare_sides
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, with_trust
-from vlmtui.session.parity import ParityPrompt, gather_sides
+from vlmtui.session.checking import CheckCase, CheckResult, case_of, sides_by_engine, with_fixed_length
 from vlmtui.worker.backends import load_backend
 
 BACKENDS = ("vllm", "transformers")
@@ -62,6 +63,7 @@ class Guarded:
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
+        self.info = engine.info
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         try:
@@ -87,11 +89,13 @@ def model_in(family: str, folder: Path, backend: str, more: Mapping[str, Any]) -
     return with_trust(model) if record.trust_remote_code or recipe.remote_code else model
 
 
-def conversations(family: str, media: Path) -> list[ParityPrompt]:
+def conversations(family: str, media: Path) -> list[CheckCase]:
     """One image and two, where the family takes them, in both modes."""
     recipe, record = load_recipes()[family], Registry.bundled()[family]
     return [
-        ParityPrompt(case, mode, (user_turn("What is {this}?", sample_attachments(case, media)),))
+        with_fixed_length(
+            case_of(record, case, mode, (user_turn("What is {this}?", sample_attachments(case, media)),)), TOKENS
+        )
         for case in cases(recipe, record)
         if case in ("image", "images")
         for mode in MODES
@@ -100,7 +104,7 @@ def conversations(family: str, media: Path) -> list[ParityPrompt]:
 
 async def gather(
     family: str, checkpoint: Path, backend: str, folder: Path, engine_args: Mapping[str, Any]
-) -> list[ParitySide]:
+) -> list[CheckedSide]:
     """What an engine with these arguments makes of the conversations; its processor's values are in `folder`."""
     model, recipe = model_in(family, checkpoint, backend, engine_args), load_recipes()[family]
     if backend == "vllm" and recipe.prepare is not None:
@@ -108,7 +112,7 @@ async def gather(
     engine = await load_backend(backend).load(model.spec, lambda step: None)
     try:
         prompts = conversations(family, folder.parent / "media")
-        return await gather_sides(Guarded(engine), model.family, prompts, folder / "values", tokens=TOKENS)
+        return await sides_by_engine(cast(Engine, Guarded(engine)), prompts, folder / "values")
     finally:
         await engine.shutdown()
 
@@ -121,7 +125,7 @@ def make(family: str, folder: Path) -> None:
 
 def in_a_process(
     what: str, family: str, checkpoint: Path, folder: Path, engine_args: Mapping[str, Any] | None = None
-) -> list[ParitySide] | str:
+) -> list[CheckedSide] | str:
     """Make a checkpoint, or have an engine answer, in a process of its own. Returns what went wrong as a text."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.zoo.parity", "--one", what, "--checkpoint", str(checkpoint)]
@@ -134,20 +138,27 @@ def in_a_process(
         tail = (folder / "log").read_text().strip().splitlines()
         return f"{what}: {tail[-1][:200] if tail else done.returncode}"
     found = folder / "sides.json"
-    return msgspec.json.decode(found.read_bytes(), type=list[ParitySide]) if what in BACKENDS else []
+    return msgspec.json.decode(found.read_bytes(), type=list[CheckedSide]) if what in BACKENDS else []
 
 
 def compared(
-    ours: Sequence[ParitySide], theirs: Sequence[ParitySide], prompts: Sequence[ParityPrompt]
-) -> list[CaseParity]:
+    ours: Sequence[CheckedSide], theirs: Sequence[CheckedSide], prompts: Sequence[CheckCase]
+) -> list[CheckResult]:
     """The stages of each conversation."""
     return [
-        compare_sides(prompt.case, prompt.mode, one, other, TOLERANCE)
+        CheckResult(
+            file="",
+            case=prompt.title,
+            stages=tuple(compare_sides(one, other, TOLERANCE)),
+            error="; ".join(
+                f"{who}: {side.error}" for who, side in (("engine", one), ("reference", other)) if side.error
+            ),
+        )
         for prompt, one, other in zip(prompts, ours, theirs, strict=True)
     ]
 
 
-def run_one(family: str, base: Path) -> list[CaseParity] | str:
+def run_one(family: str, base: Path) -> list[CheckResult] | str:
     """Make the checkpoint, ask both engines, and compare."""
     if (dtype := load_recipes()[family].engine_args.get("dtype", "float32")) != "float32":
         return f"vLLM computes this family in {dtype} on a CPU, not in float32"
@@ -156,7 +167,7 @@ def run_one(family: str, base: Path) -> list[CaseParity] | str:
     failed = in_a_process("make", family, checkpoint, folder / "make")
     if isinstance(failed, str):
         return failed
-    sides: dict[str, list[ParitySide]] = {}
+    sides: dict[str, list[CheckedSide]] = {}
     for backend in BACKENDS:
         found = in_a_process(backend, family, checkpoint, folder / backend)
         if isinstance(found, str):
@@ -165,13 +176,13 @@ def run_one(family: str, base: Path) -> list[CaseParity] | str:
     return compared(sides["vllm"], sides["transformers"], conversations(family, folder / "media"))
 
 
-def summary(cases: Sequence[CaseParity]) -> tuple[bool, str]:
+def summary(cases: Sequence[CheckResult]) -> tuple[bool, str]:
     """Whether all stages are the same, and the first that is not, or how far apart the numbers are."""
-    bad = [case for case in cases if case.first is not None or case.errors]
+    bad = [case for case in cases if case.first is not None or case.error]
     if bad:
         case = min(bad, key=lambda one: list(Stage).index(one.first.stage) if one.first else len(Stage))
-        said = f"{case.first.stage.value}: {case.first.message}" if case.first else "; ".join(case.errors)
-        return False, f"{case.case} {case.mode}: {said}"
+        said = f"{case.first.stage.value}: {case.first.message}" if case.first else case.error
+        return False, f"{case.case}: {said}"
     largest: Mapping[Stage, float] = {
         stage: max((one.largest or 0.0 for case in cases for one in case.stages if one.stage is stage), default=0.0)
         for stage in (Stage.PIXELS, Stage.NEXT_TOKEN, Stage.ANSWER)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.inspection.parity import CaseParity, Stage, StageOutcome, StageResult
+from vlmtui.inspection.stages import Stage, StageOutcome, StageResult
 from vlmtui.registry.loader import Registry
+from vlmtui.session.checking import CheckResult
 
 PAGE = Path(__file__).parents[2] / "docs" / "parity.md"
 RESULTS = Path(__file__).parents[1] / "data" / "parity_results.json"
@@ -48,14 +49,14 @@ class FamilyParity(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict in (ALIKE, SAME_NUMBERS)
 
 
-def found_of(cases: Sequence[CaseParity] | str) -> FamilyParity:
+def found_of(cases: Sequence[CheckResult] | str) -> FamilyParity:
     """Sum up a family's conversations; a text says why there are none."""
     if isinstance(cases, str) or not cases:
         return FamilyParity(failed=str(cases or "no prompts"))
     stages = {
         stage.value: _worst([one for case in cases for one in case.stages if one.stage is stage]) for stage in Stage
     }
-    errors = "; ".join(text for case in cases for text in case.errors)
+    errors = "; ".join(case.error for case in cases if case.error)
     bad = [case for case in cases if case.first is not None]
     first = min(bad, key=lambda case: list(Stage).index(case.first.stage) if case.first else 0, default=None)
     differing = {name for name, (outcome, _) in stages.items() if outcome is StageOutcome.DIFFERS}
@@ -66,7 +67,7 @@ def found_of(cases: Sequence[CaseParity] | str) -> FamilyParity:
         prompts=len(cases),
         stages=stages,
         verdict=verdict,
-        first=f"{first.case} {first.mode}: {first.first.stage.value}: {first.first.message}"
+        first=f"{first.case}: {first.first.stage.value}: {first.first.message}"
         if first is not None and first.first is not None
         else errors,
     )

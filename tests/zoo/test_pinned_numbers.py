@@ -11,7 +11,7 @@ import pytest
 from tests.zoo.parity import conversations
 from tests.zoo.pinned_numbers import FAMILIES, NUMBERS
 from tests.zoo.test_parity import run
-from vlmtui.inspection.parity import ParitySide
+from vlmtui.inspection.stages import CheckedSide
 
 
 @pytest.mark.timeout(1300)
@@ -20,7 +20,7 @@ def test_own_classes_compute_what_the_last_version_with_them_computed(tmp_path: 
     run("tests.zoo.own_classes", *FAMILIES, "--keep", str(tmp_path))
     kept = json.loads(NUMBERS.read_text(encoding="utf-8"))
     for family in FAMILIES:
-        sides = msgspec.json.decode((tmp_path / family / "vllm" / "sides.json").read_bytes(), type=list[ParitySide])
+        sides = msgspec.json.decode((tmp_path / family / "vllm" / "sides.json").read_bytes(), type=list[CheckedSide])
         asked = conversations(family, tmp_path / "media")
         ours = {prompt.case: side for prompt, side in zip(asked, sides, strict=True) if prompt.mode == "raw"}
         assert set(ours) == set(kept[family]) == {"image", "images"}

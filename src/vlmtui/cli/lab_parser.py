@@ -9,6 +9,7 @@ Render the model's chat template with canned conversations and check what it wri
 generation prompt, end of turn, stable prefixes, special tokens, white space, and the differences to the model's record
 and between its files. Nothing is loaded but the tokenizer, in a process with limits and without network.
 """
+_EXIT_CODES = "exit codes: 0 nothing differs, 1 a stage differs, 2 something can't be compared"
 _CODES = "exit codes: 0 no finding, 1 findings, 2 can't check"
 
 
@@ -58,17 +59,24 @@ def fill_golden(golden: argparse.ArgumentParser) -> None:
     check = actions.add_parser(
         "check",
         help="say what moved",
-        description="Make the prompts again and say what moved: text, ids, counts, sizes.",
-        epilog="exit codes: 0 as recorded, 1 something moved, 2 can't check",
+        description="Make the prompts again and compare them: text, token ids, tokens and sizes of images.",
+        epilog=_EXIT_CODES,
     )
     check.add_argument("folder", metavar="DIR", help="the folder with the golden prompts")
+    check.add_argument(
+        "--model",
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="a model's folder that golden prompts may name: they can't have one read by themselves; may be repeated",
+    )
     for action, name in ((record, "record"), (check, "check")):
         action.add_argument(
             "--with-engine",
             action="store_true",
             help="load the engine: prompts are made by vLLM instead of the model's own processor",
         )
-        action.add_argument("--json", action="store_true", help="print a JSON array")
+        action.add_argument("--json", action="store_true", help="print JSON")
         _add_trust(action)
         action.set_defaults(action=name)
 
@@ -80,7 +88,7 @@ def fill_replay(replay: argparse.ArgumentParser) -> None:
         "engines, one after the other, and tell what differs from the record: prompt, pixels, the answer's first "
         "differing token and its log-probability. Golden prompts have no answer: the first engine's is the base."
     )
-    replay.epilog = "exit codes: 0 nothing differs, 1 something differs, 2 an engine or a case failed"
+    replay.epilog = _EXIT_CODES
     replay.add_argument("files", metavar="FILE", nargs="+", help="a document or golden file, or a folder of them")
     replay.add_argument(
         "--on",
@@ -92,10 +100,7 @@ def fill_replay(replay: argparse.ArgumentParser) -> None:
     replay.add_argument("--model", metavar="M", help="run this model instead of the recorded one")
     replay.add_argument("--key-env", metavar="NAME", help="the environment variable with a server's key")
     replay.add_argument(
-        "-o",
-        "--output",
-        metavar="FOLDER",
-        help="also write a document a case with each engine's answer",
+        "--adapter", metavar="FOLDER", help="the LoRA adapter that a document's answer came from, or a folder above it"
     )
     replay.add_argument("--json", action="store_true", help="print one JSON object")
     _add_trust(replay)
@@ -111,7 +116,7 @@ process of its own, one after the other.
 def fill_parity(parity: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parity.description = _PARITY
-    parity.epilog = "exit codes: 0 no difference, 1 a stage differs, 2 can't compare"
+    parity.epilog = _EXIT_CODES
     parity.formatter_class = argparse.RawDescriptionHelpFormatter
     parity.add_argument("model", metavar="FAMILY", help="a family, a repository id or a local folder")
     parity.add_argument("--backend", metavar="NAME", help="what runs the model (that of its record)")
@@ -137,6 +142,5 @@ def fill_parity(parity: argparse.ArgumentParser) -> None:
     parity.add_argument(
         "--pixel-tolerance", metavar="X", type=float, default=1e-3, help="most that processed pixels may differ (0.001)"
     )
-    parity.add_argument("--export", metavar="FILE", help="also write the result: .html or .json")
     parity.add_argument("--json", action="store_true", help="print one JSON object")
     _add_trust(parity)

@@ -18,7 +18,7 @@ _COMMANDS = {
     "export": "conversations.export", "import": "conversations.import_", "config": "config.config",
     "engines": "engines.engines", "serve": "serve.serve", "top": "top.top", "lint": "lint.lint",
     "batch": "batch.batch", "store": "store.store",
-    "golden": "golden.golden", "replay": "replay_on.replay_on", "parity": "parity.parity",
+    "golden": "lab.golden", "replay": "lab.replay", "parity": "lab.parity",
     "completion": "completion.completion",
     "help": "help.help_",
 }  # fmt: skip

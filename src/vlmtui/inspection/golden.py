@@ -1,19 +1,18 @@
-"""Golden prompts: what a model's prompt was, as a small JSON file to be reviewed, and what has moved since."""
+"""Golden prompts: what a model's prompt was, as a small JSON file to be reviewed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from vlmtui.domain.attachment import Modality
-from vlmtui.domain.conversation import Role
+from vlmtui.domain.conversation import Media, Role, Turn, all_attachments
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.errors import bad_input
-from vlmtui.inspection.sequence_diff import common_start
+from vlmtui.inspection.stages import CheckedSide
 from vlmtui.reading import decode_json, read_whole, shown_name
 from vlmtui.text import quoted
 
@@ -22,19 +21,11 @@ FORMAT = 1
 _BYTES_MAX = 20_000_000
 _RUN_MIN = 4
 """Equal token ids in a row from which they are written as `ID×COUNT`."""
-_SHOWN = 5
-"""Token ids shown of a difference."""
+_IDS_MAX = 4_000_000
+"""Most token ids of a prompt."""
 
 
-class Aspect(StrEnum):
-    """What moved."""
-
-    TEXT = "text"
-    IDS = "ids"
-    COUNTS = "counts"
-    """Tokens of an image or a video."""
-    SIZES = "sizes"
-    """Resized width and height, or the grid of patches or tiles."""
+By: TypeAlias = Literal["processor", "engine"]
 
 
 class GoldenPart(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,7 +63,7 @@ class Golden(msgspec.Struct, frozen=True, kw_only=True):
     """A family, a repository, or a folder relative to the golden file (`./…`, `../…`)."""
     case: str
     mode: Literal["chat", "raw"]
-    by: Literal["processor", "engine"]
+    by: By
     """`processor`: the model's tokenizer and processor in Transformers; `engine`: vLLM."""
     conversation: tuple[GoldenTurn, ...]
     prompt: tuple[str, ...]
@@ -85,14 +76,6 @@ class Golden(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """`qwen2_vl · image · chat`."""
         return f"{self.model} · {self.case} · {self.mode}"
-
-
-class GoldenChange(msgspec.Struct, frozen=True):
-    """Something that is not as it was recorded."""
-
-    aspect: Aspect
-    message: str
-    """One sentence; quotes prompts: hostile."""
 
 
 def folded_ids(ids: Sequence[int]) -> tuple[int | str, ...]:
@@ -151,29 +134,6 @@ def read_golden(path: Path) -> Golden:
         raise bad_input(f"{name} is not a golden prompt.", detail=str(error)) from error
 
 
-def moved_since(then: Golden, now: Golden) -> Iterator[GoldenChange]:
-    """Yield what moved: text, ids, counts and sizes, each at most once an item."""
-    before, after = "".join(then.prompt), "".join(now.prompt)
-    if before != after:
-        at = common_start(before, after)
-        line = before.count("\n", 0, at) + 1
-        here, there = quoted(before[at : at + 30]), quoted(after[at : at + 30])
-        yield GoldenChange(Aspect.TEXT, f"line {line}: {here} is now {there}")
-    ids, new_ids = unfolded(then.token_ids), unfolded(now.token_ids)
-    if ids != new_ids:
-        at = common_start(ids, new_ids)
-        here, there = (", ".join(map(str, one[at : at + _SHOWN])) or "the end" for one in (ids, new_ids))
-        yield GoldenChange(Aspect.IDS, f"token {at} of {len(ids):,} (now {len(new_ids):,}): {here} is now {there}")
-    if len(then.media) != len(now.media):
-        yield GoldenChange(Aspect.COUNTS, f"{len(then.media)} images and videos are now {len(now.media)}")
-    for number, (old, new) in enumerate(zip(then.media, now.media, strict=False), 1):
-        label = f"{old.modality} {number} ({old.file})"
-        if old.tokens != new.tokens:
-            yield GoldenChange(Aspect.COUNTS, f"{label}: {old.tokens:,} tokens are now {new.tokens:,}")
-        if (old.resized, old.grid) != (new.resized, new.grid):
-            yield GoldenChange(Aspect.SIZES, f"{label}: {_size(old)} is now {_size(new)}")
-
-
 def unfolded(ids: Sequence[int | str]) -> list[int]:
     """Undo `folded_ids`. Raises VlmtuiError for an entry that is none."""
     found: list[int] = []
@@ -184,18 +144,67 @@ def unfolded(ids: Sequence[int | str]) -> list[int]:
         token, _, count = one.partition("×")
         if not (token.isascii() and token.isdigit() and count.isascii() and count.isdigit() and len(count) < 8):
             raise bad_input(f"The golden prompt has an invalid run of tokens: {quoted(one)}.")
+        if len(found) + int(count) > _IDS_MAX:
+            raise bad_input(f"The golden prompt has more than {_IDS_MAX:,} tokens.")
         found += [int(token)] * int(count)
     return found
 
 
-def medium_of(span: MediaSpan, file: str, sha256: str) -> GoldenMedium:
-    """Return what became of an item."""
-    return GoldenMedium(
-        modality=span.modality, file=file, sha256=sha256, tokens=span.tokens, resized=span.resized, grid=span.grid
+def golden_of(
+    turns: Sequence[Turn],
+    files: Sequence[str],
+    side: CheckedSide,
+    *,
+    model: str,
+    case: str,
+    mode: Literal["chat", "raw"],
+    by: By,
+) -> Golden:
+    """Return the golden file of a prompt. `files`: the conversation's attachments, as the file names them."""
+    number = -1
+    conversation = []
+    for turn in turns:
+        parts = []
+        for part in turn.parts:
+            number += isinstance(part, Media)
+            parts.append(GoldenPart(media=number) if isinstance(part, Media) else GoldenPart(text=part.text))
+        conversation.append(GoldenTurn(turn.role, tuple(parts)))
+    media = []
+    numbers: dict[str, int] = {}
+    for attachment, file in zip(all_attachments(turns), files, strict=True):
+        index = numbers[attachment.modality] = numbers.get(attachment.modality, -1) + 1
+        place = (attachment.modality, index)
+        span = next((one for one in side.media if (one.modality, one.index) == place), None)
+        media.append(
+            GoldenMedium(
+                modality=attachment.modality,
+                file=file,
+                sha256=attachment.sha256,
+                tokens=span.tokens if span is not None else 0,
+                resized=span.resized if span is not None else None,
+                grid=span.grid if span is not None else (),
+            )
+        )
+    return Golden(
+        model=model,
+        case=case,
+        mode=mode,
+        by=by,
+        conversation=tuple(conversation),
+        prompt=text_lines(side.text),
+        token_ids=folded_ids(side.token_ids),
+        media=tuple(media),
     )
 
 
-def _size(medium: GoldenMedium) -> str:
-    grid = f"grid {'×'.join(map(str, medium.grid))}" if medium.grid else ""
-    size = "{} × {} pixels".format(*medium.resized) if medium.resized is not None else ""
-    return ", ".join(filter(None, (size, grid))) or "an unknown size"
+def recorded_side(golden: Golden) -> CheckedSide:
+    """Return what is recorded, to be compared with a prompt that is made now. Raises VlmtuiError for token ids that are
+    none."""
+    numbers: dict[str, int] = {}
+    media = []
+    for one in golden.media:
+        index = numbers[one.modality] = numbers.get(one.modality, -1) + 1
+        span = MediaSpan(modality=one.modality, index=index, offset=0, length=0, tokens=one.tokens)
+        media.append(msgspec.structs.replace(span, resized=one.resized, grid=one.grid))
+    ids = tuple(unfolded(golden.token_ids))
+    return CheckedSide(text="".join(golden.prompt), token_ids=ids, media=tuple(media))

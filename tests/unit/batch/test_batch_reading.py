@@ -106,6 +106,18 @@ def test_a_wrong_line_says_what_is_wrong(value: object, said: str) -> None:
     assert said in refusal(value)
 
 
+def test_a_line_names_no_engine() -> None:
+    """The model of OpenAI's format is told and not asked; no other field of a line is one of the engine."""
+    body = {"model": "/evil", "messages": [{"role": "user", "content": "x"}]}
+    reader = BatchReader(io.BytesIO(json.dumps({"custom_id": "a", "body": body}).encode()), base=BASE)
+    assert [item.id for item in reader] == ["a"] and reader.models == {"/evil"}
+    for name in ("model", "engine", "engine_args", "adapter", "lora", "chat_template", "mm_processor_kwargs", "url"):
+        assert "Unknown field" in refusal({"id": "a", "prompt": "x", name: "y"})
+        assert "Unknown field" in refusal({"id": "a", "prompt": "x", "sampling": {name: "y"}})
+        if name != "model":
+            assert "Unknown field" in refusal({"custom_id": "a", "body": {**body, name: "y"}})
+
+
 def test_lines_are_counted_through_empty_ones_and_a_byte_order_mark() -> None:
     found = items('\ufeff{"id": "a", "prompt": "x"}\n\n{"id": "b", "prompt": "y"}')
     assert [(item.id, item.line) for item in found] == [("a", 1), ("b", 3)]

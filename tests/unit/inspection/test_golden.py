@@ -1,11 +1,10 @@
-"""What moved since a golden prompt was recorded: text, ids, counts and sizes told apart."""
+"""Golden files: what they hold, and that they are read as they were written."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,15 +12,14 @@ from hypothesis import strategies as st
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.golden import (
     FORMAT,
-    Aspect,
     Golden,
     GoldenMedium,
     GoldenPart,
     GoldenTurn,
     encode_golden,
     folded_ids,
-    moved_since,
     read_golden,
+    recorded_side,
     text_lines,
     unfolded,
 )
@@ -41,30 +39,10 @@ GOLDEN = Golden(
 )
 
 
-def changed(**fields: object) -> list[tuple[Aspect, str]]:
-    return [(one.aspect, one.message) for one in moved_since(GOLDEN, msgspec.structs.replace(GOLDEN, **fields))]
-
-
-def test_nothing_moved() -> None:
-    assert changed() == []
-
-
-def test_each_aspect_is_told_alone() -> None:
-    assert changed(prompt=("<|im_start|>user\n", "<|image_pad|> What?")) == [
-        (Aspect.TEXT, "line 2: “What?” is now “ What?”")
-    ]
-    assert changed(token_ids=(1, 2, "9×16", 4)) == [(Aspect.IDS, "token 18 of 19 (now 19): 3 is now 4")]
-    assert changed(media=(msgspec.structs.replace(MEDIUM, tokens=15),)) == [
-        (Aspect.COUNTS, "image 1 (bundled:circle.png): 16 tokens are now 15")
-    ]
-    assert changed(media=(msgspec.structs.replace(MEDIUM, resized=(140, 112)),)) == [
-        (
-            Aspect.SIZES,
-            "image 1 (bundled:circle.png): 112 × 112 pixels, grid 1×8×8 is now 140 × 112 pixels, grid 1×8×8",
-        )
-    ]
-    assert changed(media=(msgspec.structs.replace(MEDIUM, grid=()),))[0][0] is Aspect.SIZES
-    assert changed(media=())[0][0] is Aspect.COUNTS
+def test_what_is_recorded_can_be_compared() -> None:
+    side = recorded_side(GOLDEN)
+    assert (side.text, len(side.token_ids)) == ("<|im_start|>user\n<|image_pad|>What?", 19)
+    assert (side.media[0].tokens, side.media[0].resized, side.media[0].length) == (16, (112, 112), 0)
 
 
 @given(st.lists(st.integers(0, 3), max_size=40))
@@ -99,3 +77,8 @@ def test_a_newer_format_and_other_files_are_refused_by_name(tmp_path: Path) -> N
 def test_an_invalid_run_of_ids_is_refused(run: str) -> None:
     with pytest.raises(VlmtuiError, match="invalid run"):
         unfolded([1, run])
+
+
+def test_a_small_file_costs_no_memory_without_bounds() -> None:
+    with pytest.raises(VlmtuiError, match="more than 4,000,000 tokens"):
+        unfolded(["1×9999999"] * 150)

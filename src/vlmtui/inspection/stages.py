@@ -1,4 +1,5 @@
-"""Compares what two engines make of the same conversation, stage by stage: the first that differs holds the fault."""
+"""Compares two sides of a request stage by stage, each an engine or a record: the first that differs holds the
+fault."""
 
 from __future__ import annotations
 
@@ -45,17 +46,22 @@ class StageOutcome(StrEnum):
     UNKNOWN = "not compared"
 
 
-class ParitySide(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine's result for a conversation. With `error`, the other fields hold what it reached before."""
+class CheckedSide(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine made of a request, or what is recorded of it. With `error`, the other fields hold what it reached
+    before."""
 
     text: str = ""
     """The prompt before the tokenizer; empty: unknown."""
     token_ids: tuple[int, ...] = ()
     media: tuple[MediaSpan, ...] = ()
+    """Those of a golden prompt have no length: where they are is unknown."""
     seen: tuple[SeenMedium, ...] = ()
+    answer: str = ""
     answer_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
-    """One per token of the greedy answer."""
+    """One per token of the answer; empty: unknown."""
+    is_answered: bool = False
+    """Whether the answer is complete."""
     words: dict[int, str] = msgspec.field(default_factory=dict)
     """Texts of tokens. Hostile text."""
     error: str = ""
@@ -67,7 +73,8 @@ class Tolerance(msgspec.Struct, frozen=True):
 
     pixels: float = 1e-3
     """In the units that the model computes with."""
-    logprobs: float = 1e-2
+    logprobs: float | None = 1e-2
+    """None: the answers must be the same, whatever the probabilities are."""
 
 
 class StageResult(msgspec.Struct, frozen=True):
@@ -84,36 +91,55 @@ class StageResult(msgspec.Struct, frozen=True):
     step: PixelStep | None = None
 
 
-class CaseParity(msgspec.Struct, frozen=True, kw_only=True):
-    """The stages of one conversation."""
-
-    case: str
-    mode: str
-    stages: tuple[StageResult, ...]
-    errors: tuple[str, ...] = ()
-    """Why it could not be compared to the end."""
-
-    @property
-    def first(self) -> StageResult | None:
-        """The first stage that differs."""
-        return next((one for one in self.stages if one.outcome is StageOutcome.DIFFERS), None)
+def first_difference(stages: Sequence[StageResult]) -> StageResult | None:
+    """Return the first stage that differs; None if none does."""
+    return next((one for one in stages if one.outcome is StageOutcome.DIFFERS), None)
 
 
-def compare_sides(case: str, mode: str, ours: ParitySide, theirs: ParitySide, tolerance: Tolerance) -> CaseParity:
-    """Compare an engine's side with the reference's. Reads the files of the processors' values: blocking."""
-    errors = [f"{who}: {side.error}" for who, side in (("engine", ours), ("reference", theirs)) if side.error]
+_WHERE: dict[Stage, str] = {
+    Stage.TEXT: "The chat templates differ, or what they are given: `vlmtui lint MODEL` names a template's faults.",
+    Stage.TOKENS: "The same text gives other tokens: compare the tokenizers' files, and who adds BOS.",
+    Stage.PLACES: "The processors expand the placeholder differently: compare their sizes, tiles and token counts.",
+    Stage.NEXT_TOKEN: "The inputs are the same and the numbers are not: weights, their names, number format, attention "
+    "mask or positions.",
+    Stage.ANSWER: "The first token agrees, later ones do not: the KV cache, or positions after the prompt.",
+}
+_WHERE_PIXELS: dict[PixelStep, str] = {
+    PixelStep.COUNT: "The processors cut the image into other tiles: compare their limits of tiles.",
+    PixelStep.SIZE: "The processors resize to another size: compare size, min_pixels and max_pixels.",
+    PixelStep.NORMALISATION: "The values are a linear function of the reference's: compare image_mean, image_std and "
+    "rescale_factor.",
+    PixelStep.CHANNELS: "Red and blue are exchanged.",
+    PixelStep.ROUNDING: "At most one level of 255: another library resizes, such as the slow processor's.",
+    PixelStep.RESAMPLING: "Same size, other pixels: compare resample (bicubic, bilinear), crop and padding.",
+}
+
+
+def where_to_look(found: StageResult) -> str:
+    """Return what to look at for a stage that differs."""
+    if found.stage is Stage.PIXELS:
+        return _WHERE_PIXELS[found.step] if found.step is not None else ""
+    return _WHERE[found.stage]
+
+
+def compare_sides(ours: CheckedSide, theirs: CheckedSide, tolerance: Tolerance) -> list[StageResult]:
+    """Compare an engine's side with the base, as far as both are known. Reads the files of the processors' values:
+    blocking."""
     stages: list[StageResult] = []
     if ours.token_ids and theirs.token_ids:
         stages += [_text(ours, theirs), _tokens(ours, theirs), _places(ours, theirs)]
         stages.append(_pixels(ours, theirs, tolerance.pixels))
-    if ours.logprobs and theirs.logprobs:
+    if tolerance.logprobs is None:
+        if ours.is_answered and theirs.is_answered:
+            stages.append(_same_answer(ours, theirs))
+    elif ours.logprobs and theirs.logprobs:
         stages += [_next_token(ours, theirs, tolerance.logprobs), _answer(ours, theirs, tolerance.logprobs)]
-    return CaseParity(case=case, mode=mode, stages=tuple(stages), errors=tuple(errors))
+    return stages
 
 
-def _text(ours: ParitySide, theirs: ParitySide) -> StageResult:
+def _text(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
     if not ours.text or not theirs.text:
-        return StageResult(Stage.TEXT, StageOutcome.UNKNOWN, "an engine doesn't tell the text before the tokenizer")
+        return StageResult(Stage.TEXT, StageOutcome.UNKNOWN, "a side doesn't tell the text before the tokenizer")
     if ours.text == theirs.text:
         return StageResult(Stage.TEXT, StageOutcome.SAME, f"{len(ours.text):,} characters")
     at = _first_difference(ours.text, theirs.text)
@@ -121,7 +147,7 @@ def _text(ours: ParitySide, theirs: ParitySide) -> StageResult:
     return StageResult(Stage.TEXT, StageOutcome.DIFFERS, f"from character {at} on: {shown}")
 
 
-def _tokens(ours: ParitySide, theirs: ParitySide) -> StageResult:
+def _tokens(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
     """Compare the tokens of the text, whatever the attachments take."""
     left, right = list(ours.token_ids), list(theirs.token_ids)
     if _trimmed(ours).keys() == _trimmed(theirs).keys():  # else one doesn't tell where an attachment is
@@ -135,16 +161,21 @@ def _tokens(ours: ParitySide, theirs: ParitySide) -> StageResult:
     return StageResult(Stage.TOKENS, StageOutcome.DIFFERS, f"{counts}from token {at} of the text on: {shown}")
 
 
-def _places(ours: ParitySide, theirs: ParitySide) -> StageResult:
+def _places(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
     if not ours.media and not theirs.media:
         return StageResult(Stage.PLACES, StageOutcome.SAME, "no images")
     left, right = _trimmed(ours), _trimmed(theirs)
     if left.keys() != right.keys():
-        message = f"an engine doesn't tell where its images are ({len(left)} and {len(right)} known)"
-        outcome = StageOutcome.SAME if ours.token_ids == theirs.token_ids else StageOutcome.UNKNOWN
-        return StageResult(
-            Stage.PLACES, outcome, message if outcome is StageOutcome.UNKNOWN else "all token ids are the same"
-        )
+        counts = {(one.modality, one.index): one.tokens for one in theirs.media}
+        for span in ours.media:
+            key = (span.modality, span.index)
+            if counts.get(key, span.tokens) != span.tokens:
+                said = f"{_name(key)} takes {span.tokens:,} tokens, and {counts[key]:,}"
+                return StageResult(Stage.PLACES, StageOutcome.DIFFERS, said)
+        if ours.token_ids == theirs.token_ids:
+            return StageResult(Stage.PLACES, StageOutcome.SAME, "all token ids are the same")
+        message = f"a side doesn't tell where its images are ({len(left)} and {len(right)} known)"
+        return StageResult(Stage.PLACES, StageOutcome.UNKNOWN, message)
     for key in left:
         (offset, length, count), (offset_2, length_2, count_2) = left[key], right[key]
         name = _name(key)
@@ -159,7 +190,7 @@ def _places(ours: ParitySide, theirs: ParitySide) -> StageResult:
     return StageResult(Stage.PLACES, StageOutcome.SAME, ", ".join(f"{_name(key)}: {left[key][2]:,}" for key in left))
 
 
-def _pixels(ours: ParitySide, theirs: ParitySide, tolerance: float) -> StageResult:
+def _pixels(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageResult:
     spans = tuple({(one.modality, one.index): one for one in side.media} for side in (ours, theirs))
     seen = tuple({(one.modality, one.index): one for one in side.seen} for side in (ours, theirs))
     keys = dict.fromkeys((*spans[0], *spans[1], *seen[0], *seen[1]))
@@ -171,9 +202,8 @@ def _pixels(ours: ParitySide, theirs: ParitySide, tolerance: float) -> StageResu
             return StageResult(Stage.PIXELS, StageOutcome.DIFFERS, f"{_name(key)}: {said}", step=PixelStep.SIZE)
         files = [side[key].values if key in side else () for side in seen]
         if not all(files):
-            return StageResult(
-                Stage.PIXELS, StageOutcome.UNKNOWN, f"{_name(key)}: the processor's tensor can't be read"
-            )
+            said = "not of a size that differs; a side doesn't tell its values"
+            return StageResult(Stage.PIXELS, StageOutcome.UNKNOWN, f"{_name(key)}: {said}")
         try:
             left, right = ([read_pixel_values(path) for path in paths] for paths in files)
         except VlmtuiError as error:
@@ -205,7 +235,7 @@ def _by(numbers: Sequence[int]) -> str:
     return "×".join(str(one) for one in numbers)
 
 
-def _next_token(ours: ParitySide, theirs: ParitySide, tolerance: float) -> StageResult:
+def _next_token(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageResult:
     left, right = ours.logprobs[0], theirs.logprobs[0]
     apart, token = logprobs_apart(left, right)
     name = _words((token,), ours, theirs)
@@ -217,7 +247,7 @@ def _next_token(ours: ParitySide, theirs: ParitySide, tolerance: float) -> Stage
     return StageResult(Stage.NEXT_TOKEN, StageOutcome.SAME, f"log-probabilities {apart:.2g} apart", apart)
 
 
-def _answer(ours: ParitySide, theirs: ParitySide, tolerance: float) -> StageResult:
+def _answer(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageResult:
     """By vLLM's own rule: at the first token that differs, each side's choice is among the other's likeliest. Up to
     there the chosen tokens are as likely on both sides."""
     at = _first_difference(ours.answer_ids, theirs.answer_ids)
@@ -238,6 +268,27 @@ def _answer(ours: ParitySide, theirs: ParitySide, tolerance: float) -> StageResu
         said = f"token {at}: {shown}, each among the other's likeliest"
         return StageResult(Stage.ANSWER, StageOutcome.SAME, said, apart)
     return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, f"token {at}: {shown}", apart)
+
+
+def _same_answer(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
+    """Compare by tokens if both are known, and by text."""
+    is_known = bool(ours.answer_ids) and bool(theirs.answer_ids)
+    at = _first_difference(ours.answer_ids, theirs.answer_ids)
+    if is_known and at < max(len(ours.answer_ids), len(theirs.answer_ids)):
+        tokens = (_words(side.answer_ids[at : at + 1], ours, theirs) + _likely(side, at) for side in (ours, theirs))
+        shown = " and ".join(tokens)
+        return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, f"from token {at} on: {shown}")
+    if ours.answer != theirs.answer:
+        at = _first_difference(ours.answer, theirs.answer)
+        shown = " and ".join(repr(one.answer[at : at + _SHOWN]) for one in (ours, theirs))
+        return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, f"from character {at} on: {shown}")
+    return StageResult(
+        Stage.ANSWER, StageOutcome.SAME, f"{len(ours.answer_ids)} tokens" if is_known else "the same text"
+    )
+
+
+def _likely(side: CheckedSide, at: int) -> str:
+    return f" (log-probability {side.logprobs[at].logprob:.3f})" if at < len(side.logprobs) else ""
 
 
 def logprobs_apart(left: TokenLogprob, right: TokenLogprob) -> tuple[float, int]:
@@ -270,7 +321,7 @@ def _name(item: Item) -> str:
     return f"{item[0]} {item[1] + 1}"
 
 
-def _trimmed(side: ParitySide) -> dict[Item, tuple[int, int, int]]:
+def _trimmed(side: CheckedSide) -> dict[Item, tuple[int, int, int]]:
     """Return where each attachment's own tokens begin, how far they reach, and their number. What stands around them,
     which one engine counts to the attachment and another to the text, is left out."""
     found: dict[Item, tuple[int, int, int]] = {}
@@ -286,12 +337,12 @@ def _trimmed(side: ParitySide) -> dict[Item, tuple[int, int, int]]:
     return found
 
 
-def _ids_in_media(side: ParitySide) -> set[int]:
+def _ids_in_media(side: CheckedSide) -> set[int]:
     """Return the ids of all tokens that the engine counts to an attachment: its own, tile names, row ends."""
     return {token for span in side.media for token in side.token_ids[span.offset : span.offset + span.length]}
 
 
-def _without_media(side: ParitySide, around: Set[int]) -> list[int]:
+def _without_media(side: CheckedSide, around: Set[int]) -> list[int]:
     """Return the prompt's ids with one mark in the place of each attachment's tokens. `around`: ids that are left out
     as well where they enclose them, as either engine counts them to the attachment."""
     left: list[int] = []
@@ -309,7 +360,7 @@ def _without_media(side: ParitySide, around: Set[int]) -> list[int]:
     return [*left, *side.token_ids[at:]]
 
 
-def _words(ids: Sequence[int], *sides: ParitySide) -> str:
+def _words(ids: Sequence[int], *sides: CheckedSide) -> str:
     known: dict[int, str] = {}
     for side in sides:
         known |= side.words

@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 
 from vlmtui.domain.generation import Candidate, MediaSpan, SeenMedium, TokenLogprob
-from vlmtui.inspection.parity import (
-    CaseParity,
-    ParitySide,
+from vlmtui.inspection.pixel_values import Floats, PixelStep, compare_values, read_pixel_values
+from vlmtui.inspection.stages import (
+    CheckedSide,
     Stage,
     StageOutcome,
+    StageResult,
     Tolerance,
     compare_sides,
+    first_difference,
     logprobs_apart,
 )
-from vlmtui.inspection.pixel_values import Floats, PixelStep, compare_values, read_pixel_values
-from vlmtui.registry.schema import ComparedStage, KnownDifference
-from vlmtui.session.parity import ParityReport
-from vlmtui.session.parity_report import parity_json, parity_verdict
+from vlmtui.registry.schema import ComparedStage
 
 IMAGE = 99
 WORDS = {1: "<s>", 2: "What", 3: " is", IMAGE: "<image>", 7: "a", 8: "b"}
@@ -34,12 +33,12 @@ def logprob(token: int, value: float, **others: float) -> TokenLogprob:
     return TokenLogprob(token_id=token, logprob=value, top=tuple(top))
 
 
-def side(folder: Path, name: str = "a") -> ParitySide:
+def side(folder: Path, name: str = "a") -> CheckedSide:
     """A prompt of 9 tokens with an image of 4, and an answer of two."""
     rng = np.random.default_rng(0)
     path = folder / f"{name}.npy"
     np.save(path, rng.normal(size=(3, 8, 8)).astype(np.float32))
-    return ParitySide(
+    return CheckedSide(
         text="<s>What<image> is",
         token_ids=(1, 2, IMAGE, IMAGE, IMAGE, IMAGE, 3),
         media=(MediaSpan(modality="image", index=0, offset=2, length=4, tokens=4, resized=(56, 56), grid=(1, 4, 4)),),
@@ -50,28 +49,33 @@ def side(folder: Path, name: str = "a") -> ParitySide:
     )
 
 
-def compare(ours: ParitySide, theirs: ParitySide) -> CaseParity:
-    return compare_sides("image", "chat", ours, theirs, Tolerance())
+def compare(ours: CheckedSide, theirs: CheckedSide) -> list[StageResult]:
+    return compare_sides(ours, theirs, Tolerance())
 
 
-def first(ours: ParitySide, theirs: ParitySide) -> Stage | None:
-    found = compare(ours, theirs).first
+def difference(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
+    """The first stage that differs."""
+    found = first_difference(compare(ours, theirs))
+    assert found is not None
+    return found
+
+
+def first(ours: CheckedSide, theirs: CheckedSide) -> Stage | None:
+    found = first_difference(compare(ours, theirs))
     return found.stage if found is not None else None
 
 
 def test_the_same_is_the_same_at_every_stage(tmp_path: Path) -> None:
     found = compare(side(tmp_path), side(tmp_path, "b"))
-    assert [one.stage for one in found.stages] == list(Stage)
-    assert {one.outcome for one in found.stages} == {StageOutcome.SAME}
-    assert found.first is None and not found.errors
+    assert [one.stage for one in found] == list(Stage)
+    assert {one.outcome for one in found} == {StageOutcome.SAME}
 
 
 def test_a_missing_newline_is_found_in_the_text_though_the_ids_differ_too(tmp_path: Path) -> None:
     sound = side(tmp_path)
     broken = msgspec.structs.replace(sound, text="<s>What\n<image> is", token_ids=(1, 2, 4, *[IMAGE] * 4, 3))
-    found = compare(broken, sound)
-    assert found.first is not None and found.first.stage is Stage.TEXT
-    assert "'\\n" in found.first.message or "\\n" in found.first.message
+    found = difference(broken, sound)
+    assert found.stage is Stage.TEXT and "\\n" in found.message
 
 
 def test_a_token_more_in_the_text_is_no_image_token(tmp_path: Path) -> None:
@@ -84,9 +88,8 @@ def test_a_token_more_of_an_image_is_found_among_its_tokens(tmp_path: Path) -> N
     sound = side(tmp_path)
     span = msgspec.structs.replace(sound.media[0], length=5, tokens=5)
     broken = msgspec.structs.replace(sound, token_ids=(1, 2, *[IMAGE] * 5, 3), media=(span,))
-    found = compare(broken, sound)
-    assert found.first is not None and found.first.stage is Stage.PLACES
-    assert found.first.message == "image 1 takes 5 tokens, and 4"
+    found = difference(broken, sound)
+    assert (found.stage, found.message) == (Stage.PLACES, "image 1 takes 5 tokens, and 4")
 
 
 def test_what_stands_around_an_image_may_belong_to_it_or_to_the_text(tmp_path: Path) -> None:
@@ -114,23 +117,22 @@ def test_row_ends_within_an_image_may_be_counted_to_it(tmp_path: Path) -> None:
 def test_another_grid_with_as_many_tokens_is_found_at_the_pixels(tmp_path: Path) -> None:
     sound = side(tmp_path)
     span = msgspec.structs.replace(sound.media[0], grid=(1, 2, 8), resized=(112, 28))
-    found = compare(msgspec.structs.replace(sound, media=(span,)), sound)
-    assert found.first is not None
-    assert (found.first.stage, found.first.step) == (Stage.PIXELS, PixelStep.SIZE)
+    found = difference(msgspec.structs.replace(sound, media=(span,)), sound)
+    assert (found.stage, found.step) == (Stage.PIXELS, PixelStep.SIZE)
 
 
 def test_a_tensor_that_cannot_be_read_is_not_called_the_same(tmp_path: Path) -> None:
     sound = side(tmp_path)
     empty = msgspec.structs.replace(sound, seen=(SeenMedium(modality="image", index=0),))
-    stages = {one.stage: one.outcome for one in compare(empty, sound).stages}
+    stages = {one.stage: one.outcome for one in compare(empty, sound)}
     assert stages[Stage.PIXELS] is StageOutcome.UNKNOWN
 
 
 def test_other_numbers_are_found_at_the_next_token(tmp_path: Path) -> None:
     sound = side(tmp_path)
     broken = msgspec.structs.replace(sound, logprobs=(logprob(7, -0.5, t8=-1.3), sound.logprobs[1]))
-    found = compare(broken, sound).first
-    assert found is not None and found.stage is Stage.NEXT_TOKEN
+    found = difference(broken, sound)
+    assert found.stage is Stage.NEXT_TOKEN
     assert found.largest == pytest.approx(0.3)
 
 
@@ -151,9 +153,32 @@ def test_an_answer_that_drifts_differs_before_its_tokens_do(tmp_path: Path) -> N
 def test_an_engine_that_fails_leaves_the_stages_before(tmp_path: Path) -> None:
     sound = side(tmp_path)
     failed = msgspec.structs.replace(sound, answer_ids=(), logprobs=(), error="out of memory")
-    found = compare(failed, sound)
-    assert found.errors == ("engine: out of memory",)
-    assert [one.stage for one in found.stages] == [Stage.TEXT, Stage.TOKENS, Stage.PLACES, Stage.PIXELS]
+    assert [one.stage for one in compare(failed, sound)] == [Stage.TEXT, Stage.TOKENS, Stage.PLACES, Stage.PIXELS]
+
+
+def test_places_that_are_unknown_leave_the_numbers_of_tokens(tmp_path: Path) -> None:
+    """As a golden prompt has them."""
+    sound = side(tmp_path)
+    recorded = msgspec.structs.replace(sound.media[0], offset=0, length=0)
+    golden = CheckedSide(text=sound.text, token_ids=sound.token_ids, media=(recorded,))
+    assert first(sound, golden) is None
+    fewer = msgspec.structs.replace(golden, media=(msgspec.structs.replace(recorded, tokens=3),))
+    assert difference(sound, fewer).message == "image 1 takes 4 tokens, and 3"
+    larger = msgspec.structs.replace(golden, media=(msgspec.structs.replace(recorded, resized=(112, 56)),))
+    assert difference(sound, larger).message == "image 1: size 56×56 and 112×56"
+
+
+def test_a_recorded_answer_must_be_the_same_to_the_token(tmp_path: Path) -> None:
+    then = CheckedSide(answer="ab", answer_ids=(7, 8), is_answered=True, words=WORDS)
+    now = msgspec.structs.replace(then, answer="aa", answer_ids=(7, 7), logprobs=(logprob(7, -0.1), logprob(7, -0.2)))
+    exact = Tolerance(logprobs=None)
+    (found,) = compare_sides(now, then, exact)
+    assert (found.stage, found.outcome) == (Stage.ANSWER, StageOutcome.DIFFERS)
+    assert found.message == "from token 1 on: 'a' (7) (log-probability -0.200) and 'b' (8)"
+    assert compare_sides(then, then, exact)[0].outcome is StageOutcome.SAME
+    words = msgspec.structs.replace(now, answer_ids=())
+    assert "from character 1 on: 'a' and 'b'" in compare_sides(words, then, exact)[0].message
+    assert compare_sides(msgspec.structs.replace(now, is_answered=False), then, exact) == []
 
 
 def test_a_token_that_one_side_does_not_tell_is_at_most_its_least_likely() -> None:
@@ -216,17 +241,6 @@ def test_a_broken_file_is_told(tmp_path: Path) -> None:
     path.write_bytes(b"\x93NUMPY broken")
     with pytest.raises(Exception, match="can't be read"):
         read_pixel_values(str(path))
-
-
-def test_a_difference_that_the_record_knows_is_told_with_its_reason(tmp_path: Path) -> None:
-    ours, theirs = side(tmp_path), side(tmp_path, "b")
-    cases = (compare(ours, msgspec.structs.replace(theirs, logprobs=(logprob(7, -9.0), *theirs.logprobs[1:]))),)
-    known = (KnownDifference(stage="next token", why="The attention differs."),)
-    report = ParityReport(model="m", family="f", engine="vLLM", reference="Transformers", cases=cases, known=known)
-    assert parity_verdict(report).endswith("This is known: The attention differs.")
-    assert parity_json(report)["known"] == "The attention differs."
-    elsewhere = msgspec.structs.replace(report, known=(KnownDifference(stage="pixels", why="Another."),))
-    assert elsewhere.reason == "" and "known" not in parity_verdict(elsewhere)
 
 
 def test_stages_of_known_differences_are_stages() -> None:

@@ -1,0 +1,411 @@
+"""Checks prompts and answers: cases, engines that make them, and each engine held against the base, stage by stage.
+
+The base is what is recorded of a case, or where that says nothing, what the first engine made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.capabilities import lack, require_capability
+from vlmtui.domain.conversation import Media, Part, Text, Turn, all_attachments
+from vlmtui.domain.generation import Delta, Failed, Finished, GenerateRequest, PromptReady, TokenLogprob
+from vlmtui.domain.model_reading import FORMS, PromptCase, ReadRequest, RenderCase
+from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, attachments_of
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.interface import Engine, ModelReader
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.files import write_atomically
+from vlmtui.inspection.golden import By, Golden, encode_golden, golden_of, recorded_side
+from vlmtui.inspection.lint.check import tokenizer_fault
+from vlmtui.inspection.lint.conversations import canned_conversations, in_each_form
+from vlmtui.inspection.replay import Comparison, EngineFingerprint, engine_of
+from vlmtui.inspection.stages import CheckedSide, StageResult, Tolerance, compare_sides, first_difference
+from vlmtui.media.stage import stage
+from vlmtui.paths import bundled, private_dir
+from vlmtui.registry.estimate import settings_of
+from vlmtui.registry.match import Model
+from vlmtui.registry.prompts import chat_prompt, raw_prompt
+from vlmtui.registry.schema import Family
+from vlmtui.session.generation import PromptMode, new_request_id, request_for
+from vlmtui.session.lanes import recorded_specs
+from vlmtui.session.lint import download_hint, model_folder
+
+_BUNDLED = "bundled:"
+_SAMPLES: dict[Modality, tuple[str, ...]] = {
+    "image": ("circle.png", "two-shapes.png"),
+    "video": ("moving-circle.mp4",),
+}
+CASES = ("text", "image", "images", "image_last", "later_image", "image_each_turn", "system_image", "video")
+"""Canned conversations that are recorded unless others are named."""
+COMPARED = ("text", "image", "images")
+"""Canned conversations that two engines are compared with unless others are named."""
+_TOP = 20
+"""Likeliest tokens that are asked for at each position: vLLM's limit, unless it was loaded with another."""
+_GOLDEN_TOKENS = 64
+"""Tokens of an answer to a golden prompt, which has none of its own."""
+
+
+class CheckCase(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to make or to answer, and what is recorded of it."""
+
+    case: str
+    """What people call it; hostile where a document names it."""
+    mode: PromptMode
+    request: GenerateRequest
+    file: str = ""
+    """Where it is recorded."""
+    turns: tuple[Turn, ...] = ()
+    """Its conversation; empty for a request that a document has."""
+    files: tuple[str, ...] = ()
+    """The conversation's attachments, as a golden file names them."""
+    recorded: CheckedSide | None = None
+    made_by: EngineFingerprint | None = None
+    """What answered then; None: there is no answer."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.case} {self.mode}"
+
+
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One case on one engine, held against its base."""
+
+    file: str = ""
+    case: str = ""
+    """Empty: all of them."""
+    engine: str = ""
+    """As it was named."""
+    stages: tuple[StageResult, ...] = ()
+    answer: str = ""
+    error: str = ""
+    """Why it could not be compared to the end; hostile."""
+
+    @property
+    def first(self) -> StageResult | None:
+        """The first stage that differs."""
+        return first_difference(self.stages)
+
+
+MakeSides = Callable[[Sequence[CheckCase]], Awaitable[list[CheckedSide]]]
+"""Returns what an engine makes of cases, in order. Raises VlmtuiError if it cannot be loaded."""
+
+
+async def run_cases(
+    cases: Sequence[CheckCase], engines: Mapping[str, MakeSides], tolerance: Callable[[], Tolerance]
+) -> list[CheckResult]:
+    """Have one engine after the other make all cases, and compare. Results come by case; the first engine has none
+    where it is the base itself. `tolerance` is called once all engines were asked."""
+    made: dict[str, list[CheckedSide]] = {}
+    found = []
+    for name, make in engines.items():
+        try:
+            made[name] = await make(cases)
+        except VlmtuiError as error:
+            found.append(CheckResult(engine=name, error=text_of(error)))
+            if all(case.recorded is None for case in cases):
+                break  # nothing is left to be compared
+    for at, case in enumerate(cases):
+        first = next((sides[at] for sides in made.values() if not sides[at].error), None)
+        for name, sides in made.items():
+            now = sides[at]
+            base = _base(case.recorded, first if first is not now else None)
+            if base is None and not now.error:
+                continue
+            stages = compare_sides(now, base, tolerance()) if base is not None else []
+            found.append(
+                CheckResult(
+                    file=case.file,
+                    case=case.title,
+                    engine=name,
+                    stages=tuple(stages),
+                    answer=now.answer,
+                    error=now.error,
+                )
+            )
+    return found
+
+
+def _base(recorded: CheckedSide | None, first: CheckedSide | None) -> CheckedSide | None:
+    """Return what is recorded, and of the first engine what is not."""
+    if recorded is None or first is None:
+        return recorded or first
+    base = (
+        recorded
+        if recorded.is_answered
+        else msgspec.structs.replace(
+            first,
+            text=recorded.text,
+            token_ids=recorded.token_ids or first.token_ids,
+            media=recorded.media or first.media,
+        )
+    )
+    return msgspec.structs.replace(base, seen=first.seen, words=first.words | recorded.words)
+
+
+# -- cases
+
+
+def canned_cases(model: Model, names: Sequence[str], modes: Sequence[PromptMode], media: Path) -> list[CheckCase]:
+    """Return the canned conversations of these names that the model can have, with pictures that come with vlmtui,
+    stored in `media`. Raises VlmtuiError for a name that no conversation has."""
+    known = {one.name: one for one in canned_conversations(model.family)}
+    found = []
+    for name in names or CASES:
+        if name not in known:
+            if names:
+                message = f"{model.spec.name} has no conversation {name!r}."
+                raise bad_input(message, hint=f"It has {', '.join(known)}.")
+            continue
+        counts: dict[Modality, int] = {}
+        files = []
+        for modality in known[name].modalities:
+            files.append(_BUNDLED + _SAMPLES[modality][counts.get(modality, 0) % len(_SAMPLES[modality])])
+            counts[modality] = counts.get(modality, 0) + 1
+        staged = iter([_staged(file, Path(), media) for file in files])
+        turns = tuple(
+            Turn(turn.role, tuple(Media(next(staged)) if isinstance(part, Media) else part for part in turn.parts))
+            for turn in known[name].turns
+        )
+        found += [case_of(model.family, name, mode, turns, files) for mode in modes]
+    return found
+
+
+def question_case(
+    family: Family, name: str, mode: PromptMode, question: str, images: Sequence[Path], folder: Path, media: Path
+) -> CheckCase:
+    """Return a question about files of the user's. `folder`: of the golden file that names them. Raises VlmtuiError."""
+    parts: tuple[Part, ...] = (*(Media(stage(path, media)) for path in images), Text(question))
+    files = [os.path.relpath(path, folder) for path in images]
+    return case_of(family, name, mode, (Turn("user", parts),), files)
+
+
+def golden_case(family: Family, golden: Golden, path: Path, media: Path) -> CheckCase:
+    """Return the case of a golden file. Raises VlmtuiError if a file of it is gone or has changed, or if the family
+    does not take it."""
+    staged = [_staged(one.file, path.parent, media) for one in golden.media]
+    for medium, attachment in zip(golden.media, staged, strict=True):
+        if attachment.sha256 != medium.sha256:
+            raise bad_input(f"{medium.file} is not the file that was recorded: its content has changed.")
+    turns = []
+    for turn in golden.conversation:
+        if any(part.media is not None and not 0 <= part.media < len(staged) for part in turn.parts):
+            raise bad_input(f"{path.name} names an image or video that it does not have.")
+        parts = (Text(part.text or "") if part.media is None else Media(staged[part.media]) for part in turn.parts)
+        turns.append(Turn(turn.role, tuple(parts)))
+    case = case_of(family, golden.case, golden.mode, tuple(turns), [one.file for one in golden.media])
+    return msgspec.structs.replace(case, file=str(path), recorded=recorded_side(golden))
+
+
+def comparison_cases(path: Path, comparison: Comparison, files: Mapping[str, str]) -> list[CheckCase]:
+    """Return the sides of a document. `files` maps the SHA-256 of attachments to files. Raises VlmtuiError."""
+    try:
+        specs = recorded_specs(comparison, files)
+    except (KeyError, ValueError) as error:
+        raise bad_input(f"{path.name}: its prompt cannot be made again.", detail=str(error)) from error
+    found = []
+    for side, spec in zip(comparison.sides, specs, strict=True):
+        recorded = CheckedSide(
+            token_ids=side.prompt_token_ids,
+            media=side.media,
+            answer=side.answer,
+            answer_ids=side.answer_token_ids,
+            logprobs=tuple(TokenLogprob(token_id=one.token_id, logprob=one.logprob) for one in side.logprobs or ()),
+            words=dict(zip(side.answer_token_ids, side.answer_token_texts, strict=False)),
+            is_answered=side.finish_reason is not None,
+        )
+        found.append(
+            CheckCase(
+                case=side.label or "answer",
+                mode=side.mode,
+                request=spec.request,
+                file=str(path),
+                recorded=recorded,
+                made_by=engine_of(comparison, side),
+            )
+        )
+    return found
+
+
+def case_of(
+    family: Family, name: str, mode: PromptMode, turns: tuple[Turn, ...], files: Sequence[str] = ()
+) -> CheckCase:
+    """Return a conversation as a case, to be answered greedily. Raises VlmtuiError if the family does not take it."""
+    sampling = Sampling(temperature=0.0, max_tokens=_GOLDEN_TOKENS)
+    request = request_for((chat_prompt if mode == "chat" else raw_prompt)(family, turns), family, sampling)
+    return CheckCase(case=name, mode=mode, request=request, turns=turns, files=tuple(files))
+
+
+def with_fixed_length(case: CheckCase, tokens: int) -> CheckCase:
+    """Return the case with a greedy answer of so many tokens, whatever the model's own settings are."""
+    sampling = Sampling(
+        temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0,
+        frequency_penalty=0.0, seed=0, max_tokens=tokens, skip_special_tokens=False, extra={"ignore_eos": True},
+    )  # fmt: skip
+    request = GenerateRequest(request_id="", prompt=case.request.prompt, sampling=sampling)
+    return msgspec.structs.replace(case, request=request)
+
+
+def _staged(file: str, folder: Path, media: Path) -> Attachment:
+    is_bundled = file.startswith(_BUNDLED)
+    return stage(bundled("samples") / Path(file.removeprefix(_BUNDLED)).name if is_bundled else folder / file, media)
+
+
+# -- engines
+
+
+async def sides_by_engine(
+    engine: Engine, cases: Sequence[CheckCase], folder: Path, *, is_asked: bool = True
+) -> list[CheckedSide]:
+    """Return what an engine makes of each case, one after the other, as a batch would change the numbers of some
+    engines: its prompt, its processor's values (written into `folder`, which is made private) and an answer. A case
+    that fails says so in its side.
+
+    is_asked: False: the prompt alone, whose text has its placeholders expanded. Raises VlmtuiError if the engine can't
+    make prompts without answers."""
+    if not is_asked:
+        require_capability(engine.info, "render_only")
+    private = private_dir(folder)
+    return [await _side(engine, case.request, private, is_asked=is_asked) for case in cases]
+
+
+async def _side(engine: Engine, request: GenerateRequest, folder: Path, *, is_asked: bool) -> CheckedSide:
+    side = CheckedSide()
+    is_seen = is_asked and lack(engine.info, "model_view") is None
+    try:
+        if is_seen or not is_asked:
+            view = {"view": str(folder), "values": True} if is_seen else {}
+            side = await _read(engine, msgspec.structs.replace(request, only_render=True, **view), side)
+        if not is_asked:
+            return side
+        top = _TOP if lack(engine.info, "logprobs") is None else None
+        return await _read(engine, msgspec.structs.replace(request, logprobs=top), side)
+    except VlmtuiError as error:
+        return msgspec.structs.replace(side, error=text_of(error))
+
+
+async def _read(engine: Engine, request: GenerateRequest, side: CheckedSide) -> CheckedSide:
+    """Return the side with what a request gave. Raises VlmtuiError."""
+    request = msgspec.structs.replace(request, request_id=new_request_id())
+    words, ids, logprobs, pieces = dict(side.words), list(side.answer_ids), list(side.logprobs), [side.answer]
+    is_answered = False
+    async with aclosing(engine.generate(request)) as events:
+        async for event in events:
+            match event:
+                case PromptReady():
+                    words |= {number: token.text for number, token in event.vocabulary.items()}
+                    text = side.text or (event.text if request.view else event.prompt if request.only_render else "")
+                    side = msgspec.structs.replace(
+                        side, text=text, token_ids=event.token_ids, media=event.media, seen=event.seen or side.seen
+                    )
+                case Delta():
+                    pieces.append(event.text)
+                    ids += event.token_ids
+                    logprobs += event.logprobs
+                    words |= {number: token.text for number, token in event.vocabulary.items()}
+                case Finished():
+                    is_answered = True
+                case Failed(failure=failure):
+                    raise failure.error()
+    if not (is_answered or request.only_render):
+        raise VlmtuiError(ErrorKind.ENGINE_DIED, "The answer was interrupted.")
+    return msgspec.structs.replace(
+        side,
+        words=words,
+        answer="".join(pieces),
+        answer_ids=tuple(ids),
+        logprobs=tuple(logprobs),
+        is_answered=is_answered,
+    )
+
+
+def sides_by_processor(
+    reader: ModelReader, model: Model, cases: Sequence[CheckCase], *, trust: bool = False
+) -> list[CheckedSide]:
+    """Return the prompts that the model's own tokenizer and processor make in Transformers, without weights. Blocking.
+    trust: let the tokenizer run its repository's code. Raises VlmtuiError if the model can't be read."""
+    folder = model_folder(model)
+    if folder is None:
+        raise bad_input(f"{model.spec.name} is not downloaded.", hint=download_hint(model))
+    prompts = tuple(_prompt_case(model.family, case, str(number)) for number, case in enumerate(cases))
+    reading = reader.read(ReadRequest(folder=str(folder), trust_remote_code=trust, prompts=prompts))
+    if reading.trouble is not None:
+        fault = tokenizer_fault(reading.trouble, reading.message)
+        message = f"Can't make the prompts of {model.spec.name}. {fault.message}"
+        raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint=fault.mend)
+    found = []
+    for prompt in prompts:
+        made = reading.prompts[prompt.name]
+        own = f"`vlmtui lint {model.spec.name}` says what is wrong with it."
+        hint = own if "template" in made.problem else "With --with-engine, vLLM's own processor makes the prompt."
+        found.append(
+            CheckedSide(error=f"{made.problem} {hint}")
+            if made.problem
+            else CheckedSide(text=made.text, token_ids=made.token_ids, media=made.media)
+        )
+    return found
+
+
+def _prompt_case(family: Family, case: CheckCase, name: str) -> PromptCase:
+    """Return what the reader needs to make a prompt as the engine would."""
+    images = sum(item.modality == "image" for item in all_attachments(case.turns))
+    made: Prompt = case.request.prompt
+    prompt = PromptCase(name=name, attachments=attachments_of(made), processor_arguments=settings_of(family, images))
+    match made:
+        case ChatPrompt():
+            return msgspec.structs.replace(
+                prompt,
+                messages=in_each_form(family, name, made.turns),
+                chat_template=made.chat_template,
+                fallback_template=made.fallback_template,
+            )
+        case MessagesPrompt():
+            messages = tuple(msgspec.to_builtins(message) for message in made.messages)
+            rendered = RenderCase(name, dict.fromkeys(FORMS, messages))
+            return msgspec.structs.replace(
+                prompt, messages=rendered, chat_template=made.chat_template, adds_special=True
+            )
+        case RawPrompt():
+            return msgspec.structs.replace(prompt, text=made.text, adds_special=True)
+
+
+def changed_fingerprint(then: EngineFingerprint, now: EngineFingerprint) -> dict[str, tuple[object, object]]:
+    """Return what an engine's fingerprint has that another one's has not: name, then, now. What is unknown of one is
+    left out, as are engine arguments that kinds of engines do not share; None: the engine's default."""
+    before, after = msgspec.to_builtins(then), msgspec.to_builtins(now)
+    old, new = before.pop("engine_args"), after.pop("engine_args")
+    pairs = {name: (before[name], after[name]) for name in before if before[name] and before[name] != after[name]}
+    names = old.keys() & new.keys() if "backend" in pairs else old.keys() | new.keys()
+    both = {f"engine_args.{name}": (old.get(name), new.get(name)) for name in sorted(names)}
+    return pairs | {name: pair for name, pair in both.items() if pair[0] != pair[1]}
+
+
+# -- golden files
+
+
+def write_golden(path: Path, case: CheckCase, side: CheckedSide, *, model: str, by: By) -> None:
+    """Write a golden file. Raises VlmtuiError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise bad_input(f"Can't create {path.parent}.", detail=str(error)) from error
+    golden = golden_of(case.turns, case.files, side, model=model, case=case.case, mode=case.mode, by=by)
+    write_atomically(path, encode_golden(golden))
+
+
+def golden_path(folder: Path, model: str, case: str, mode: str) -> Path:
+    """Return the file of a golden prompt: `FOLDER/Qwen--Qwen2-VL-2B-Instruct/image.chat.json`."""
+    plain = [one for one in model.replace("\\", "/").split("/") if one.strip(".")]
+    name = "--".join("".join(char if char.isalnum() or char in "._-" else "-" for char in one) for one in plain)
+    return folder / (name or "model") / f"{case}.{mode}.json"
+
+
+def text_of(error: VlmtuiError) -> str:
+    """Return an error with its detail and its hint."""
+    return " ".join(filter(None, (error.message, error.detail, error.hint)))

@@ -1,0 +1,86 @@
+"""Engines held against what is recorded, or against the first engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from tests.support.scripted_engine import scripted_info
+from vlmtui.domain.conversation import user_turn
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.inspection.build import fingerprint_of
+from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, Tolerance
+from vlmtui.registry.loader import Registry
+from vlmtui.session.checking import CheckCase, CheckResult, case_of, changed_fingerprint, run_cases
+
+RECORDED = CheckedSide(token_ids=(1, 2, 3), answer="red", answer_ids=(7, 8), is_answered=True)
+GOLDEN = CheckedSide(token_ids=(1, 2, 3))
+
+
+async def results(recorded: CheckedSide | None, engines: Mapping[str, CheckedSide | VlmtuiError]) -> list[CheckResult]:
+    """What becomes of one case on these engines."""
+
+    def made(side: CheckedSide | VlmtuiError) -> object:
+        async def make(cases: Sequence[CheckCase]) -> list[CheckedSide]:
+            if isinstance(side, VlmtuiError):
+                raise side
+            return [side]
+
+        return make
+
+    case = case_of(Registry.bundled()["shapes"], "image", "chat", (user_turn("What?"),))
+    case = msgspec.structs.replace(case, recorded=recorded)
+    makers = {name: made(side) for name, side in engines.items()}
+    return await run_cases([case], makers, lambda: Tolerance(logprobs=None))  # type: ignore[arg-type]
+
+
+def changed(**values: object) -> CheckedSide:
+    return msgspec.structs.replace(RECORDED, **values)
+
+
+async def test_each_engine_is_held_against_the_record() -> None:
+    here, there = await results(RECORDED, {"here": RECORDED, "there": changed(answer="rot", answer_ids=(7, 9))})
+    assert here.first is None and not here.error
+    assert there.first is not None and there.first.stage is Stage.ANSWER
+
+
+async def test_another_prompt_is_no_other_answer() -> None:
+    (found,) = await results(RECORDED, {"here": changed(token_ids=(1, 5, 3))})
+    outcomes = {one.stage: one.outcome for one in found.stages}
+    assert outcomes[Stage.TOKENS] is StageOutcome.DIFFERS and outcomes[Stage.ANSWER] is StageOutcome.SAME
+
+
+async def test_a_golden_prompt_has_the_first_engines_answer_as_its_base() -> None:
+    here, there = await results(GOLDEN, {"here": RECORDED, "there": changed(answer="blue", answer_ids=(9,))})
+    assert here.first is None and Stage.ANSWER not in {one.stage for one in here.stages}
+    assert there.first is not None and there.first.stage is Stage.ANSWER
+
+
+async def test_without_a_record_the_first_engine_is_the_base_and_has_no_row() -> None:
+    (found,) = await results(None, {"reference": RECORDED, "engine": changed(token_ids=(1, 2))})
+    assert (found.engine, found.first is not None) == ("engine", True)
+
+
+async def test_an_engine_that_failed_is_no_base() -> None:
+    failed, here = await results(GOLDEN, {"gone": bad_input("No such server."), "here": RECORDED})
+    assert (failed.engine, failed.case, failed.error) == ("gone", "", "No such server.")
+    assert here.first is None and not here.error
+    assert len(await results(None, {"gone": bad_input("No such server."), "here": RECORDED})) == 1
+
+
+def test_a_fingerprint_says_what_changed() -> None:
+    then = fingerprint_of(scripted_info())
+    now = msgspec.structs.replace(then, engine_version="0.33.0", engine_args={"max_model_len": 512, "dtype": "half"})
+    assert changed_fingerprint(then, now) == {
+        "engine_version": ("0.32.0", "0.33.0"),
+        "engine_args.dtype": (None, "half"),
+        "engine_args.max_model_len": (4096, 512),
+    }
+    assert changed_fingerprint(then, then) == {}
+    elsewhere = msgspec.structs.replace(now, backend="pinned", engine_args={"max_model_len": 512, "block_size": 32})
+    assert changed_fingerprint(then, elsewhere) == {
+        "backend": ("vllm", "pinned"),
+        "engine_version": ("0.32.0", "0.33.0"),
+        "engine_args.max_model_len": (4096, 512),
+    }
