@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,9 @@ from vlmtui.engine.local.launcher import worker_environment
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.worker.backends.vllm.cpu_process import EXECUTOR
+from vlmtui.worker.backends.contract import CPU_NICENESS
 from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
-from vlmtui.worker.hf.cpu_priority import NICENESS, lower_priority
 
-_IN_CORE = "in-core"
 _PROMPT = (  # as the chat template makes it: another prompt has other answers, of another length
     "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>{question}<|im_end|>\n<|im_start|>assistant\n"
 )
@@ -28,11 +25,10 @@ _PROMPT = (  # as the chat template makes it: another prompt has other answers, 
 class OfflineVllm:
     """The process. Blocking."""
 
-    def __init__(self, endpoint: Endpoint, *, in_core: bool = False) -> None:
-        """in_core: the model computes in the engine core's process, as in our worker; vLLM by itself starts another."""
+    def __init__(self, endpoint: Endpoint) -> None:
         self._results, told = os.pipe()
         environment = {**ENVIRONMENT, **CPU_ENVIRONMENT, **worker_environment(os.environ, endpoint)}
-        command = [sys.executable, "-m", "benchmarks.batch_vllm", str(told), *([_IN_CORE] if in_core else [])]
+        command = [sys.executable, "-m", "benchmarks.batch_vllm", str(told)]
         self._process = subprocess.Popen(
             command,
             env=environment,
@@ -98,17 +94,12 @@ def main() -> int:
     from vllm import LLM, EngineArgs, SamplingParams
     from vllm.platforms import current_platform
 
-    told, in_core = int(sys.argv[1]), _IN_CORE in sys.argv
+    told = int(sys.argv[1])
     spec = resolve(Registry.bundled(), "shapes").spec
     known = {field.name for field in fields(EngineArgs)}
     arguments: dict[str, Any] = engine_arguments(spec, known=known, on_cpu=current_platform.is_cpu())
     if current_platform.is_cpu():  # as the worker's engine has it, which counts on a machine with other work
-        lower_priority()
-        with suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(NICENESS))
-    if in_core:
-        arguments["distributed_executor_backend"] = EXECUTOR
-        os.environ |= {"OMP_NUM_THREADS": "1", "OMP_PLACES": "{0}", "OMP_PROC_BIND": "true"}  # torch is imported here
+        os.nice(CPU_NICENESS)
     llm = LLM(**arguments)
     parameters = SamplingParams(temperature=0.0, max_tokens=40)
     os.write(told, b"loaded\n")

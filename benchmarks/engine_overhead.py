@@ -2,7 +2,7 @@
 
 `python -m benchmarks.engine_overhead [--rounds N] [--equal-priority]`. Both load the bundled model with the same
 arguments, and answer the same request in turn, for a machine changes its pace. Prints medians, and the median of the
-ratios of each pair. Budget: at least 0.98 of the tokens a second. On a CPU the worker lowers its priority, and on a
+ratios of each pair. Budget: at least 0.9 of the tokens a second. On a CPU the worker lowers its priority, and on a
 busy machine that decides the ratio; `--equal-priority` lowers that of AsyncLLM alone as well.
 """
 
@@ -35,11 +35,11 @@ from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.generation import make_request
+from vlmtui.worker.backends.contract import CPU_NICENESS
 from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
-from vlmtui.worker.hf.cpu_priority import AUTOGROUP, NICENESS
 
 TOKENS = 400
-BUDGET = 0.98
+BUDGET = 0.9
 SETTLE_S = 2.0
 """Before each round: vLLM's processes spin for a second after their last token, which would take the other's cores."""
 
@@ -170,8 +170,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.alone is not None:
         if args.equal_priority:
-            os.nice(NICENESS)
-            AUTOGROUP.write_text(str(NICENESS))
+            os.nice(CPU_NICENESS)
         asyncio.run(alone(args.alone))
         return 0
     pairs = asyncio.run(measure(args.rounds, equal_priority=args.equal_priority))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.resume import ResumePoint
     from vlmtui.ui.app import ExitReport
-
-_SWITCH_S = 0.0005
-"""How long a thread of the app computes before another one may: with Python's 5 ms a key waits for a frame."""
 
 
 class Application(msgspec.Struct, frozen=True):
@@ -94,7 +90,6 @@ def open_app(
     from vlmtui.ui.terminal.query import TerminalQuestion
 
     log_to_file(application.paths.logs / "app.log")
-    sys.setswitchinterval(_SWITCH_S)
     # The terminal replies while Textual is being imported.
     with TerminalQuestion() as question:
         if application.settings.graphics not in ("off", "halfcell"):

@@ -30,7 +30,7 @@ from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.registry.match import Model
 from vlmtui.session.generation import Answer, PromptMode, make_request, new_request_id, run_turn
-from vlmtui.worker.hf.cpu_priority import NICENESS
+from vlmtui.worker.backends.contract import CPU_NICENESS
 
 pytestmark = pytest.mark.engine
 BOTH: Sequence[PromptMode] = ("chat", "raw")
@@ -142,10 +142,7 @@ async def test_on_a_cpu_it_comes_after_the_screen(engine: WorkerClient, loaded_w
     server = psutil.Process(worker.pid).children()[0]
     computing = [child for child in server.children(recursive=True) if child.name().startswith("VLLM")]
     assert computing, "vLLM's engine core, in which the model computes"
-    assert {child.nice() for child in computing} == {max(NICENESS, os.nice(0))}
-    session = Path(f"/proc/{worker.pid}/autogroup")
-    if session.exists():
-        assert session.read_text().split()[-1] == str(NICENESS)
+    assert {child.nice() for child in computing} == {os.nice(0) + CPU_NICENESS}
 
 
 async def test_max_tokens_ends_with_length(ask: Asker) -> None:

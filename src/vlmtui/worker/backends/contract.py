@@ -12,6 +12,8 @@ from vlmtui.domain.generation import EngineEvent, GenerateRequest
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError
 
+CPU_NICENESS = 5
+"""Added to the niceness of an engine without a GPU: the app and the terminal share its cores."""
 DELTA_S = 1 / 20
 """Least seconds between two deltas of an answer that is read along; the first is sent at once. The screen shows ten
 frames a second."""

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
-from vlmtui.worker.hf.cpu_cores import CORES
 
 RATE = 16_000
 """Samples of sound a second, where a model does not say."""
@@ -59,8 +58,7 @@ def _load(attachment: Attachment, rate: int) -> MediaItem:
         return MediaItem("image", open_prepared(attachment.path), uuid)
     from vlmtui.media.frames import sample_frames
 
-    with CORES.whole():  # decoding has threads of its own, and somebody waits for it
-        frames = sample_frames(Path(attachment.path), attachment.sampling or VideoSampling())
+    frames = sample_frames(Path(attachment.path), attachment.sampling or VideoSampling())
     return MediaItem("video", (frames.frames, frames.vllm_metadata()), uuid)
 
 

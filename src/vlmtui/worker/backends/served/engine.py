@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
@@ -20,10 +21,9 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.placeholders import placeholder_texts
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
-from vlmtui.worker.backends.contract import LoadStep, Report
+from vlmtui.worker.backends.contract import CPU_NICENESS, LoadStep, Report
 from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
 from vlmtui.worker.backends.served.server_process import ServerEnded, ServerProcess, given_program, start_server
-from vlmtui.worker.hf.cpu_priority import lower_priority
 from vlmtui.worker.hf.remote_code import pin_remote_code
 
 _ANY_TIME_S = 1e9
@@ -39,7 +39,7 @@ async def serve_and_connect(spec: LoadSpec, report: Report) -> ServedEngine:
     program = given_program()
     report(LoadStep(LoadStage.CONFIG, f"starting the server of vLLM {program.version}"))
     if program.is_for_cpu:
-        lower_priority()
+        os.nice(CPU_NICENESS)
     spec = pin_remote_code(spec)
     async with AsyncExitStack() as stack:
         process = await start_server(program, spec, Path.cwd())

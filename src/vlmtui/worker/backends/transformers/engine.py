@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -28,7 +29,7 @@ from vlmtui.domain.generation import (
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.contract import DELTA_S, LoadStep, Report
+from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Report
 from vlmtui.worker.backends.transformers.answer_reader import AnswerPiece, AnswerReader
 from vlmtui.worker.backends.transformers.answer_run import first_scores, run_answers
 from vlmtui.worker.backends.transformers.arguments import Arguments, read_arguments
@@ -39,7 +40,6 @@ from vlmtui.worker.backends.transformers.prompt_inputs import PromptBuilder, Pro
 from vlmtui.worker.backends.transformers.sampling_plan import SamplingPlan, configured_sampling, plan_sampling
 from vlmtui.worker.backends.transformers.token_chooser import Logprobs, UnlikeAlone
 from vlmtui.worker.backends.transformers.turns import Turns, Waiting
-from vlmtui.worker.hf.cpu_priority import lower_priority
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer
 from vlmtui.worker.hf.media_items import MediaItem, load_items
 from vlmtui.worker.hf.remote_code import pin_remote_code
@@ -56,7 +56,7 @@ async def load_engine(spec: LoadSpec, report: Report) -> TransformersEngine:
     spec = pin_remote_code(spec)
     loaded = load_model(spec, arguments, report)
     if loaded.device == "cpu":
-        lower_priority()
+        os.nice(CPU_NICENESS)
     report(LoadStep(LoadStage.WARMUP, "reading the model's facts"))
     return TransformersEngine(loaded, spec, arguments)
 

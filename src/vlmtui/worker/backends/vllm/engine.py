@@ -24,9 +24,8 @@ from vlmtui.domain.metrics import METRIC_NAMES, EngineMetrics, parse_metrics
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.contract import DELTA_S, LoadStep, Report
+from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Report
 from vlmtui.worker.backends.vllm.adapters import AdapterShelf
-from vlmtui.worker.backends.vllm.cpu_process import starter
 from vlmtui.worker.backends.vllm.engine_args import (
     CPU_ENVIRONMENT,
     EAGER_CPU_ENVIRONMENT,
@@ -46,14 +45,7 @@ from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters
 from vlmtui.worker.backends.vllm.seen_media import seen_media
 from vlmtui.worker.backends.vllm.slice_arguments import count_slices_of_requests
 from vlmtui.worker.backends.vllm.video_arguments import keep_arguments_apart
-from vlmtui.worker.backends.vllm.worker_extension import (
-    BOUND_CORES,
-    CLOSE_LISTENERS,
-    RUN_BESIDE,
-    WORKER_EXTENSION,
-)
-from vlmtui.worker.hf.cpu_cores import CORES
-from vlmtui.worker.hf.cpu_priority import lower_priority
+from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer
 from vlmtui.worker.hf.media_items import MediaItem, cached_items, load_items, sound_rate_of
 from vlmtui.worker.hf.media_spans import MODALITIES, MediaSpans, patch_size_of
@@ -85,10 +77,10 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
     if on_cpu:
         for name, value in CPU_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        lower_priority()
+        os.nice(CPU_NICENESS)
     from vllm import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
 
-    start = starter(on_cpu=on_cpu)
     report(LoadStep(LoadStage.CONFIG, "reading the model's config"))
     spec = pin_remote_code(spec)
     known = {field.name for field in fields(AsyncEngineArgs)}
@@ -102,7 +94,7 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
     extension |= config_change(arguments)  # replaces what the record has in `hf_overrides`
     notes: tuple[str, ...] = ()
     try:
-        llm = start(AsyncEngineArgs(**{**arguments, **extension}))
+        llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **extension}))
     except ValueError as error:  # before any process is started
         own = own_context(str(error))
         if own is None:
@@ -110,24 +102,14 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
         notes = (own_context_note(own, arguments["max_model_len"]),)
         report(LoadStep(LoadStage.CONFIG, notes[0]))
         arguments["max_model_len"] = own
-        llm = start(AsyncEngineArgs(**{**arguments, **extension}))
+        llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **extension}))
     if is_closed:
         _log.info("closed %s TCP listeners of the engine", sum(await llm.collective_rpc(CLOSE_LISTENERS)))
     engine = VllmEngine(llm, spec, arguments, notes)
     report(LoadStep(LoadStage.WARMUP, "first request"))
-    await _warm_up(engine, llm, is_bound=on_cpu and is_closed)
-    return engine
-
-
-async def _warm_up(engine: VllmEngine, llm: Any, *, is_bound: bool) -> None:
-    """Run the first request; then keep this process off the cores to which vLLM has bound the model, if it has."""
     await engine.warm_up()
     cache_environment()
-    if is_bound:
-        taken = {core for found in await llm.collective_rpc(BOUND_CORES) for core in found}
-        left = CORES.leave(taken)
-        await llm.collective_rpc(RUN_BESIDE, args=(sorted(left),))
-        _log.info("the model computes on the cores %s, prompts are prepared on %s", sorted(taken), left)
+    return engine
 
 
 class VllmEngine:

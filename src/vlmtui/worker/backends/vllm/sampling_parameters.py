@@ -59,7 +59,7 @@ def sampling_parameters(
             arguments["logit_bias"] = {int(token): bias for token, bias in biases.items()}
         if isinstance(structured, dict):
             arguments["structured_outputs"] = StructuredOutputsParams(**structured)
-        return _of_one_request(SamplingParams(**arguments))
+        return SamplingParams(**arguments)
     except (TypeError, ValueError, VLLMError) as error:
         message = "The engine rejects the sampling parameters."
         raise bad_input(message, detail=str(error), hint="Correct them in the settings.") from error
@@ -88,12 +88,6 @@ def used_sampling(parameters: Any, *, room: int, given: Sampling | None = None) 
             },
         },
     )
-
-
-def _of_one_request(parameters: Any) -> Any:
-    """Have vLLM use the parameters as they are: to copy them deeply takes longer than to make them."""
-    parameters.skip_clone = True
-    return parameters
 
 
 def _check_logprobs(wanted: int | None, most: int) -> None:

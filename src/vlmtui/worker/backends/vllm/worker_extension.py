@@ -12,15 +12,10 @@ from contextlib import suppress
 
 import psutil
 
-from vlmtui.worker.hf.cpu_cores import bound_cores, run_beside
-
 WORKER_EXTENSION = f"{__package__}.injected.WorkerExtension"
 """Where vLLM's worker processes find the class below."""
 CLOSE_LISTENERS = "close_listeners"
 """Name of the method, for `collective_rpc`."""
-BOUND_CORES = "bound_cores"
-RUN_BESIDE = "run_beside"
-_SWITCH_S = 0.0005
 _SO_ATTACH_FILTER = 26
 _LOOPBACK = "lo"
 _RETURN = 0x06
@@ -43,18 +38,6 @@ class WorkerExtension:
                     if one.status == psutil.CONN_LISTEN and one.fd >= 0:
                         closed += _close(one.fd)
         return closed
-
-    def bound_cores(self) -> list[int]:
-        """Return the cores to which this process has bound its threads."""
-        return sorted(bound_cores())
-
-    def run_beside(self, cores: list[int]) -> None:
-        """Have the threads that receive requests and send tokens run on these cores, if the model computes here.
-
-        On the model's core they wait for the processor, and for the interpreter, which the model lets go only for
-        moments, or after 5 ms each time."""
-        run_beside(set(cores))
-        sys.setswitchinterval(_SWITCH_S)
 
 
 def _close(descriptor: int) -> bool:
