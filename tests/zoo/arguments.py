@@ -55,8 +55,6 @@ SETTINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "qwen3_vl": (('size={"shortest_edge": 1024, "longest_edge": 16384}', "", FEWER),),
     "phi4_mm": (("dynamic_hd=1", "dynamic_hd=4", FEWER),),
     "phi3_v": (("num_crops=1", "", FEWER),),
-    "minicpmv": (("max_slice_nums=2", "", FEWER), ("max_slice_nums=1", "", FEWER)),
-    "minicpmo": (("max_slice_nums=2", "", FEWER), ("max_slice_nums=1", "", FEWER)),
     "command_a_vision": (("crop_to_patches=false", "", FEWER), ("max_patches=2", "", FEWER)),
     "lfm2_vl": (("max_tiles=2", "", FEWER), ("max_image_tokens=8", "", FEWER)),
     "qwen3_5": (('size={"shortest_edge": 1024, "longest_edge": 16384}', "", FEWER),),
@@ -67,8 +65,8 @@ SETTINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "exaone4_5": (("max_pixels=100352", "", MORE),),
 }
 """Of each family: what is set, what it is compared with (empty: nothing set), and whether images then take fewer or
-more tokens. The processors of `phi3_v`, `minicpmv` and `minicpmo` are code of their repositories: the zoo has stand-ins
-that cut a picture by the same argument. Left out: arguments that move no token (`fps`, which says how far apart the
+more tokens. The processor of `phi3_v` is code of its repository: the zoo has a stand-in
+that cuts a picture by the same argument. Left out: arguments that move no token (`fps`, which says how far apart the
 frames are), and twins of these families."""
 
 

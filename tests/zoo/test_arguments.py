@@ -17,7 +17,7 @@ from tests.zoo.kit import load_recipes
 from vlmtui.registry.loader import Registry
 
 FAMILIES = (
-    "qwen2_vl", "internvl_chat", "gemma3", "idefics3", "phi4_mm", "NVLM_D", "minicpmv", "lfm2_vl",
+    "qwen2_vl", "internvl_chat", "gemma3", "idefics3", "phi4_mm", "NVLM_D", "lfm2_vl",
 )  # fmt: skip
 
 

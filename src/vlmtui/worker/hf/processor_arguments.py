@@ -12,9 +12,13 @@ from vlmtui.errors import bad_input
 from vlmtui.text import one_line
 
 FIXED = frozenset(
-    {"data_format", "input_data_format", "merge_size", "patch_size", "return_tensors", "temporal_patch_size"}
-)
-"""Arguments of processors whose value belongs to the weights, or to the engine."""
+    {
+        "data_format", "input_data_format", "max_slice_nums", "merge_size", "patch_size", "return_tensors",
+        "temporal_patch_size",
+    }
+)  # fmt: skip
+"""Arguments of processors whose value belongs to the weights, or to the engine: vLLM 0.32 writes the placeholders of
+MiniCPM's slices by its own setting, whatever a request's `max_slice_nums` is, and dies of the difference."""
 _PARTS = ("image_processor", "video_processor", "feature_extractor", "audio_processor")
 _NAMED = 12
 """Most names in a hint."""
@@ -30,7 +34,7 @@ def check_arguments(processor: Any, given: Mapping[str, object]) -> None:
         if name in FIXED:
             raise bad_input(
                 f"The processor's {name} can't be set for a request.",
-                hint="The model's weights need the value that they were trained with.",
+                hint="The weights or the engine need their own value; an engine argument (mm_processor_kwargs) may set it.",
             )
     known = known_arguments(processor)
     for name in given if known is not None else ():

@@ -12,7 +12,6 @@ from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.transformers.adapters import AdapterSwitch
 from vlmtui.worker.backends.transformers.arguments import Arguments
 from vlmtui.worker.backends.transformers.devices import spread_note, spreading
-from vlmtui.worker.backends.transformers.logit_scale import repair_logit_scale
 from vlmtui.worker.backends.transformers.mllama import cross_attention_note, repair_image_features
 
 _KEPT = (
@@ -53,8 +52,6 @@ def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedMo
     notes = [note for note in (spread_note(model), cross_attention_note(config)) if note]
     if repair_image_features(model):
         notes.append("This version of Transformers takes this model's image features one layer too late; corrected.")
-    if repair_logit_scale(model):
-        notes.append("This version of Transformers leaves out this model's `logit_scale`; corrected.")
     adapters = AdapterSwitch(model, spec, hub.get("revision"))
     own = _without_sampling(model)
     return LoadedModel(model.eval(), config, processor, tokenizer, own, device, adapters, tuple(notes))

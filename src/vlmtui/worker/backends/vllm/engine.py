@@ -38,12 +38,10 @@ from vlmtui.worker.backends.vllm.engine_args import (
 )
 from vlmtui.worker.backends.vllm.engine_info import read_engine_info
 from vlmtui.worker.backends.vllm.models.configs import config_change
-from vlmtui.worker.backends.vllm.pixel_scale import pixel_arguments
 from vlmtui.worker.backends.vllm.placeholders import check_placeholders
 from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters, used_sampling
 from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters, with_answer
 from vlmtui.worker.backends.vllm.seen_media import seen_media
-from vlmtui.worker.backends.vllm.slice_arguments import count_slices_of_requests
 from vlmtui.worker.backends.vllm.video_arguments import keep_arguments_apart
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer
@@ -85,7 +83,6 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
     spec = pin_remote_code(spec)
     known = {field.name for field in fields(AsyncEngineArgs)}
     arguments = engine_arguments(spec, known=known, on_cpu=on_cpu)
-    arguments |= pixel_arguments(arguments, known)
     if on_cpu and arguments.get("enforce_eager"):
         for name, value in EAGER_CPU_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
@@ -117,7 +114,6 @@ class VllmEngine:
 
     def __init__(self, llm: Any, spec: LoadSpec, arguments: dict[str, object], notes: tuple[str, ...] = ()) -> None:
         keep_arguments_apart()
-        count_slices_of_requests()
         self._llm = llm
         self._renderer = llm.renderer
         self._tokenizer = llm.get_tokenizer()
