@@ -44,7 +44,7 @@ BROAD_EXCEPTS = {
     "worker/site/sitecustomize.py: except Exception in run_hooks": "a hook never harms its process",
 }
 STARTS = {
-    "engines/hardware.py: subprocess.run in _find_nvidia": "nvidia-smi is no Python program; it runs in /",
+    "engines/hardware.py: subprocess.run in find_hardware": "nvidia-smi is no Python program; it runs in /",
     "engines/install.py: subprocess.run in describe_interpreter": "Python before 3.11 has no -P; it runs in /",
     "engines/packages.py: subprocess.Popen in Installer.run": "uv, or pip by isolated_command; in its folder",
     "engines/packages.py: subprocess.run in find_uv": "uv is no Python program; it runs in /",

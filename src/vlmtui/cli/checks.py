@@ -16,8 +16,6 @@ import psutil
 
 from vlmtui.cli.config import key_warnings
 from vlmtui.config.settings import config_file, load_settings
-from vlmtui.engines.amd_gpus import find_amd_gpus
-from vlmtui.engines.hardware import KFD_HINT
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths, private_dir
 from vlmtui.processes import find_program
@@ -103,10 +101,6 @@ def check_gpus() -> Check:
     names = _gpu_names()
     if names:
         return Check("gpu", "ok", "; ".join(names))
-    amd = find_amd_gpus(os.environ)
-    if amd.gpus:
-        text = "; ".join(f"{gpu.name}, {gpu.free / _GIB:.0f} of {gpu.total / _GIB:.0f} GiB free" for gpu in amd.gpus)
-        return Check("gpu", "ok", text) if amd.can_compute else Check("gpu", "warn", f"{text}; no /dev/kfd", KFD_HINT)
     if find_program("nvidia-smi"):
         hint = "Run `nvidia-smi`; the driver may be missing, or this container may have no access."
         return Check("gpu", "warn", "nvidia-smi is there, but no NVIDIA GPU can be reached", hint)

@@ -6,14 +6,13 @@ import sys
 from importlib.metadata import packages_distributions, version
 
 from vlmtui.cli.checks import Check
-from vlmtui.engines.hardware import ROCM_HINT, Hardware, find_hardware
+from vlmtui.engines.hardware import Hardware, find_hardware
 from vlmtui.engines.records import EngineRecord, Engines, choose_engine
 from vlmtui.engines.variants import VARIANTS
 from vlmtui.paths import Paths
 from vlmtui.worker.backends import has_transformers
 
 _TO_CUDA = "Install the CUDA build: `vlmtui engines install cuda`."
-_TO_ROCM = f"{ROCM_HINT[0].upper()}{ROCM_HINT[1:]}."
 
 
 def engine_checks(paths: Paths) -> list[Check]:
@@ -68,8 +67,6 @@ def _check_torch(found: str, hardware: Hardware, *, is_ours: bool) -> Check:
     if not found:
         return Check("torch", "fail", "torch is not installed", "It comes with vLLM: `vlmtui engines install`.")
     is_for_cpu = "cpu" in found.partition("+")[2]
-    if is_for_cpu and hardware.amd and hardware.has_kfd:
-        return Check("torch", "warn", f"{found}: a CPU build, though there is {hardware.name}", _TO_ROCM)
     if not is_for_cpu or not hardware.gpus:
         return Check("torch", "ok", found)
     text = f"{found}: a CPU build, though there is {hardware.describe()}"

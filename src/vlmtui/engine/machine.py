@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 
 GIB = 2**30
@@ -28,7 +26,7 @@ class Machine(msgspec.Struct, frozen=True):
         """Query the GPU driver and the kernel. NVML is slow: call this in a thread."""
         import psutil
 
-        return cls(_nvidia_gpus() or _amd_gpus(), psutil.virtual_memory().available)
+        return cls(_nvidia_gpus(), psutil.virtual_memory().available)
 
     def describe(self) -> str:
         """Return one line: the GPUs and their free memory, or the free RAM if there is no GPU."""
@@ -45,14 +43,6 @@ def gib(size: int) -> str:
     if value < 0.1:
         return f"{size / 2**20:.0f} MiB"
     return f"{value:.0f} GiB" if value >= 10 else f"{value:.1f} GiB"
-
-
-def _amd_gpus() -> tuple[Gpu, ...]:
-    """Return the AMD GPUs that can compute."""
-    from vlmtui.engines.amd_gpus import find_amd_gpus
-
-    found = find_amd_gpus(os.environ)
-    return tuple(Gpu(*gpu) for gpu in found.gpus) if found.can_compute else ()
 
 
 def _nvidia_gpus() -> tuple[Gpu, ...]:

@@ -8,14 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from vlmtui.engines.amd_gpus import find_amd_gpus
 from vlmtui.engines.variants import VARIANTS
 from vlmtui.processes import find_program
 
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 _ASK_TIMEOUT_S = 20.0
-ROCM_HINT = "install vLLM for ROCm in an environment of its own, then `vlmtui engines add PYTHON`"
-KFD_HINT = "Install ROCm's driver, or give the container --device=/dev/kfd --device=/dev/dri."
 
 
 class Hardware(NamedTuple):
@@ -24,10 +21,6 @@ class Hardware(NamedTuple):
     gpus: tuple[str, ...] = ()
     driver: str = ""
     """NVIDIA's driver version, such as `580.65.06`; empty if unknown."""
-    amd: tuple[str, ...] = ()
-    """The names of AMD GPUs, looked for where there is no NVIDIA GPU."""
-    has_kfd: bool = True
-    """Whether ROCm's driver lets programs compute on the AMD GPUs."""
 
     @property
     def driver_is_new_enough(self) -> bool:
@@ -43,14 +36,10 @@ class Hardware(NamedTuple):
     @property
     def name(self) -> str:
         """The GPUs, such as `2 × NVIDIA H100`: the first's name stands for all. Empty without one."""
-        names = self.gpus or self.amd
-        return f"{len(names)} × {names[0]}" if len(names) > 1 else "".join(names)
+        return f"{len(self.gpus)} × {self.gpus[0]}" if len(self.gpus) > 1 else "".join(self.gpus)
 
     def describe(self) -> str:
-        """Return the GPUs and the driver in one line; for AMD GPUs, also what to do to use them."""
-        if not self.gpus and self.amd:
-            advice = f"for which vlmtui installs no build: {ROCM_HINT}"
-            return f"{self.name}, {advice if self.has_kfd else f'but no /dev/kfd. {KFD_HINT[:-1]}'}"
+        """Return the GPUs and the driver in one line."""
         if not self.gpus:
             return "no NVIDIA GPU"
         driver = f"driver {self.driver}" if self.driver else "driver unknown"
@@ -60,15 +49,7 @@ class Hardware(NamedTuple):
 
 
 def find_hardware() -> Hardware:
-    """Query `nvidia-smi`, or the kernel driver if it is not installed; else look for AMD GPUs. Takes about a second."""
-    found = _find_nvidia()
-    if found.gpus:
-        return found
-    amd = find_amd_gpus(os.environ)
-    return found._replace(amd=tuple(gpu.name for gpu in amd.gpus), has_kfd=amd.can_compute)
-
-
-def _find_nvidia() -> Hardware:
+    """Query `nvidia-smi`, or the kernel driver if it is not installed. Takes about a second."""
     if program := find_program("nvidia-smi"):
         command = [program, "--query-gpu=name,driver_version", "--format=csv,noheader"]
         try:

@@ -134,9 +134,8 @@ def choose_engine(engines: Engines) -> ChosenEngine | None:
     if len({record.variant for record in records}) > 1:
         from vlmtui.engines.hardware import find_hardware
 
-        hardware = find_hardware()
-        for_amd = [one for one in records if "rocm" in one.torch] if hardware.amd else []
-        records = for_amd or [one for one in records if one.variant in (hardware.variant, ADDED)] or records
+        variant = find_hardware().variant
+        records = [one for one in records if one.variant in (variant, ADDED)] or records
     return ChosenEngine(records[0].interpreter, records[0]) if records else None
 
 

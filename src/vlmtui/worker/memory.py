@@ -7,13 +7,11 @@ from contextlib import suppress
 import msgspec
 import psutil
 
-from vlmtui.engines.amd_memory import amd_memory_of
-
 
 class Memory(msgspec.Struct, frozen=True):
     rss_bytes: int
     gpu_bytes: int | None
-    """None without the driver of an NVIDIA or AMD GPU."""
+    """None without the driver of an NVIDIA GPU."""
 
 
 def memory_of(pid: int) -> Memory:
@@ -26,8 +24,7 @@ def memory_of(pid: int) -> Memory:
             with suppress(psutil.Error):
                 rss += process.memory_info().rss
                 pids.add(process.pid)
-    nvidia = _nvidia_bytes(pids)
-    return Memory(rss, amd_memory_of(pids) if nvidia is None else nvidia)
+    return Memory(rss, _nvidia_bytes(pids))
 
 
 def _nvidia_bytes(pids: set[int]) -> int | None:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from vlmtui.engines import hardware, torch_build
@@ -186,18 +185,6 @@ def test_the_engine_that_fits_the_gpu_is_used(tmp_path: Path, monkeypatch: pytes
     assert chosen is not None and chosen.record == added
 
 
-def test_an_engine_for_rocm_is_used_where_an_amd_gpu_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    engines = Engines(Paths.below(tmp_path))
-    rocm, cpu = record(engines, ADDED, 1.0), record(engines, "cpu", 2.0)
-    engines.write(msgspec.structs.replace(rocm, packages={"torch": "2.13.0+rocm10.0"}))
-    for gpus, wanted in (((), cpu.name), (("AMD Instinct MI300X",), rocm.name)):
-        found = Hardware(amd=gpus)
-        monkeypatch.setattr(hardware, "find_hardware", lambda found=found: found)
-        chosen = choose_engine(engines)
-        assert chosen is not None and chosen.record is not None and chosen.record.name == wanted
-
-
 def test_an_engine_that_is_being_made_anew_is_not_used(tmp_path: Path) -> None:
     engines = Engines(Paths.below(tmp_path))
     made = record(engines, "cpu", 1.0)
@@ -216,7 +203,7 @@ def test_a_record_that_cannot_be_read_is_no_engine(tmp_path: Path) -> None:
 
 
 def test_the_set_up_of_a_checkout_needs_no_package() -> None:
-    names = "variants", "amd_gpus", "hardware", "environment", "indexes", "torch_build", "packages"
+    names = "variants", "hardware", "environment", "indexes", "torch_build", "packages"
     imports = "; ".join(f"import vlmtui.engines.{name}" for name in names)
     code = f"import sys; sys.path.insert(0, sys.argv[1]); {imports}"
     source = Path(torch_build.__file__).parents[2]

@@ -34,7 +34,7 @@ def check_arguments(processor: Any, given: Mapping[str, object]) -> None:
         if name in FIXED:
             raise bad_input(
                 f"The processor's {name} can't be set for a request.",
-                hint="The weights or the engine need their own value; an engine argument (mm_processor_kwargs) may set it.",
+                hint="The weights or the engine need their own value; mm_processor_kwargs may set it at a load.",
             )
     known = known_arguments(processor)
     for name in given if known is not None else ():
