@@ -49,7 +49,6 @@ STARTS = {
     "engines/packages.py: subprocess.Popen in Installer.run": "uv, or pip by isolated_command; in its folder",
     "engines/packages.py: subprocess.run in find_uv": "uv is no Python program; it runs in /",
     "media/clipboard.py: subprocess.Popen in _run": "wl-paste and xclip are no Python programs; they run in /",
-    "ui/models/engine_offer.py: asyncio.create_subprocess_exec in EngineOfferScreen._install": "by install_command",
     "ui/terminal/passage.py: subprocess.run in Passage.locate": "tmux is no Python program; it runs in /",
 }
 """Where a process is started whose command `vlmtui.processes` does not make, and why nothing of the current folder

@@ -15,7 +15,6 @@ from vlmtui.cli.ask_engine import AskSetup, prepare, ready_engine
 from vlmtui.cli.ask_usage import check_usage, fan_out_plan
 from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
 from vlmtui.cli.boxes import box_convention, box_reader, with_special_tokens
-from vlmtui.cli.engine_offer import offer_engine
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.lane_engines import command_engines, models_on
 from vlmtui.cli.output import note, print_json
@@ -31,7 +30,7 @@ from vlmtui.domain.conversation import Turn, system_turn
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.answer_diff import tally_text
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.comparison_pages import difference_lines
@@ -66,11 +65,6 @@ def ask(arguments: argparse.Namespace) -> int:
     specs = _planned(setup, arguments, engines)
     _check_raw(setup, specs, None, force=arguments.force)
     box_reader(setup, specs[0].request.prompt, arguments)
-    try:
-        return run_interruptible(lambda: _ask(setup, specs, engines, arguments))
-    except VlmtuiError as error:
-        if error.kind is not ErrorKind.NO_ENGINE or not offer_engine(setup.application.paths, setup.model.spec):
-            raise
     return run_interruptible(lambda: _ask(setup, specs, engines, arguments))
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from vlmtui.cli.ask_engine import AskSetup, leave_engine, open_loaded, prepare
-from vlmtui.cli.engine_offer import offer_engine
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import is_tty, note, print_json, write_notice
 from vlmtui.cli.raw_prompt import read_raw_prompt
@@ -65,12 +64,7 @@ def batch(arguments: argparse.Namespace) -> int:
         if output.cut_bytes:
             note(f"Its last line was cut off ({output.cut_bytes:,} bytes); that item is asked again.")
         job = _Job(arguments, setup, items, reader, output)
-        try:
-            return run_interruptible(job.run)
-        except VlmtuiError as error:
-            if error.kind is not ErrorKind.NO_ENGINE or not offer_engine(setup.application.paths, setup.model.spec):
-                raise
-            return run_interruptible(job.run)
+        return run_interruptible(job.run)
 
 
 class _Job:

@@ -18,7 +18,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.session.engines_beside import is_remote, names_of
-from vlmtui.session.load_checks import LoadChecks, lacks_engine
+from vlmtui.session.load_checks import LoadChecks
 from vlmtui.session.model_choices import Choice, model_choices
 from vlmtui.session.model_switch import MemoryNeed, memory_need
 from vlmtui.session.resume import resumed_model
@@ -152,9 +152,6 @@ class Models:
             if option.trusts_code:
                 self._checks.remember(option.model)
             model, is_size_accepted = option.model, True
-        if lacks_engine(self._parts.services.paths, model):
-            hint = "`vlmtui engines install` installs one."
-            raise VlmtuiError(ErrorKind.NO_ENGINE, "No engine for this model is installed.", hint=hint)
         is_beside = controller.state is EngineState.READY and not is_remote(model)
         need = await asyncio.to_thread(_need_beside, model) if is_beside else None
         keeps = need is None or need.fits

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import msgspec
 
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.engine import DEFAULT_BACKEND, REMOTE_BACKEND, TRANSFORMERS_BACKEND
+from vlmtui.domain.engine import REMOTE_BACKEND
 from vlmtui.engine.machine import Machine
 from vlmtui.engine.memory_fit import Fit, check_fit, fit_text
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.paths import Paths
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.match import Model, with_trust
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
@@ -38,21 +36,6 @@ class LoadCheck(msgspec.Struct, frozen=True):
 
 _BACK = LoadOption("Back")
 _NAMES_SHOWN = 8
-
-
-def lacks_engine(paths: Paths, model: Model) -> bool:
-    """Return whether vLLM, or Transformers, is needed but neither installed beside the app nor by it. A version of vLLM
-    of its own is always installed by it."""
-    if model.spec.pinned is not None:
-        from vlmtui.engines.records import Engines, pinned_engine
-
-        return pinned_engine(Engines(paths), model.spec.pinned) is None
-    package = {DEFAULT_BACKEND: "vllm", TRANSFORMERS_BACKEND: "transformers"}.get(model.spec.backend)
-    if package is None or find_spec(package) is not None:
-        return False
-    from vlmtui.engines.records import Engines, choose_engine
-
-    return choose_engine(Engines(paths)) is None
 
 
 class LoadChecks:

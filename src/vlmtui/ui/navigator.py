@@ -21,7 +21,6 @@ from vlmtui.ui.terminal.key_queue import ask_user
 
 if TYPE_CHECKING:
     from vlmtui.domain.attachment import Attachment
-    from vlmtui.domain.engine import LoadSpec
     from vlmtui.domain.generation import GenerateRequest
     from vlmtui.domain.sampling import Sampling
     from vlmtui.media.folder import FolderView
@@ -303,12 +302,6 @@ class AppNavigator:
         from vlmtui.ui.models.before_load import BeforeLoadScreen
 
         self._app.push_screen(BeforeLoadScreen(one_line(model.spec.name), check), go_on)
-
-    def offer_engine(self, spec: LoadSpec, go_on: Callable[[bool | None], None]) -> None:
-        """Offer to install the engine that a spec needs; `go_on` is called with whether one was installed, or None."""
-        from vlmtui.ui.models.engine_offer import EngineOfferScreen
-
-        self._app.push_screen(EngineOfferScreen(self._services.paths, spec), go_on)
 
     def show_log(self) -> None:
         """Show the engine's log over the current screen, or close it."""

@@ -91,23 +91,3 @@ BEFORE_LOAD = Scope(
         FixedKey("enter", "Choose this option."),
     ),
 )
-
-ENGINE_OFFER = Scope(
-    "engine_offer",
-    "Installing an engine",
-    modal=True,
-    actions=(
-        Action(
-            "engine_offer.back",
-            "Back",
-            "Stop the installation, or go back without one.",
-            "escape",
-            verb="back",
-            footer=True,
-        ),
-    ),
-    fixed=(
-        FixedKey("↑ ↓", "The option above or below."),
-        FixedKey("enter", "Choose this option."),
-    ),
-)

@@ -20,7 +20,7 @@ from vlmtui.ui.actions.conversations import (
 from vlmtui.ui.actions.dialogs import CHOICE, CONFIRM, HELP_SCREEN, LEADER_SCREEN, NAME, SETTINGS_FORM
 from vlmtui.ui.actions.editor import EDITOR
 from vlmtui.ui.actions.inspector import INSPECTOR, LINT, LOGPROB_TEXT, TOKEN_TABLE
-from vlmtui.ui.actions.models import BEFORE_LOAD, ENGINE_OFFER, LOADING, LOG, MODEL_FILTER, MODEL_LIST
+from vlmtui.ui.actions.models import BEFORE_LOAD, LOADING, LOG, MODEL_FILTER, MODEL_LIST
 from vlmtui.ui.actions.seeing import MODEL_VIEW, OCCLUSION, PLACES
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ _ALL: tuple[Scope, ...] = (
     MODEL_LIST,
     MODEL_FILTER,
     BEFORE_LOAD,
-    ENGINE_OFFER,
     LOADING,
     LOG,
     SETTINGS_FORM,

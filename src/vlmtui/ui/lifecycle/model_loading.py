@@ -10,11 +10,10 @@ from vlmtui.engine.machine import Machine
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.protocol.peer import ForeignSocket
 from vlmtui.registry.match import Model, resolve
-from vlmtui.registry.routes import forget_installed
 from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.engines_beside import is_remote, names_of
-from vlmtui.session.load_checks import LoadChecks, LoadOption, lacks_engine
+from vlmtui.session.load_checks import LoadChecks, LoadOption
 from vlmtui.session.model_switch import MemoryNeed, memory_need
 from vlmtui.text import one_line
 from vlmtui.ui.navigator import AppNavigator
@@ -47,7 +46,7 @@ class ModelLoading:
         """Show the models, or load the one named on the command line."""
         model = self._initial_model()
         check = self._checks.first(model, None) if model is not None else None
-        if model is None or check is not None or lacks_engine(self._services.paths, model):
+        if model is None or check is not None:
             self._navigator.push_models()
             if model is not None:
                 self.choose(model)
@@ -61,9 +60,6 @@ class ModelLoading:
         running = self._engine_controller.model
         is_known = running is not None and running.spec == model.spec
         check = None if is_known else self._checks.first(model, machine, size_accepted=size_accepted)
-        if check is None and not is_known and lacks_engine(self._services.paths, model):
-            self._offer_engine(model)
-            return
         if check is None:
             self.load(model)
             return
@@ -76,16 +72,6 @@ class ModelLoading:
             self.choose(option.model, machine, size_accepted=True)
 
         self._navigator.show_before_load(model, check, go_on)
-
-    def _offer_engine(self, model: Model) -> None:
-        """Offer to install an engine, and then load the model."""
-
-        def go_on(is_installed: bool | None) -> None:
-            if is_installed:
-                forget_installed()
-                self.load(model)
-
-        self._navigator.offer_engine(model.spec, go_on)
 
     def choose_by_name(self, name: str) -> None:
         """As `choose`, for a family's name, a model id or a folder."""
