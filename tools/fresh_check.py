@@ -139,11 +139,12 @@ def try_checkout(checkout: Path, python: Path, where: Path, *, configured: bool,
     trial = Trial(where, configured=configured, cache=cache)
     copy = where / "checkout"
     copy_of(checkout, copy)
-    setup, said = trial.run(python, copy / "tools" / "setup_env.py")
+    setup, _ = trial.run(python, copy / "tools" / "setup_env.py")
     again, _ = trial.run(python, copy / "tools" / "setup_env.py")
     asked, answer = trial.ask(copy / ".venv" / "bin" / "vlmtui")
     size = gigabytes(copy / ".venv")
-    kind = "configuration, CPU torch" if "CPU build, from" in said.stdout or checkout != ROOT else "PyPI alone"
+    is_small = any((copy / ".venv").glob("lib/python*/site-packages/torch-*+cpu.dist-info"))
+    kind = "configuration, CPU torch" if is_small else "PyPI alone"
     return [version_of(python), kind, f"{setup:.0f}", f"{again:.2f}", f"{setup + asked:.0f}", f"{size:.1f}", answer]
 
 

@@ -23,8 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vlmtui.engines.pinned import PINNED, PinnedVersion
-from vlmtui.engines.variants import NEWEST_PYTHON, TORCH, VLLM
+from vlmtui.engines.variants import NEWEST_PYTHON, PINNED, TORCH, VLLM, PinnedVersion
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "src" / "vlmtui" / "engines" / "locks"

@@ -72,7 +72,7 @@ def run(data: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str
 
 def begin(data: Path) -> subprocess.Popen[str]:
     words = command("engines", "install", f"{VERSION}-cpu", "--json")
-    return subprocess.Popen(words, env=environment(data), stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(words, env=environment(data), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -81,19 +81,19 @@ def installed(data: Path) -> Path:
     engines = Engines(Paths.below(data))
     if not engines.all():
         killed = begin(data)
-        assert killed.stdout is not None
-        while '"Install ' not in killed.stdout.readline():
-            pass
+        assert killed.stderr is not None
+        while "Prepared" not in (line := killed.stderr.readline()) and "Downloading" not in line:
+            assert killed.poll() is None
         killed.kill()
         killed.wait()
         assert engines.all() == [] and engines.incomplete() == [NAME]
         assert "is incomplete and not used" in run(data, "engines").stderr
         both = [begin(data), begin(data)]
         with ThreadPoolExecutor() as readers:  # a pipe that nobody reads stops the one that has the lock
-            said = list(readers.map(lambda one: one.communicate()[0], both))
+            told = list(readers.map(lambda one: one.communicate(), both))
         assert [one.returncode for one in both] == [0, 0]
-        assert sum("Waiting for another installation to finish" in text for text in said) == 1
-        assert all(json.loads(text.splitlines()[-1]) == {"installed": NAME} for text in said)
+        assert sum("Waiting for another installation to finish" in text for _, text in told) == 1
+        assert all(json.loads(text) == {"installed": NAME} for text, _ in told)
     [record] = engines.all()
     assert record.pinned and record.version == VERSION and record.packages["transformers"] == "4.57.6"
     return data
@@ -103,19 +103,11 @@ def test_without_a_network_nothing_half_made_is_used(tmp_path: Path) -> None:
     nowhere = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "HTTP_PROXY"), "http://127.0.0.1:9")
     done = run(
         tmp_path, "engines", "install", f"{VERSION}-cpu", UV_CACHE_DIR=str(tmp_path / "cache"), UV_HTTP_TIMEOUT="5",
-        TORCH_INDEX="http://127.0.0.1:9", **nowhere,
+        **nowhere,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "cannot be reached" in done.stderr or "proxy refused" in done.stderr, done.stderr
+    assert "uv failed" in done.stderr, done.stderr
     assert Engines(Paths.below(tmp_path)).all() == []
-
-
-def test_the_bundled_model_answers_in_it(installed: Path) -> None:
-    done = run(installed, "engines", "verify", NAME, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["status"] == "ok"
-    [record] = Engines(Paths.below(installed)).all()
-    assert record.verified_at is not None
 
 
 async def load(data: Path, spec: Any) -> tuple[WorkerClient, EngineReady | LoadFailed]:

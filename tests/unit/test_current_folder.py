@@ -19,12 +19,10 @@ from tests.support.hosts import patient_host
 from vlmtui.domain.engine import EngineReady, LoadSpec
 from vlmtui.domain.model_reading import ReadRequest
 from vlmtui.engine.local.model_reader import LocalModelReader
-from vlmtui.engines.environment import find_python, make_environment, works
+from vlmtui.engines.environment import find_python, works
 from vlmtui.engines.hardware import find_hardware
-from vlmtui.engines.indexes import pip_options
 from vlmtui.engines.install import describe_interpreter
-from vlmtui.engines.packages import find_uv
-from vlmtui.engines.torch_build import interpreter_tag, is_available
+from vlmtui.engines.uv import uv_for
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.clipboard import clipboard_pictures
 from vlmtui.media.pdf import page_picture
@@ -127,15 +125,14 @@ def test_engines_are_listed_added_and_set_up(hostile: HostileFolder, monkeypatch
     assert vlmtui(hostile, "engines").returncode == 0
     describe_interpreter(Path(sys.executable))
     find_hardware()
-    find_uv()
-    python = find_python()
     folder = hostile.path.parent / "environment"
-    make_environment(folder, python)
-    assert works(folder)
-    assert interpreter_tag(folder / "bin" / "python").startswith("cp3")
+    if not find_program("uv", {"PATH": str(Path(sys.executable).parent)}):
+        pytest.skip("uv is not installed here")
+    monkeypatch.setenv("PATH", os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)]))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert pip_options(folder / "bin" / "python", os.environ)["no-index"] == "1"
-    assert not is_available("torch==0", [], folder / "bin" / "python", os.environ)
+    uv = uv_for(folder, find_python())
+    assert works(folder) and uv.environment["UV_NO_INDEX"] == "1"
+    assert not uv.offers("torch==0")
     assert hostile.ran() == ""
 
 

@@ -46,10 +46,8 @@ def _check_installed(record: EngineRecord) -> Check:
     text = f"{record.version} ({record.variant}), engine {record.name}, Python {record.python}, {record.interpreter}"
     if record.variant in VARIANTS and record.version != VARIANTS[record.variant].version:
         newer = VARIANTS[record.variant]
-        hint = f"This vlmtui was tried with {newer.title}: `vlmtui engines install {newer.name}`."
+        hint = f"This vlmtui was tried with {newer.title}: `vlmtui engines install {newer.variant}`."
         return Check("vllm", "warn", text, hint)
-    if record.verified_at is None:
-        text += "; not verified yet (`vlmtui engines verify`)"
     return Check("vllm", "ok", text)
 
 

@@ -14,17 +14,10 @@ def fill_engines(engines: argparse.ArgumentParser) -> None:
     engines.add_argument("--json", action="store_true", help="print one JSON object")
     engines.set_defaults(action="list")
     actions = engines.add_subparsers(metavar="ACTION")
+    listing = actions.add_parser("list", help="list the engines", description="List the installed engines.")
+    listing.add_argument("--json", action="store_true", help="print one JSON object")
+    listing.set_defaults(action="list")
     _add_install(actions)
-    verify = actions.add_parser(
-        "verify",
-        help="load the bundled model in an engine, ask it, and check the answer",
-        description="Load the bundled model in an engine, ask it about a bundled picture, and check the answer.",
-    )
-    verify.add_argument(
-        "name", metavar="NAME", nargs="?", help="as `vlmtui engines` lists it (default: the one in use)"
-    )
-    verify.add_argument("--json", action="store_true", help="print one JSON object")
-    verify.set_defaults(action="verify")
     add = actions.add_parser(
         "add",
         help="use a vLLM that is installed elsewhere",
@@ -46,14 +39,15 @@ def _add_install(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -
     install = actions.add_parser(
         "install",
         help="install vLLM for this machine, or another version for the models that need it",
-        description="Install vLLM. Continues an interrupted installation. Another version than the current one gets an "
-        "environment of its own and serves only models that ask for it (--backend vllm==VERSION, or their record).",
+        description="Install vLLM with uv. Run it again to continue an interrupted installation. Another version "
+        "than the current one gets an environment of its own and serves only models that ask for it "
+        "(--backend vllm==VERSION, or their record).",
     )
     install.add_argument(
         "which", metavar="WHICH", nargs="?", help="cpu, cuda, a version, or 0.23.0-cpu (default: what fits)"
     )
     install.add_argument("--python", metavar="PATH", help="the Python for its environment")
-    install.add_argument("--json", action="store_true", help="print the progress as a JSON object a line")
+    install.add_argument("--json", action="store_true", help="print one JSON object")
     install.set_defaults(action="install")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -112,9 +111,6 @@ def find_python(given: Path | None = None, *, newest: tuple[int, int] = NEWEST_P
     )
 
 
-_RANGE = f"{OLDEST_PYTHON} <= sys.version_info[:2] <= {NEWEST_PYTHON}"
-
-
 def make_environment(folder: Path, python: Path, *, with_pip: bool = True) -> None:
     """Create an environment, replacing any that exists. Raises VlmtuiError."""
     options = [] if with_pip else ["--without-pip"]
@@ -134,19 +130,9 @@ def make_environment(folder: Path, python: Path, *, with_pip: bool = True) -> No
 
 def works(folder: Path) -> bool:
     """Whether the environment's interpreter starts and is new enough; a system upgrade may have removed it."""
-    return _answers(python_of(folder), f"import sys; sys.exit(not {_RANGE})")
-
-
-def require_disk_space(folder: Path, wanted_gb: float, what: str) -> None:
-    """Raise VlmtuiError if less than `wanted_gb` is free on the folder's disk."""
-    standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    free = shutil.disk_usage(standing).free / 1e9
-    if free < wanted_gb:
-        raise VlmtuiError(
-            ErrorKind.INSTALL_FAILED,
-            f"{what} needs {wanted_gb:.1f} GB, but only {free:.1f} GB is free on the disk of {standing}.",
-            hint="Free some space, or use another disk.",
-        )
+    return _answers(
+        python_of(folder), f"import sys; sys.exit(not {OLDEST_PYTHON} <= sys.version_info[:2] <= {NEWEST_PYTHON})"
+    )
 
 
 def _answers(python: Path, code: str) -> bool:

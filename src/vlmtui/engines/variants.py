@@ -1,60 +1,110 @@
-"""The builds of vLLM that can be installed, and their requirements."""
+"""The builds of vLLM that can be installed, and their locks.
+
+0.23.0, which several families need, has locks of its own. Any other version than the current one has none: uv finds
+what it needs when it is installed. Uses only the standard library, as `tools/setup_env.py` does.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
+from vlmtui.errors import bad_input
+
 LOCKS = Path(__file__).with_name("locks")
 UV_LOCK = LOCKS / "uv.txt"
-TORCH_LOCK = LOCKS / "torch.txt"
-"""PyPI's PyTorch: on Linux a CUDA build, which also runs on the CPU."""
-TORCH = "2.13.0"
 VLLM = "0.32.0"
+TORCH = "2.13.0"
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
+_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}")
 
 
 class EngineBuild(NamedTuple):
-    """A build of vLLM. Sizes in GB (1e9 bytes), as measured."""
+    """A build of vLLM."""
 
-    name: str
-    engine: str
+    variant: str
+    """`cpu` or `cuda`."""
     version: str
-    title: str
-    lock: Path
     disk_gb: float
-    """Size of the finished environment."""
-    disk_gb_without_cpu_torch: float
-    """The same with PyPI's PyTorch."""
-    needs_torch: bool = False
-    """Whether PyTorch is missing from the lock file; its build is then chosen during installation."""
-    driver: int = 0
-    """Minimum major version of NVIDIA's driver; 0: no driver needed."""
-    torch: str = TORCH
-    """The version of PyTorch."""
-    torch_lock: Path = TORCH_LOCK
-    """PyPI's build of it."""
+    """Size of the finished environment at most, in GB (1e9 bytes)."""
+    lock: Path | None = None
+    """None: there is none."""
+    torch: str = ""
+    """The version of PyTorch that is not in `lock`, as several builds of it fit."""
+    torch_lock: Path | None = None
+    """PyPI's build of that: on Linux for CUDA, and it also runs on the CPU."""
     newest_python: tuple[int, int] = NEWEST_PYTHON
     """The newest Python for which its packages have wheels."""
-    resolves: bool = False
-    """Whether the lock is made when it is installed."""
     is_pinned: bool = False
     """Whether it serves only models that ask for this version, by a server of its own."""
 
     @property
-    def size_text(self) -> str:
-        """Its size, for display."""
-        if self.disk_gb == self.disk_gb_without_cpu_torch:
-            return f"{self.disk_gb:g} GB, some minutes"
-        return f"{self.disk_gb:g} GB (or {self.disk_gb_without_cpu_torch:g}, with PyPI's PyTorch), about 2 minutes"
+    def name(self) -> str:
+        """The name of the engine that it becomes."""
+        return f"vllm-{self.version}-{self.variant}"
 
     @property
-    def needed_gb(self) -> float:
-        """Free space required for a full installation, with room for temporary copies."""
-        return self.disk_gb_without_cpu_torch * 1.3
+    def title(self) -> str:
+        return f"vLLM {self.version} for {'the CPU' if self.variant == 'cpu' else 'CUDA'}"
 
 
 VARIANTS = {
-    "cpu": EngineBuild("cpu", "vllm", VLLM, f"vLLM {VLLM} for the CPU", LOCKS / "cpu.txt", 3.5, 6.8, needs_torch=True),
-    "cuda": EngineBuild("cuda", "vllm", VLLM, f"vLLM {VLLM} for CUDA 13", LOCKS / "cuda.txt", 10.0, 10.0, driver=580),
+    "cpu": EngineBuild("cpu", VLLM, 6.8, LOCKS / "cpu.txt", TORCH, LOCKS / "torch.txt"),
+    "cuda": EngineBuild("cuda", VLLM, 10.0, LOCKS / "cuda.txt"),
 }
+DRIVER = 580
+"""The oldest driver of NVIDIA that the CUDA build runs with, by its major version."""
+
+
+class PinnedVersion(NamedTuple):
+    """An older vLLM with locks of its own."""
+
+    vllm: str
+    torch: str
+    """The PyTorch that its wheels are built for."""
+    bounds: tuple[str, ...]
+    """Requirements that its packages leave open."""
+    more: tuple[str, ...]
+    """What its models need besides."""
+    newest_python_cuda: tuple[int, int]
+    """The newest Python for which all packages of the CUDA set have wheels."""
+
+    def lock(self, part: str) -> Path:
+        """Return the path of a lock: `cpu`, `torch` (PyPI's, for `cpu`) or `cuda`."""
+        return LOCKS / f"pinned-{self.vllm}-{part}.txt"
+
+
+PINNED = {
+    # The tokenizers and processors that checkpoints of these families bring are written for transformers 4.
+    "0.23.0": PinnedVersion(
+        "0.23.0",
+        "2.11.0",
+        ("torchvision==0.26.0", "transformers>=4.57.6,<5", "numpy<2.4", "networkx<3.7"),
+        ("timm",),
+        (3, 13),
+    ),
+}
+
+
+def build_of(version: str, variant: str) -> EngineBuild:
+    """Return a version of vLLM for `cpu` or `cuda`; empty: the current one. Raises VlmtuiError(BAD_INPUT) if it is no
+    version."""
+    newest = VARIANTS[variant]
+    if version in ("", newest.version):
+        return newest
+    if not _VERSION.fullmatch(version):
+        raise bad_input(f"{version!r} is not a version of vLLM.", hint="Write it as in 0.23.0.")
+    known = PINNED.get(version)
+    if known is None:
+        return EngineBuild(variant, version, newest.disk_gb, is_pinned=True)
+    if variant == "cpu":
+        return EngineBuild(variant, version, 6.0, known.lock("cpu"), known.torch, known.lock("torch"), is_pinned=True)
+    newest_python = known.newest_python_cuda
+    return EngineBuild(variant, version, 10.0, known.lock("cuda"), newest_python=newest_python, is_pinned=True)
+
+
+def how_to_install(version: str) -> str:
+    """Return the command that installs a version, with what it costs."""
+    size = build_of(version, "cpu").disk_gb
+    return f"`vlmtui engines install {version}` installs it: up to {size:g} GB (10 with CUDA), some minutes."

@@ -69,12 +69,6 @@ def _installed_engine() -> EngineRecord | None:
     return chosen.record if chosen else None
 
 
-def forget_installed() -> None:
-    """Clear the caches after an engine was installed or removed."""
-    for known in (vllm_version, _installed_engine, _is_installed, has_version):
-        known.cache_clear()
-
-
 def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)  # noqa: PTH208 - only names are needed
@@ -143,9 +137,9 @@ def _untried_route(family: Family, choice: BackendChoice) -> Route | None:
 
 
 def _installs(version: str) -> str:
-    from vlmtui.engines.pinned import pinned_build
+    from vlmtui.engines.variants import build_of
 
-    size = pinned_build(version, "cpu").disk_gb_without_cpu_torch
+    size = build_of(version, "cpu").disk_gb
     return f"needs an engine of {size:g} GB or more: installs in minutes"
 
 

@@ -20,13 +20,13 @@ INSTALLING = """
 import os, signal, sys
 from pathlib import Path
 from tests.unit.engines.light import light_variant
-from vlmtui.engines import install, packages, records
+from vlmtui.engines import install, records, uv
 from vlmtui.paths import Paths
 
 root, point = Path(sys.argv[1]), sys.argv[2]
 if point:
     where, _, name = point.partition(".")
-    holder = {"install": install, "Installer": packages.Installer, "Engines": records.Engines}[where]
+    holder = {"install": install, "Uv": uv.Uv, "Engines": records.Engines}[where]
     name, _, count = name.partition("#")
     calls, real = [], getattr(holder, name)
 
@@ -37,7 +37,7 @@ if point:
         return real(*args, **options)
 
     setattr(holder, name, killing)
-record = install.install_engine(records.Engines(Paths.below(root / "app")), light_variant(root), lambda progress: None)
+record = install.install_engine(records.Engines(Paths.below(root / "app")), light_variant(root), print)
 print(record.name)
 """
 
@@ -91,7 +91,7 @@ def _digest(text: str) -> str:
 
 
 def light_variant(root: Path) -> EngineBuild:
-    return EngineBuild("light", "vllm", "0.0.1", "vLLM for nobody", root / "light.txt", 0.01, 0.01)
+    return EngineBuild("light", "0.0.1", 0.01, root / "light.txt")
 
 
 def environment(root: Path) -> dict[str, str]:

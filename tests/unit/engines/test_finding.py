@@ -2,106 +2,39 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import os
-import socketserver
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from vlmtui.engines import hardware, torch_build
+from vlmtui.engines import hardware
 from vlmtui.engines.environment import SetupPhase, SetupState, read_state, write_state
 from vlmtui.engines.hardware import Hardware, find_hardware
-from vlmtui.engines.indexes import pip_options, uv_variables
-from vlmtui.engines.packages import failure
 from vlmtui.engines.records import ADDED, ENVIRONMENT, EngineRecord, Engines, choose_engine
-from vlmtui.engines.torch_build import find_torch, interpreter_tag, wheel_requirement
-from vlmtui.engines.variants import TORCH, TORCH_LOCK, VARIANTS
-from vlmtui.errors import ErrorKind
+from vlmtui.engines.uv import PYTORCH_INDEX, Uv, pip_options, uv_variables
+from vlmtui.engines.variants import TORCH, VARIANTS
 from vlmtui.paths import Paths
 
 PYTHON = Path(sys.executable)
-DIGEST = "0" * 64
 
 
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[str]:
-    """A package index with PyTorch's page, as PyTorch's own index writes it."""
-    tag, machine = interpreter_tag(PYTHON), os.uname().machine
-    name = f"torch-{TORCH}%2Bcpu-{tag}-{tag}-manylinux_2_28_{machine}.whl"
-    other = name.replace(tag, "cp39")
-    page = tmp_path / "torch" / "index.html"
-    page.parent.mkdir()
-    page.write_text(f'<a href="/w/{other}#sha256={DIGEST}">x</a>\n<a href="/w/{name}#sha256={DIGEST}">y</a>')
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+def a_uv(folder: Path, *, offers: str) -> Uv:
+    """A program in uv's place, which has a package where its arguments hold `offers`."""
+    program = folder / "uv"
+    program.write_text(f'#!/bin/sh\ncase "$*" in *{offers}*) exit 0;; esac\nexit 1\n')
+    program.chmod(0o755)
+    return Uv(str(program), PYTHON, {"PATH": os.environ["PATH"]})
 
 
-def test_an_index_that_answers_gives_the_wheel_for_this_python(index: str) -> None:
-    found = wheel_requirement(index, PYTHON)
-    assert found.startswith(f"torch @ {index}/w/torch-{TORCH}%2Bcpu-{interpreter_tag(PYTHON)}-")
-    assert found.endswith(f"#sha256={DIGEST}")
-
-
-def test_an_index_that_does_not_answer_gives_pypis_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_build, "is_available", lambda *arguments: False)
-    found = find_torch([], PYTHON, {"TORCH_INDEX": "http://127.0.0.1:1"})
-    assert (found.is_cpu, found.lock) == (False, TORCH_LOCK)
-
-
-HOSTILE = {
-    "no HTTP": [b"SSH-2.0-x\r\n"],
-    "an endless line": [b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000],
-    "a promise that is not kept": [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"abc"],
-    "chunks that are none": [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"zz\r\nabc"],
-    "a circle": [b"HTTP/1.1 302 Found\r\nLocation: /torch/\r\nContent-Length: 0\r\n\r\n"],
-    "another scheme": [b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n"],
-    "one link of 3 MB": [
-        b'HTTP/1.1 200 OK\r\n\r\n<a href="torch-' + TORCH.encode() + b"+cpu-" + b"linux" * 600_000 + b'">'
-    ],
-    "a byte now and then": [b"HTTP/1.1 200 OK\r\n\r\n", *[b"a"] * 100_000],
-}
-
-
-@pytest.mark.parametrize("pieces", HOSTILE.values(), ids=HOSTILE)
-def test_an_index_that_says_anything_gives_no_wheel_and_ends(pieces: list[bytes]) -> None:
-    gone = threading.Event()
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with suppress(OSError):
-                self.request.recv(65_536)
-                for piece in pieces:
-                    self.request.sendall(piece)
-                    if piece == b"a" and gone.wait(0.01):
-                        return
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            assert wheel_requirement(f"http://127.0.0.1:{server.server_address[1]}", PYTHON, page_s=0.2) == ""
-        finally:
-            gone.set()
-            server.shutdown()
-            thread.join()
-
-
-def test_what_the_configuration_offers_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_build, "is_available", lambda *arguments: True)
-    assert find_torch([], PYTHON, {}).requirement == f"torch=={TORCH}+cpu"
+def test_a_cpu_build_of_pytorch_comes_from_the_configured_indexes_else_from_its_own_else_there_is_none(
+    tmp_path: Path,
+) -> None:
+    wanted = f"torch=={TORCH}+cpu"
+    assert a_uv(tmp_path, offers=wanted).cpu_torch(TORCH) == (wanted,)
+    assert a_uv(tmp_path, offers=PYTORCH_INDEX).cpu_torch(TORCH) == ("--index", PYTORCH_INDEX, wanted)
+    assert a_uv(tmp_path, offers="nothing").cpu_torch(TORCH) == ()
 
 
 def test_pips_configuration_is_said_to_uv(tmp_path: Path) -> None:
@@ -135,26 +68,6 @@ def test_a_gpu_is_used_where_its_driver_is_new_enough(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     found = find_hardware()
     assert (found.variant, found.describe()) == (variant, text)
-
-
-@pytest.mark.parametrize(
-    ("output", "kind", "remedy"),
-    [
-        ("error: failed to write: No space left on device (os error 28)", ErrorKind.INSTALL_FAILED, "disk is full"),
-        ("error sending request for url (https://x): dns error", ErrorKind.NO_NETWORK, "cannot be reached"),
-        ("client error: invalid peer certificate: UnknownIssuer", ErrorKind.NO_NETWORK, "SSL_CERT_FILE"),
-        ("Hash mismatch for `vllm==0.0.1`", ErrorKind.INSTALL_FAILED, "does not match the lock file"),
-        ("ProxyError('Cannot connect to proxy.')", ErrorKind.NO_NETWORK, "HTTPS_PROXY"),
-        ("error: Read-only file system (os error 30)", ErrorKind.INSTALL_FAILED, "not writable"),
-        ("something else", ErrorKind.INSTALL_FAILED, "install.log"),
-    ],
-)
-def test_a_failure_says_what_to_do(output: str, kind: ErrorKind, remedy: str) -> None:
-    error = failure("/x/uv", 2, f"Resolved 2 packages\n{output}\n", Path("install.log"))
-    assert error.kind is kind
-    assert remedy in f"{error.message} {error.hint}"
-    assert "install.log" in error.hint
-    assert error.detail.endswith(output)
 
 
 def record(engines: Engines, variant: str, installed_at: float) -> EngineRecord:
@@ -203,15 +116,15 @@ def test_a_record_that_cannot_be_read_is_no_engine(tmp_path: Path) -> None:
 
 
 def test_the_set_up_of_a_checkout_needs_no_package() -> None:
-    names = "variants", "hardware", "environment", "indexes", "torch_build", "packages"
-    imports = "; ".join(f"import vlmtui.engines.{name}" for name in names)
+    imports = "; ".join(f"import vlmtui.engines.{name}" for name in ("variants", "hardware", "environment", "uv"))
     code = f"import sys; sys.path.insert(0, sys.argv[1]); {imports}"
-    source = Path(torch_build.__file__).parents[2]
+    source = Path(hardware.__file__).parents[2]
     subprocess.run([sys.executable, "-I", "-S", "-c", code, str(source)], check=True)
 
 
 def test_every_lock_has_hashes_and_exact_versions() -> None:
     for variant in VARIANTS.values():
+        assert variant.lock is not None
         blocks = variant.lock.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()[1:]
         assert len(blocks) > 100
         assert all("==" in block and "--hash=sha256:" in block for block in blocks)

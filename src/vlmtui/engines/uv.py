@@ -1,0 +1,143 @@
+"""Installs packages with uv, the machine's or one that pip fetches. Uses only the standard library.
+
+uv says itself what it downloads and what fails, on stderr.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from vlmtui.engines.bound_process import bound_command
+from vlmtui.engines.environment import make_environment, python_of
+from vlmtui.engines.variants import UV_LOCK
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.processes import find_program, isolated_command, python_command, safe_environment
+
+PYTORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+"""PyTorch's own index of CPU builds."""
+_ASK_TIMEOUT_S = 60.0
+_IN_UV = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
+    "no-index": "UV_NO_INDEX",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "cert": "SSL_CERT_FILE",
+    "proxy": "ALL_PROXY",
+}
+"""pip's options and the corresponding variables of uv, which does not read pip's configuration."""
+_SEPARATORS = {"UV_INDEX": " ", "UV_FIND_LINKS": ",", "UV_INSECURE_HOST": " "}
+_NOT_OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+class Uv(NamedTuple):
+    """uv for one environment."""
+
+    program: str
+    python: Path
+    environment: Mapping[str, str]
+
+    def install(self, *arguments: str) -> None:
+        """Install packages. Raises VlmtuiError; downloads stay in uv's cache."""
+        # A start would compile everything where Python is told to keep nothing that it compiled.
+        compiling = ["--compile-bytecode"] if self.environment.get("PYTHONDONTWRITEBYTECODE") else []
+        command = [self.program, "pip", "install", "--python", str(self.python), *compiling, *arguments]
+        _run(command, self.environment)  # it must not go on in a folder that another has taken over
+
+    def offers(self, requirement: str, *arguments: str) -> bool:
+        """Whether the indexes have this package for this interpreter."""
+        dry = ["pip", "install", "--dry-run", "--no-deps", "--python", str(self.python)]
+        quickly = {**self.environment, "UV_HTTP_RETRIES": "0"}
+        try:
+            done = subprocess.run(
+                [self.program, *dry, *arguments, requirement],
+                capture_output=True, timeout=_ASK_TIMEOUT_S, check=False, env=quickly, cwd=os.sep,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
+    def cpu_torch(self, version: str) -> tuple[str, ...]:
+        """Return the arguments that install a CPU build of PyTorch: of the configured indexes, else of PyTorch's own.
+        Empty if neither has one."""
+        requirement = f"torch=={version}+cpu"
+        for index in ((), ("--index", PYTORCH_INDEX)):
+            if self.offers(requirement, *index):
+                return (*index, requirement)
+        return ()
+
+    def install_locked(self, lock: Path, torch: str, torch_lock: Path | None, *more: str) -> None:
+        """Install the packages of a lock, and a PyTorch that is not in it: a CPU build if there is one, else PyPI's.
+        `more`: further arguments. Raises VlmtuiError."""
+        found = self.cpu_torch(torch) if torch else ()
+        if found:
+            self.install("--no-deps", *found)
+        elif torch_lock is not None:
+            more = (*more, "-r", str(torch_lock))
+        self.install("--no-deps", "-r", str(lock), *more)
+
+
+def uv_for(folder: Path, base: Path, *, is_kept: bool = False) -> Uv:
+    """Return uv for the environment in a folder, which is made with the interpreter `base` unless it `is_kept`. The
+    machine's uv is used; else pip fetches one into the environment. Raises VlmtuiError."""
+    given = {name: value for name, value in safe_environment(os.environ).items() if name not in _NOT_OURS}
+    program, python, own = find_program("uv"), python_of(folder), folder / "bin" / "uv"
+    if is_kept and program is None and own.exists():
+        program = str(own)
+    if not is_kept or program is None:
+        make_environment(folder, base, with_pip=program is None)
+    if program is None:
+        fetch = ["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", str(UV_LOCK)]
+        _run(isolated_command(python, *fetch), {**given, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+        program = str(own)
+    return Uv(program, python, {**uv_variables(pip_options(base, given), given), **given})
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> None:
+    """Run a command that ends with this process. Its output goes to stderr. Raises VlmtuiError."""
+    done = subprocess.run(bound_command(command), stdout=2, check=False, env=environment, cwd=os.sep)
+    if done.returncode != 0:
+        raise VlmtuiError(
+            ErrorKind.INSTALL_FAILED,
+            f"{Path(command[0]).name} failed with exit code {done.returncode}.",
+            hint="Its message is above. Check the free space, the network and `pip config list`, then run it again: "
+            "downloads are kept.",
+        )
+
+
+def uv_variables(options: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return pip's options as uv's variables. All indexes rank equally, as in pip; hashes are locked."""
+    said = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_PYTHON_DOWNLOADS": "never"}
+    for option, value in options.items():
+        if (variable := _IN_UV.get(option)) and value.strip():
+            said[variable] = _SEPARATORS.get(variable, " ").join(value.split())
+    if "SSL_CERT_FILE" not in {**said, **given}:
+        said["UV_SYSTEM_CERTS"] = said["UV_NATIVE_TLS"] = "1"  # the newer and the older name
+    return said
+
+
+def pip_options(python: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Return pip's options from its config files and the environment; only the environment's if pip does not run."""
+    known = {name[4:].lower().replace("_", "-"): value for name, value in given.items() if name.startswith("PIP_")}
+    command = python_command(python, "-m", "pip", "config", "list")
+    try:
+        listed = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_ASK_TIMEOUT_S,
+            check=False,
+            env=safe_environment(given),
+            cwd=os.sep,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return known
+    found = re.findall(r"^(global|install)\.([\w-]+)=(.*)$", listed.stdout, re.MULTILINE)
+    return {**{option: str(ast.literal_eval(value)) for _, option, value in sorted(found)}, **known}
