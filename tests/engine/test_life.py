@@ -209,7 +209,7 @@ async def test_shutdown_in_the_middle_of_a_load_returns_when_nothing_is_left(lif
 
 
 async def test_a_broken_model_is_told_and_leaves_nothing(life: Life) -> None:
-    spec = msgspec.structs.replace(life.model.spec, engine_args={"max_model_length": 5})
+    spec = msgspec.structs.replace(life.model.spec, engine_args={"max_model_length": 5}, typed=("max_model_length",))
     client = await life.host.open(spec, client="tests", keep_alive_s=0)
     events = [event async for event in client.load()]
     assert isinstance(events[-1], LoadFailed)
