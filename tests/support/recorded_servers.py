@@ -1,8 +1,7 @@
 """Answers of real servers that are not vLLM's, recorded from their own HTTP, and played again.
 
 `python -m tests.support.recorded_servers record URL FILE [--model NAME]` asks a server that runs, through a proxy that
-writes down what it answers. Files in `tests/data/servers` that were not recorded but written from a server's published
-source say so (`source`).
+writes down what it answers.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import io
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -50,8 +49,6 @@ class Recording(msgspec.Struct, frozen=True):
     """What one server answered, in order."""
 
     server: str
-    source: str
-    """How it came about: recorded, or written from what."""
     exchanges: tuple[Exchange, ...]
 
     @classmethod
@@ -68,10 +65,7 @@ class Asked(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-EVERYTHING = ("chat", "picture", "raw", "too long", "no picture")
-
-
-async def ask(engine: RemoteEngine, picture: Attachment, names: Sequence[str] = EVERYTHING) -> dict[str, Asked]:
+async def ask(engine: RemoteEngine, picture: Attachment) -> dict[str, Asked]:
     """A chat, one about a picture, a raw prompt, one that is too long, and a file that is no picture."""
     broken = msgspec.structs.replace(picture, path=str(Path(picture.path).with_name("broken.png")), sha256="b" * 64)
     asked: dict[str, Prompt] = {
@@ -81,7 +75,7 @@ async def ask(engine: RemoteEngine, picture: Attachment, names: Sequence[str] = 
         "too long": ChatPrompt(turns=(user_turn("x y " * 5000),)),
         "no picture": ChatPrompt(turns=(user_turn("What is in this image?", [broken]),)),
     }
-    return {name: await outcome(engine, asked[name]) for name in names}
+    return {name: await outcome(engine, asked[name]) for name in asked}
 
 
 async def outcome(engine: RemoteEngine, prompt: Prompt) -> Asked:
@@ -215,7 +209,7 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--server", required=True, help="its name and version")
     args = parser.parse_args()
-    found = Recording(args.server, "recorded", asyncio.run(record(args.url, args.model)))
+    found = Recording(args.server, asyncio.run(record(args.url, args.model)))
     args.file.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
 
 

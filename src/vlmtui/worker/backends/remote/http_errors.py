@@ -70,7 +70,7 @@ _KNOWN = (
     ),
     _Known(
         r"maximum context length|exceeds model's maximum context"
-        r"|exceeds the available context size|longer than the model's context|loaded with context length",
+        r"|exceeds the available context size",
         ErrorKind.CONTEXT_TOO_LONG,
         "The prompt is longer than the server's context.",
         "Shorten the message, make its images smaller, or leave older ones out.",
