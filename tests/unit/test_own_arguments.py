@@ -20,8 +20,8 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.dials import processor_arguments, with_parameters
 from vlmtui.session.generation import PromptMode, make_request
 from vlmtui.session.settings import ChatSettings
+from vlmtui.worker.backends.remote.bodies import RequestBodies
 from vlmtui.worker.backends.remote.probe import ServerFacts
-from vlmtui.worker.backends.remote.request_bodies import RequestBodies
 
 REGISTRY = Registry.bundled()
 QWEN, INTERN, PHI = REGISTRY["qwen2_vl"], REGISTRY["internvl_chat"], REGISTRY["phi3_v"]

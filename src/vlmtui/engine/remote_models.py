@@ -87,7 +87,7 @@ def known_remote_model(
 
     model, family: as somebody's conversation names them. Raises VlmtuiError if no entry has the address.
     """
-    from vlmtui.worker.backends.remote.address import server_address
+    from vlmtui.worker.backends.remote.options import server_address
 
     def normal(text: str) -> str:
         try:
@@ -138,9 +138,8 @@ async def _look(registry: Registry, name: str, settings: EngineSettings) -> Serv
 
 async def _ask(settings: EngineSettings, named: str | None = None) -> tuple[ServerFacts, str]:
     """Return what the server tells, and its address as people write it. Raises VlmtuiError."""
-    from vlmtui.worker.backends.remote.address import server_address
     from vlmtui.worker.backends.remote.http_api import ServerApi
-    from vlmtui.worker.backends.remote.options import server_options
+    from vlmtui.worker.backends.remote.options import server_address, server_options
     from vlmtui.worker.backends.remote.probe import probe
 
     address = server_address(settings.url)

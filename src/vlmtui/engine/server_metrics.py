@@ -14,10 +14,9 @@ def fetch_metrics(settings: EngineSettings) -> EngineMetrics:
 
 
 async def _fetch(settings: EngineSettings) -> EngineMetrics:
-    from vlmtui.worker.backends.remote.address import server_address
     from vlmtui.worker.backends.remote.http_api import ServerApi
-    from vlmtui.worker.backends.remote.metrics import ask_for_metrics
-    from vlmtui.worker.backends.remote.options import server_options
+    from vlmtui.worker.backends.remote.options import server_address, server_options
+    from vlmtui.worker.backends.remote.probe import ask_for_metrics
 
     api = ServerApi(server_address(settings.url), server_options(settings.arguments()))
     try:

@@ -26,18 +26,13 @@ from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.contract import DELTA_S, LoadStep, Report
-from vlmtui.worker.backends.remote.address import server_address
-from vlmtui.worker.backends.remote.answer_stream import StreamedPart, of_another, part_of, unfinished
-from vlmtui.worker.backends.remote.bodies import MediaPart, read_media
-from vlmtui.worker.backends.remote.frame_limit import FrameLimit
+from vlmtui.worker.backends.remote.answer_stream import PartBuffer, StreamedPart, of_another, part_of, unfinished
+from vlmtui.worker.backends.remote.bodies import MediaPart, RequestBodies, read_media
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import NOT_NOW, ConnectionBroken, ServerError, Unanswered, endless
-from vlmtui.worker.backends.remote.metrics import ask_for_metrics
-from vlmtui.worker.backends.remote.options import server_options
-from vlmtui.worker.backends.remote.part_buffer import PartBuffer
-from vlmtui.worker.backends.remote.placeholder_counts import Placeholders
-from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts, wait_for
-from vlmtui.worker.backends.remote.request_bodies import CHAT, GENERATE, RequestBodies
+from vlmtui.worker.backends.remote.options import server_address, server_options
+from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServedModel, ServerFacts, ask_for_metrics, wait_for
+from vlmtui.worker.backends.remote.prompt_checks import FrameLimit, Placeholders
 from vlmtui.worker.backends.remote.token_texts import (
     AnswerText,
     TokenTexts,

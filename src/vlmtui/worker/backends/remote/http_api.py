@@ -17,9 +17,8 @@ import httpx2
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.protocol.peer import peer_uid, require_owner
-from vlmtui.worker.backends.remote.address import ServerAddress
 from vlmtui.worker.backends.remote.http_errors import ServerError, Unanswered, broken, endless, event_error, refusal
-from vlmtui.worker.backends.remote.options import ServerOptions
+from vlmtui.worker.backends.remote.options import ServerAddress, ServerOptions
 
 _BODY_MAX = 64_000_000
 """Bytes of an answer that is no stream."""

@@ -1,4 +1,4 @@
-"""What a server is and can do, found by asking; what is missing, with the flag that switches it on."""
+"""What a server is and can do, found by asking, with the flag for what is missing; and the metrics that it tells."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 import msgspec
 
+from vlmtui.domain.metrics import EngineMetrics, parse_metrics
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import NOT_NOW, NothingListens, ServerError
 
-_GENERATE = "/inference/v1/generate"
+CHAT = "/v1/chat/completions"
+GENERATE = "/inference/v1/generate"
 _NO_PICTURE = "data:image/png;base64,AAAA"
 _SPEC = re.compile(r"[\w./-]{1,200}")
 
@@ -43,18 +45,18 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A server as it answered."""
 
     models: tuple[ServedModel, ...]
-    version: str
-    """vLLM's; empty for another server."""
     latency_s: float
-    tokenizes: bool
+    version: str = ""
+    """vLLM's; empty for another server."""
+    tokenizes: bool = False
     """`/tokenize` and `/detokenize`."""
-    takes_ids: bool
+    takes_ids: bool = False
     """`/inference/v1/generate`: prompts by token ids, with media. Older servers have it and pass media over."""
-    takes_template: bool
+    takes_template: bool = False
     """A chat template with a request."""
-    takes_media_arguments: bool
+    takes_media_arguments: bool = False
     """`mm_processor_kwargs` and `media_io_kwargs` with a request."""
-    chat_template: str
+    chat_template: str = ""
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -92,16 +94,7 @@ async def probe(api: ServerApi, named: str | None = None) -> ServerFacts:
     name = models[0].id
     version = await _version(api)
     if not version:
-        return ServerFacts(
-            models=models,
-            version="",
-            latency_s=latency_s,
-            tokenizes=False,
-            takes_ids=False,
-            takes_template=False,
-            takes_media_arguments=False,
-            chat_template="",
-        )
+        return ServerFacts(models=models, latency_s=latency_s)
     tokenizes, takes_ids, template, media, source = await asyncio.gather(
         _exists(api, "/tokenize"),
         _takes_parts(api, name),
@@ -186,11 +179,11 @@ async def _exists(api: ServerApi, path: str) -> bool:
 
 async def _takes_parts(api: ServerApi, model: str) -> bool:
     """Whether prompts by token ids may have media: a picture that is none is refused by a server that looks at it."""
-    if not await _exists(api, _GENERATE):
+    if not await _exists(api, GENERATE):
         return False
     part = {"type": "image_url", "url": _NO_PICTURE}
     body = {"model": model, "token_ids": [1], "content_parts": [part], "sampling_params": {"max_tokens": 1}}
-    code, _ = await api.status(_GENERATE, body)
+    code, _ = await api.status(GENERATE, body)
     return code == 400
 
 
@@ -198,7 +191,7 @@ async def _takes(api: ServerApi, model: str, more: dict[str, object], flag: str)
     """Whether a field is taken: a request that is refused in any case is refused for the flag where it is off."""
     content = [{"type": "image_url", "image_url": {"url": _NO_PICTURE}}]
     body = {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 1, **more}
-    code, answer = await api.status("/v1/chat/completions", body)
+    code, answer = await api.status(CHAT, body)
     return code == 400 and f"--trust-request-{flag}".encode() not in answer
 
 
@@ -213,3 +206,23 @@ async def _or_none(answer: Awaitable[Any]) -> Any:
         return await answer
     except VlmtuiError:
         return None
+
+
+_NO_METRICS = "Other servers and some proxies tell none."
+
+
+async def ask_for_metrics(api: ServerApi) -> EngineMetrics:
+    """Return what the server tells. Raises VlmtuiError, of kind UNSUPPORTED where it tells no metrics of vLLM."""
+    try:
+        found = parse_metrics(await api.text("/metrics"))
+    except ServerError as error:
+        if error.code not in (404, 405):
+            raise
+        raise _without_metrics(api, f"status {error.code}: {error.detail}") from error
+    if not found.ranks:
+        raise _without_metrics(api, "")
+    return found
+
+
+def _without_metrics(api: ServerApi, detail: str) -> VlmtuiError:
+    return VlmtuiError(ErrorKind.UNSUPPORTED, f"{api.shown} tells no metrics of vLLM.", detail=detail, hint=_NO_METRICS)

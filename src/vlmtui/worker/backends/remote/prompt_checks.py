@@ -1,7 +1,4 @@
-"""Counts placeholders before a request is sent, and looks whether one is left over in what the server was given.
-
-A server takes too many without a word, and doubles those that are expanded already.
-"""
+"""Checks of a prompt that a server would spoil without a word: placeholders too many or too few, dropped frames."""
 
 from __future__ import annotations
 
@@ -9,14 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.text import one_line
+from vlmtui.worker.backends.remote.bodies import MediaPart
+from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.token_texts import TokenTexts
 
-_HINT = "Use exactly one placeholder for each attachment."
+_ONE_EACH = "Use exactly one placeholder for each attachment."
 _EXPANDED = 8
 """So many in a row are an expanded one: nobody attaches as many side by side."""
 
@@ -82,5 +83,43 @@ class Placeholders:
         raise _mismatch(f"The prompt has {found} {modality} placeholders for {wanted} {modality}s.")
 
 
-def _mismatch(message: str, hint: str = _HINT) -> VlmtuiError:
+def _mismatch(message: str, hint: str = _ONE_EACH) -> VlmtuiError:
     return VlmtuiError(ErrorKind.PLACEHOLDER_MISMATCH, message, hint=hint)
+
+
+_ALWAYS_KEPT = 32
+"""Frames that vLLM keeps unless it is told otherwise."""
+_FEWER_FRAMES = (
+    "Send 32 frames or fewer (/frames), or start the server with "
+    """--media-io-kwargs '{"video": {"num_frames": -1}}'."""
+)
+
+
+class FrameLimit:
+    """Asks a server that counts tokens, once."""
+
+    def __init__(self, api: ServerApi, model: str) -> None:
+        self._api = api
+        self._model = model
+        self._keeps_all = False
+
+    async def check(self, video: MediaPart) -> None:
+        """Raise VlmtuiError(UNSUPPORTED) if the video takes as many tokens as its first 32 frames alone."""
+        head, _, frames = (video.url or "").partition(";base64,")
+        pictures = frames.split(",")
+        if self._keeps_all or len(pictures) <= _ALWAYS_KEPT:
+            return
+        fewer = msgspec.structs.replace(video, url=f"{head};base64,{','.join(pictures[:_ALWAYS_KEPT])}", uuid="")
+        whole = await self._count(msgspec.structs.replace(video, uuid=""))
+        if whole is None:
+            return
+        if whole == await self._count(fewer):
+            message = f"{self._api.shown} drops frames: of the video's {len(pictures)} it uses {_ALWAYS_KEPT}."
+            raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint=_FEWER_FRAMES)
+        self._keeps_all = True
+
+    async def _count(self, video: MediaPart) -> int | None:
+        body = {"model": self._model, "messages": [{"role": "user", "content": [video.part]}]}
+        found = await self._api.post("/tokenize", body)
+        count = found.get("count") if isinstance(found, dict) else None
+        return count if isinstance(count, int) else None
