@@ -16,14 +16,19 @@ from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.transformers.answer_reader import AnswerReader
+from vlmtui.worker.backends.transformers.answer_run import ForwardGate
 from vlmtui.worker.backends.transformers.arguments import read_arguments
-from vlmtui.worker.backends.transformers.failures import explain_load, explain_request
-from vlmtui.worker.backends.transformers.forward_gate import ForwardGate
-from vlmtui.worker.backends.transformers.media_places import runs_of
+from vlmtui.worker.backends.transformers.backend import explain_load, explain_request, read_progress
 from vlmtui.worker.backends.transformers.mllama import cross_attention_note
-from vlmtui.worker.backends.transformers.progress import read_progress
-from vlmtui.worker.backends.transformers.sampling_plan import SamplingPlan, plan_sampling
-from vlmtui.worker.backends.transformers.token_chooser import BatchChooser, Logprobs, TokenChooser, UnlikeAlone
+from vlmtui.worker.backends.transformers.prompt_inputs import runs_of
+from vlmtui.worker.backends.transformers.sampling import (
+    BatchChooser,
+    Logprobs,
+    SamplingPlan,
+    TokenChooser,
+    UnlikeAlone,
+    plan_sampling,
+)
 
 torch = pytest.importorskip("torch")
 EOS = 7

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from vlmtui.domain.generation import FinishReason
-from vlmtui.worker.backends.transformers.sampling_plan import SamplingPlan
-from vlmtui.worker.backends.transformers.token_chooser import Logprobs
+from vlmtui.worker.backends.transformers.sampling import Logprobs, SamplingPlan
 
 _PRIMED = 6
 """Tokens of the prompt before the answer: SentencePiece drops a space at the beginning of a text."""

@@ -1,17 +1,78 @@
-"""One call of `generate`, in a thread of its own: token by token, until each of its answers is complete or stopped."""
+"""Runs requests one batch at a time, in a thread: token by token, until each answer is complete or stopped."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import msgspec
+
+from vlmtui.domain.generation import GenerateRequest
 from vlmtui.worker.backends.transformers.answer_reader import AnswerPiece
 from vlmtui.worker.backends.transformers.devices import input_device
 from vlmtui.worker.backends.transformers.loading import LoadedModel
 from vlmtui.worker.backends.transformers.prompt_inputs import PromptInputs
-from vlmtui.worker.backends.transformers.sampling_plan import SamplingPlan
-from vlmtui.worker.backends.transformers.token_chooser import BatchChooser, Logprobs, TokenChooser, UnlikeAlone
+from vlmtui.worker.backends.transformers.sampling import BatchChooser, Logprobs, SamplingPlan, TokenChooser, UnlikeAlone
+
+
+class ForwardGate:
+    """Templates wait for the forward pass that is running; the next pass waits for the templates.
+
+    A template takes milliseconds, so an answer is held up between two of its tokens, unnoticed.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._computes = False
+        self._templates = 0
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Hold the gate in the thread that computes."""
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def between_passes(self) -> None:
+        """Let waiting templates through."""
+        with self._changed:
+            if not self._templates:
+                return
+        self._leave()
+        self._enter()
+
+    @asynccontextmanager
+    async def template(self) -> AsyncIterator[None]:
+        """Wait for the running forward pass, and hold up the next one."""
+        with self._changed:
+            self._templates += 1
+        try:
+            await asyncio.to_thread(self._wait_for_pass)
+            yield
+        finally:
+            with self._changed:
+                self._templates -= 1
+                self._changed.notify_all()
+
+    def _enter(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._templates)
+            self._computes = True
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._computes = False
+            self._changed.notify_all()
+
+    def _wait_for_pass(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._computes)
+
 
 TakePiece = Callable[[int, Logprobs | None], tuple[AnswerPiece, bool]]
 """Reads a token; returns what is new, and whether the answer is complete."""
@@ -37,7 +98,6 @@ class AnswerRow:
         self._post = post
         self._stopped = threading.Event()
 
-    @property
     def is_stopped(self) -> bool:
         return self._stopped.is_set()
 
@@ -72,7 +132,7 @@ def run_answers(
     """
     import torch
 
-    choosers = [TokenChooser(row.plan, inputs.ids, row.take, row.forced, _stop_of(row)) for row in rows]
+    choosers = [TokenChooser(row.plan, inputs.ids, row.take, row.forced, row.is_stopped) for row in rows]
     chooser = BatchChooser(choosers, between_tokens, expected)
     try:
         with torch.inference_mode():
@@ -88,10 +148,6 @@ def run_answers(
         if not chooser.awaits_check or "CUDA error" in str(error):
             raise
         raise UnlikeAlone(str(error)) from error
-
-
-def _stop_of(row: AnswerRow) -> Callable[[], bool]:
-    return lambda: row.is_stopped
 
 
 def first_scores(loaded: LoadedModel, inputs: PromptInputs) -> Any:
@@ -133,3 +189,80 @@ def _tensors(model: Any, inputs: PromptInputs, rows: int) -> dict[str, Any]:
         else:
             found[name] = value * rows if isinstance(value, list) else value
     return found
+
+
+ROWS_MAX = 16
+"""Most answers in one batch."""
+
+
+class Waiting(msgspec.Struct, frozen=True, eq=False):
+    """A request whose inputs are ready."""
+
+    request: GenerateRequest
+    inputs: PromptInputs
+    row: AnswerRow
+    arrived: asyncio.Queue[AnswerPiece | BaseException | None]
+    """Its pieces; at the end None, or the error."""
+    ended: asyncio.Event
+
+    def is_like(self, other: Waiting) -> bool:
+        """Whether both can be answered in one batch: the same prompt and adapter, and nothing to be scored."""
+        mine, its = self.request, other.request
+        same = mine.prompt == its.prompt and mine.adapter == its.adapter and self.inputs.ids == other.inputs.ids
+        return same and not self.row.forced and not other.row.forced
+
+
+Run = Callable[[Sequence[Waiting]], None]
+"""Answers requests that are alike, in a thread; raises what goes wrong. `None` and errors are posted by `Turns`."""
+
+
+class Turns:
+    """Runs one batch at a time."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._waiting: list[Waiting] = []
+        self._running: asyncio.Task[None] | None = None
+
+    async def pieces(
+        self,
+        request: GenerateRequest,
+        inputs: PromptInputs,
+        plan: SamplingPlan,
+        take: TakePiece,
+        forced: Sequence[int] = (),
+    ) -> AsyncGenerator[AnswerPiece, None]:
+        """Wait for the request's turn, and yield what is said. Closed early, it ends the answer before its next token,
+        and returns when it has ended."""
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Queue[AnswerPiece | BaseException | None] = asyncio.Queue()
+        row = AnswerRow(plan, take, lambda piece: loop.call_soon_threadsafe(arrived.put_nowait, piece), forced)
+        mine = Waiting(request, inputs, row, arrived, asyncio.Event())
+        self._waiting.append(mine)
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._answer_all())
+        try:
+            while (found := await arrived.get()) is not None:
+                if isinstance(found, BaseException):
+                    raise found
+                yield found
+        finally:
+            row.stop()
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            else:
+                await mine.ended.wait()
+
+    async def _answer_all(self) -> None:
+        while self._waiting:
+            first = self._waiting[0]
+            batch = [one for one in self._waiting if one is first or one.is_like(first)][:ROWS_MAX]
+            self._waiting = [one for one in self._waiting if one not in batch]
+            running = asyncio.ensure_future(asyncio.to_thread(self._run, batch))
+            try:
+                await asyncio.wait([running])
+            finally:
+                said = running.exception() if running.done() else None
+                for one in batch:
+                    one.arrived.put_nowait(said)
+                    one.ended.set()

@@ -1,11 +1,98 @@
-"""Hugging Face Transformers as a backend."""
+"""Hugging Face Transformers as a backend: what it loads, and what its log and its exceptions say."""
 
 from __future__ import annotations
 
-from vlmtui.domain.engine import LoadSpec
-from vlmtui.worker.backends.contract import Backend, HostedEngine, Report
-from vlmtui.worker.backends.transformers.failures import explain_load, explain_request
-from vlmtui.worker.backends.transformers.progress import read_progress
+import re
+from collections.abc import Iterable, Sequence
+
+from vlmtui.domain.engine import LoadSpec, LoadStage
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.contract import Backend, HostedEngine, LoadStep, Report, chain_text
+from vlmtui.worker.hf.failures import FILE_RULES, FailureRule, classify
+
+_MARKS = (
+    re.compile(r"(?P<detail>Loading (?:weights|checkpoint shards)):\s*(?P<percent>\d+)%\|"),
+    re.compile(r"(?P<detail>\S+\.(?:safetensors|bin|pt)):\s*(?P<percent>\d+)%\|"),
+    re.compile(r"(?P<detail>Fetching \d+ files):\s*(?P<percent>\d+)%\|"),
+)
+
+
+def read_progress(line: str) -> LoadStep | None:
+    """Return the progress that a log line reports, or None."""
+    for pattern in _MARKS:
+        if found := pattern.search(line):
+            return LoadStep(LoadStage.WEIGHTS, found["detail"], min(100, int(found["percent"])) / 100)
+    return None
+
+
+_ENGINE_RULES = (
+    FailureRule(
+        ErrorKind.NO_ENGINE,
+        re.compile(r"No module named '?(?:torch|transformers)\b"),
+        "The engine's Python environment has no Transformers.",
+        "`vlmtui engines` lists the engines; `vlmtui engines install` installs one that fits this machine.",
+    ),
+    FailureRule(
+        ErrorKind.OUT_OF_MEMORY,
+        re.compile(r"out of memory|OutOfMemoryError|Cannot allocate memory|can't allocate memory|MemoryError", re.I),
+        "Not enough free memory for this model.",
+        "Free memory (vlmtui ps; nvidia-smi), use a smaller model, or more GPUs: --engine-arg device_map=auto.",
+    ),
+    FailureRule(
+        ErrorKind.NO_GPU,
+        re.compile(r"Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA", re.I),
+        "There is no GPU that torch can use.",
+        "Check nvidia-smi and CUDA_VISIBLE_DEVICES, or leave the engine argument `device` out.",
+    ),
+    FailureRule(
+        ErrorKind.BAD_ENGINE_ARGUMENT,
+        re.compile(r"(?:requires|needs) the following packages|This modeling file requires|requires the \S+ library"),
+        "The model needs a package that is not installed.",
+        "Install it in the engine's environment: the technical part names it.",
+    ),
+    FailureRule(
+        ErrorKind.BAD_ENGINE_ARGUMENT,
+        re.compile(r"device_map|offload_(?:folder|dir)|device type at start of device string|Invalid device", re.I),
+        "The model can't be spread as device_map says.",
+        "Use `auto`, or the name of a device for each part. The technical part names what is wrong.",
+    ),
+    FailureRule(
+        ErrorKind.ARCHITECTURE_UNSUPPORTED,
+        re.compile(r"does not recognize this architecture|Unrecognized configuration class|Unrecognized model in"),
+        "The installed Transformers does not know this model's architecture.",
+        "Another engine may: see vlmtui models.",
+    ),
+)
+_REQUEST_RULES = (
+    FailureRule(
+        ErrorKind.PLACEHOLDER_MISMATCH,
+        re.compile(
+            r"number of image|image tokens?\b.*(?:match|number)|features and (?:image )?tokens do not match|"
+            r"placeholders?.*match|Invalid input|mismatch.*(?:image|video)|StopIteration|list index out of range"
+        ),
+        "The placeholders in the prompt do not match the attachments.",
+        "Use exactly one placeholder for each attachment.",
+    ),
+)
+
+
+def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
+    """Explain a failed load."""
+    if isinstance(error, VlmtuiError):
+        return error
+    said = chain_text(error)
+    known = classify(said, (*_ENGINE_RULES, *FILE_RULES), detail=said)
+    message = f"{name} could not be loaded."
+    return known or VlmtuiError(ErrorKind.INTERNAL, message, detail=said, hint="See the log of the load.")
+
+
+def explain_request(error: BaseException, log: Iterable[str] = ()) -> VlmtuiError:
+    """Explain a failed request."""
+    if isinstance(error, VlmtuiError):
+        return error
+    said = chain_text(error)
+    known = classify(said, (*_ENGINE_RULES[1:2], *_REQUEST_RULES), detail=said)
+    return known or VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=said)
 
 
 async def load(spec: LoadSpec, report: Report) -> HostedEngine:

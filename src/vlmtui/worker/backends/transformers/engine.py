@@ -31,15 +31,17 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Report
 from vlmtui.worker.backends.transformers.answer_reader import AnswerPiece, AnswerReader
-from vlmtui.worker.backends.transformers.answer_run import first_scores, run_answers
+from vlmtui.worker.backends.transformers.answer_run import ForwardGate, Turns, Waiting, first_scores, run_answers
 from vlmtui.worker.backends.transformers.arguments import Arguments, read_arguments
-from vlmtui.worker.backends.transformers.engine_info import eos_ids, read_engine_info
-from vlmtui.worker.backends.transformers.forward_gate import ForwardGate
-from vlmtui.worker.backends.transformers.loading import LoadedModel, load_model
-from vlmtui.worker.backends.transformers.prompt_inputs import PromptBuilder, PromptInputs, check_limits
-from vlmtui.worker.backends.transformers.sampling_plan import SamplingPlan, configured_sampling, plan_sampling
-from vlmtui.worker.backends.transformers.token_chooser import Logprobs, UnlikeAlone
-from vlmtui.worker.backends.transformers.turns import Turns, Waiting
+from vlmtui.worker.backends.transformers.loading import LoadedModel, eos_ids, load_model, read_engine_info
+from vlmtui.worker.backends.transformers.prompt_inputs import PromptBuilder, PromptInputs, check_limits, seen_media
+from vlmtui.worker.backends.transformers.sampling import (
+    Logprobs,
+    SamplingPlan,
+    UnlikeAlone,
+    configured_sampling,
+    plan_sampling,
+)
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer
 from vlmtui.worker.hf.media_items import MediaItem, load_items
 from vlmtui.worker.hf.remote_code import pin_remote_code
@@ -103,8 +105,6 @@ class TransformersEngine:
         ready = self._prompt_ready(request, inputs)
         if not request.view:
             return ready
-        from vlmtui.worker.backends.transformers.seen_media import seen_media
-
         seen = await asyncio.to_thread(seen_media, inputs, items, self._builder.processor, request)
         return msgspec.structs.replace(ready, seen=seen)
 
