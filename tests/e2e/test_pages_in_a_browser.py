@@ -15,8 +15,7 @@ from tests.unit.store.test_export import filled
 from vlmtui.errors import ErrorKind
 from vlmtui.inspection.comparison_pages import export_html
 from vlmtui.session.batch.results import batch_page
-from vlmtui.store.export import NAMES
-from vlmtui.store.html_export import to_html
+from vlmtui.store.export import NAMES, to_html
 
 pytestmark = [pytest.mark.e2e, pytest.mark.process, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
 
@@ -62,7 +61,7 @@ async def test_a_batch(browser: Browser, tmp_path: Path) -> None:
 def test_a_conversation(browser: Browser, tmp_path: Path) -> None:
     _, document = filled(tmp_path)
     page = tmp_path / "conversation.html"
-    page.write_text(to_html(document), "utf-8")
+    page.write_text(to_html(document).text, "utf-8")
     looked_at(browser, page, NAMES["user"])
 
 

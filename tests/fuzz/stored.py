@@ -18,8 +18,7 @@ from vlmtui.inspection.comparison_pages import difference_lines, export_html, ex
 from vlmtui.inspection.replay import from_json
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.store.document import document_of
-from vlmtui.store.export import to_json_document, to_markdown, to_openai
-from vlmtui.store.html_export import to_html
+from vlmtui.store.export import Place, to_html, to_json_document, to_markdown, to_openai
 from vlmtui.store.importing import add_document, read_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.purging import purge_deleted
@@ -162,7 +161,7 @@ def _use_conversation(store: Store, conversation: object) -> None:
             local_time(comparison.created_ms).isoformat()
     to_markdown(document)
     to_html(document)
-    json.loads(to_json_document(document, inline=True).text)
+    json.loads(to_json_document(document, Place(inline=True)).text)
     read_document(to_json_document(document).text.encode())
     with suppress(VlmtuiError):  # its media are not here
         to_openai(document)

@@ -29,7 +29,7 @@ from vlmtui.session.raw_draft import draft_file
 from vlmtui.store.backup import back_up_daily
 from vlmtui.store.database import StoreError
 from vlmtui.store.document import document_of
-from vlmtui.store.export import to_json_document
+from vlmtui.store.export import Place, to_json_document
 from vlmtui.store.importing import add_document, read_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Snippet, StoredDraft
@@ -620,7 +620,7 @@ async def test_the_chat_goes_on_with_the_chosen_conversation_and_begins_new_ones
 def bring(store: Store) -> ConversationId:
     """A conversation that was imported."""
     original = talk(store, "Results", ("Who?", "Two cats."))
-    data = to_json_document(document_of(store, original), inline=True).text.encode()
+    data = to_json_document(document_of(store, original), Place(inline=True)).text.encode()
     store.purge(original)
     return add_document(store, read_document(data), Path()).conversation
 

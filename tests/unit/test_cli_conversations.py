@@ -17,7 +17,7 @@ from vlmtui.cli import main
 from vlmtui.cli.parser import make_parser
 from vlmtui.domain.conversation import Media, Text, Turn
 from vlmtui.store.document import document_of
-from vlmtui.store.formats import FORMATS, format_of
+from vlmtui.store.export import FORMATS, format_of
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store
 

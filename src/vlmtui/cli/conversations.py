@@ -19,8 +19,7 @@ from vlmtui.files import write_output
 from vlmtui.paths import Paths
 from vlmtui.reading import is_folder
 from vlmtui.store.document import Document, document_of
-from vlmtui.store.export import ExportText
-from vlmtui.store.formats import DEFAULT, FORMATS, Place, format_of
+from vlmtui.store.export import DEFAULT, FORMATS, ExportText, Place, format_of
 from vlmtui.store.importing import add_document, read_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId, ConversationRecord

@@ -1,5 +1,7 @@
-"""Exports a conversation as Markdown, JSON or OpenAI messages. Pure functions of a document, except that they read the
-media files; nothing is written."""
+"""Exports a conversation: Markdown, a web page, JSON, or OpenAI messages. Nothing is written; the media files are read.
+
+To add a format, add a row to `FORMATS` and its name to `cli/conversations_parser.py`.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ from vlmtui.reading import is_file
 from vlmtui.store.document import Document, DocumentMedia, DocumentTurn
 from vlmtui.store.json_text import to_json_text
 from vlmtui.text import one_line, visible
+from vlmtui.web_page import render_page
 
 NAMES = {"system": "System", "user": "User", "assistant": "Assistant"}
 _MIME = {
@@ -43,6 +46,20 @@ _MIME = {
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 
 
+class Place(NamedTuple):
+    """Where an export will be written."""
+
+    media_folder: str = "media"
+    """Folder next to it, for files that are not embedded."""
+    inline: bool = False
+    """There is no such folder: embed media if the format allows it."""
+    paths: bool = False
+    """Include the folders of files and local models."""
+
+
+HERE = Place()
+
+
 class Copy(NamedTuple):
     """A file to copy next to the export."""
 
@@ -60,7 +77,7 @@ class ExportText(NamedTuple):
     damaged: tuple[str, ...] = ()
 
 
-def to_markdown(document: Document, *, media_folder: str = "media") -> ExportText:
+def to_markdown(document: Document, place: Place = HERE) -> ExportText:
     """Export the active branch as Markdown. Texts are assumed to be Markdown; their control characters and bidi marks
     are made visible."""
     lines = [f"# {_line(document.title) or 'Conversation'}", ""]
@@ -72,7 +89,7 @@ def to_markdown(document: Document, *, media_folder: str = "media") -> ExportTex
                 case Text(text):
                     lines += [visible(text.replace("\r\n", "\n")), ""] if text else []
                 case Media(attachment):
-                    name = f"{media_folder}/{attachment.sha256[:16]}{suffix_of(attachment)}"
+                    name = f"{place.media_folder}/{attachment.sha256[:16]}{suffix_of(attachment)}"
                     lines += [_markdown_media(attachment, name), ""]
                     if is_intact(attachment):
                         copies[name] = Copy(name, Path(attachment.path))
@@ -81,34 +98,41 @@ def to_markdown(document: Document, *, media_folder: str = "media") -> ExportTex
     return ExportText(text, tuple(copies.values()), damaged_of(document, shown_only=True))
 
 
-def to_openai(document: Document, *, paths: bool = False) -> str:
+def to_html(document: Document, _place: Place = HERE) -> ExportText:
+    """Export the active branch as a self-contained web page, light or dark as the reader's system."""
+    turns = [
+        {
+            "role": turn.role,
+            "heading": NAMES[turn.role],
+            "parts": [_html_part(part) for part in turn.parts],
+            "notes": notes_of(turn),
+        }
+        for turn in document.shown
+    ]
+    page = render_page("conversation.html", title=document.title or "Conversation", turns=turns)
+    return ExportText(page, damaged=damaged_of(document, shown_only=True))
+
+
+def to_openai(document: Document, place: Place = HERE) -> ExportText:
     """Export the active branch as `{"model": …, "messages": […]}`, with images as `image_url` and videos as `video_url`
-    (vLLM's extension), both data URLs. `paths`: include the folder of a local model. Raises VlmtuiError for a missing
-    file."""
+    (vLLM's extension), both data URLs. Raises VlmtuiError for a missing file."""
     messages = [{"role": turn.role, "content": _openai_content(turn)} for turn in document.shown]
-    model = document.model if paths else without_folders(document.model)
-    return to_json_text({"model": model, "messages": messages})
+    model = document.model if place.paths else without_folders(document.model)
+    return ExportText(to_json_text({"model": model, "messages": messages}))
 
 
-def to_json_document(
-    document: Document, *, inline: bool = False, media_folder: str = "media", paths: bool = False
-) -> ExportText:
-    """Export all branches as JSON, to be read by `vlmtui.store.importing`.
-
-    Args:
-        inline: embed media as base64; otherwise as files next to the document.
-        paths: include the folders of files and local models on this machine.
-    """
+def to_json_document(document: Document, place: Place = HERE) -> ExportText:
+    """Export all branches as JSON, to be read by `vlmtui.store.importing`."""
     media: dict[str, DocumentMedia] = {}
     copies: list[Copy] = []
     for attachment in document.attachments:
         if attachment.sha256 in media:
             continue
         path, suffix = Path(attachment.path), suffix_of(attachment)
-        name = f"{media_folder}/{attachment.sha256}{suffix}"
+        name = f"{place.media_folder}/{attachment.sha256}{suffix}"
         entry = DocumentMedia(sha256=attachment.sha256, suffix=suffix)
         if is_intact(attachment):
-            if inline:
+            if place.inline:
                 entry = msgspec.structs.replace(entry, base64=base64.b64encode(_content(attachment)).decode())
             else:
                 entry = msgspec.structs.replace(entry, file=name)
@@ -119,13 +143,13 @@ def to_json_document(
         source = attachment.source
         if "://" in source:
             source = public_address(source) if is_url(source) else ""
-        elif not paths:
+        elif not place.paths:
             source = without_folders(source)
-        path = f"{media_folder}/{attachment.sha256}{suffix_of(attachment)}"
+        path = f"{place.media_folder}/{attachment.sha256}{suffix_of(attachment)}"
         return msgspec.structs.replace(attachment, path=path, source=source)
 
     moved = msgspec.structs.replace(with_attachments(document, portable), media=tuple(media.values()))
-    if not paths:
+    if not place.paths:
         moved = without_model_folders(moved)
     return ExportText(msgspec.json.format(to_json_text(moved), indent=1), tuple(copies), damaged_of(document))
 
@@ -145,7 +169,7 @@ def with_attachments(document: Document, change: Callable[[Attachment], Attachme
     )
 
 
-def data_url(attachment: Attachment) -> str:
+def _data_url(attachment: Attachment) -> str:
     """Return the stored file as a `data:` URL. Raises VlmtuiError if it is missing."""
     mime = _MIME.get(suffix_of(attachment), "application/octet-stream")
     return f"data:{mime};base64,{base64.b64encode(_content(attachment)).decode()}"
@@ -237,6 +261,16 @@ def _markdown_media(attachment: Attachment, name: str) -> str:
     return f"{'!' if attachment.modality == 'image' else ''}[{label}](<{name}>)"
 
 
+def _html_part(part: Part) -> dict[str, str]:
+    if isinstance(part, Text):
+        return {"text": part.text.replace("\r\n", "\n")}
+    attachment = part.attachment
+    figure = {"name": attachment.name, "modality": attachment.modality}
+    if not is_intact(attachment):
+        return {**figure, "url": "", "missing": "the file is missing or damaged"}
+    return {**figure, "url": _data_url(attachment), "missing": ""}
+
+
 def _openai_content(turn: DocumentTurn) -> object:
     if not turn.attachments:
         return "".join(part.text for part in turn.parts if isinstance(part, Text))
@@ -247,7 +281,7 @@ def _openai_content(turn: DocumentTurn) -> object:
                 content.append({"type": "text", "text": text})
             case Media(attachment):
                 kind = f"{attachment.modality}_url"
-                content.append({"type": kind, kind: {"url": data_url(attachment)}})
+                content.append({"type": kind, kind: {"url": _data_url(attachment)}})
     return content
 
 
@@ -264,3 +298,27 @@ def _content(attachment: Attachment) -> bytes:
 
 def _line(text: str) -> str:
     return one_line(" ".join(text.split()))
+
+
+class Format(NamedTuple):
+    """An export format."""
+
+    suffixes: tuple[str, ...]
+    """File extensions, lower case; new files get the first."""
+    render: Callable[[Document, Place], ExportText]
+
+
+FORMATS = {
+    "md": Format((".md", ".markdown"), to_markdown),
+    "html": Format((".html", ".htm"), to_html),
+    "json": Format((".json",), to_json_document),
+    "openai": Format((".openai.json",), to_openai),
+}
+DEFAULT = "md"
+
+
+def format_of(path: Path) -> str:
+    """Return the name of the format for a file name: the one with the longest matching extension."""
+    name = path.name.lower()
+    fitting = [(len(end), key) for key, one in FORMATS.items() for end in one.suffixes if name.endswith(end)]
+    return max(fitting, default=(0, DEFAULT))[1]

@@ -20,8 +20,7 @@ from vlmtui.domain.failure import Failure
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.store.document import Document, document_of
-from vlmtui.store.export import ExportText, to_json_document, to_markdown, to_openai, with_attachments
-from vlmtui.store.html_export import to_html
+from vlmtui.store.export import ExportText, Place, to_html, to_json_document, to_markdown, to_openai, with_attachments
 from vlmtui.store.importing import add_document, read_document
 from vlmtui.store.records import Outcome, StoredDraft, StoredModel
 from vlmtui.store.store import Store
@@ -84,7 +83,7 @@ def plain(document: Document) -> Document:
 @pytest.mark.parametrize("inline", [True, False])
 def test_json_gives_back_the_same(inline: bool, tmp_path: Path) -> None:
     store, document = filled(tmp_path / "a")
-    exported = to_json_document(document, inline=inline)
+    exported = to_json_document(document, Place(inline=inline))
     assert str(tmp_path) not in exported.text
     data = write(exported, tmp_path / "out")
     assert len(exported.copies) == (0 if inline else 2)
@@ -105,7 +104,7 @@ def test_json_gives_back_the_same(inline: bool, tmp_path: Path) -> None:
 
 def test_importing_never_overwrites(tmp_path: Path) -> None:
     store, document = filled(tmp_path)
-    data = write(to_json_document(document, inline=True), tmp_path)
+    data = write(to_json_document(document, Place(inline=True)), tmp_path)
     one, two = (add_document(store, read_document(data), tmp_path) for _ in range(2))
     assert len({one.conversation, two.conversation}) == 2
     assert len(store.conversations()) == 3
@@ -120,7 +119,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
     imported = add_document(store, read_document(to_json_document(document).text.encode()), tmp_path)
     assert imported.missing == (f"{EVIL}.png", "film.mp4")
     assert "the file is missing" in to_markdown(document).text
-    assert "the file is missing" in to_html(document)
+    assert "the file is missing" in to_html(document).text
     with pytest.raises(VlmtuiError, match="missing"):
         to_openai(document)
     store.close()
@@ -155,7 +154,7 @@ REFUSED: list[tuple[str, Damage, str]] = [
 @pytest.mark.parametrize(("change", "place"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_what_is_wrong_is_refused_by_its_place(change: Damage, place: str, tmp_path: Path) -> None:
     store, document = filled(tmp_path)
-    raw = json.loads(to_json_document(document, inline=True).text)
+    raw = json.loads(to_json_document(document, Place(inline=True)).text)
     change(raw)
     with pytest.raises(VlmtuiError) as raised:
         read_document(json.dumps(raw).encode())
@@ -185,7 +184,7 @@ def test_media_that_are_wrong_are_refused(change: dict[str, str | None], place: 
     folder.mkdir()
     (tmp_path / "secret").write_bytes(CAT)
     (folder / "link").symlink_to(tmp_path / "secret")
-    raw = json.loads(to_json_document(document, inline=True).text)
+    raw = json.loads(to_json_document(document, Place(inline=True)).text)
     raw["media"][0].update(change)
     with pytest.raises(VlmtuiError) as raised:
         add_document(store, read_document(json.dumps(raw).encode()), folder)
@@ -199,10 +198,10 @@ def test_a_stored_file_that_is_rotten_is_told_at_export_and_left_out(inline: boo
     store, document = filled(tmp_path / "a")
     cat = document.turns[1].attachments[0]
     Path(cat.path).write_bytes(b"x" * len(CAT))
-    exported = to_json_document(document, inline=inline)
+    exported = to_json_document(document, Place(inline=inline))
     assert exported.damaged == (cat.name,)
     assert to_markdown(document).damaged == (cat.name,)
-    assert "missing or damaged" in to_markdown(document).text and "missing or damaged" in to_html(document)
+    assert "missing or damaged" in to_markdown(document).text and "missing or damaged" in to_html(document).text
     with pytest.raises(VlmtuiError, match="damaged"):
         to_openai(document)
 
@@ -220,7 +219,7 @@ def test_what_the_document_holds_damaged_is_left_out_and_what_is_stored_damaged_
 ) -> None:
     store, document = filled(tmp_path / "a")
     cat = document.turns[1].attachments[0]
-    data = write(to_json_document(document, inline=inline), tmp_path / "out")
+    data = write(to_json_document(document, Place(inline=inline)), tmp_path / "out")
     Path(cat.path).write_bytes(b"x" * len(CAT))
     assert add_document(store, read_document(data), tmp_path / "out").missing == ()
     assert Path(cat.path).read_bytes() == CAT
@@ -240,7 +239,7 @@ def test_what_the_document_holds_damaged_is_left_out_and_what_is_stored_damaged_
 
 def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, document = filled(tmp_path / "a")
-    data = write(to_json_document(document, inline=True), tmp_path)
+    data = write(to_json_document(document, Place(inline=True)), tmp_path)
     other = opened(tmp_path / "b")
 
     def full(*_: object, **__: object) -> object:
@@ -260,7 +259,7 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_an_attachment_has_the_size_of_one(change: dict[str, float], tmp_path: Path) -> None:
     store, document = filled(tmp_path)
-    raw = json.loads(to_json_document(document, inline=True).text)
+    raw = json.loads(to_json_document(document, Place(inline=True)).text)
     raw["turns"][1]["parts"][1]["attachment"].update(change)
     with pytest.raises(VlmtuiError, match=r"\$\.turns"):
         read_document(json.dumps(raw).encode())
@@ -271,7 +270,7 @@ def test_an_attachment_has_the_size_of_one(change: dict[str, float], tmp_path: P
 @pytest.mark.parametrize("time", [2**53, 253_402_300_800_000, -1])
 def test_times_lie_within_the_years_that_everybody_knows(time: int, place: tuple[Any, ...], tmp_path: Path) -> None:
     store, document = filled(tmp_path)
-    raw = json.loads(to_json_document(document, inline=True).text)
+    raw = json.loads(to_json_document(document, Place(inline=True)).text)
     inner = raw
     for key in place[:-1]:
         inner = inner[key]
@@ -300,9 +299,12 @@ def test_a_document_for_others_holds_no_secrets_and_no_folders(tmp_path: Path) -
     text = to_json_document(document).text
     assert "sEcReT" not in text and "tOkEn" not in text and "/home/" not in text
     assert "http://host.example:8080/a/b.png" in text and "dog.png" in text and "mine" in text
-    assert "/home/" not in to_markdown(document).text + to_html(document)
-    assert "/home/" not in to_openai(document) and "/home/me/models/mine" in to_openai(document, paths=True)
-    with_paths = to_json_document(document, paths=True).text
+    assert "/home/" not in to_markdown(document).text + to_html(document).text
+    assert (
+        "/home/" not in to_openai(document).text
+        and "/home/me/models/mine" in to_openai(document, Place(paths=True)).text
+    )
+    with_paths = to_json_document(document, Place(paths=True)).text
     assert "/home/me/private/dog.png" in with_paths and "sEcReT" not in with_paths
     store.close()
 
@@ -353,7 +355,7 @@ def test_a_raw_answer_and_what_it_was_sampled_with_are_exported_and_imported(tmp
 
 def test_html_is_one_page_that_runs_nothing(tmp_path: Path) -> None:
     store, document = filled(tmp_path)
-    page = to_html(document)
+    page = to_html(document).text
     parser = Elements()
     parser.feed(page)
     tags = {tag for tag, _ in parser.found}
@@ -372,7 +374,7 @@ def test_html_is_one_page_that_runs_nothing(tmp_path: Path) -> None:
 
 def test_openai_messages(tmp_path: Path) -> None:
     store, document = filled(tmp_path)
-    found = json.loads(to_openai(document))
+    found = json.loads(to_openai(document).text)
     system, user, assistant = found["messages"]
     assert found["model"] == "shapes"
     assert system == {"role": "system", "content": "Be brief."}

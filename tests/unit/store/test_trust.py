@@ -20,7 +20,7 @@ from vlmtui.paths import sample_image
 from vlmtui.store.backup import restore_archive, write_archive
 from vlmtui.store.database import StoreError
 from vlmtui.store.document import document_of
-from vlmtui.store.export import to_json_document
+from vlmtui.store.export import Place, to_json_document
 from vlmtui.store.importing import ImportResult, add_document, read_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import TurnId
@@ -43,7 +43,7 @@ def import_media(folder: Path, content: bytes, suffix: str) -> tuple[Store, Impo
     source = attachment(folder / "elsewhere", b"\x89PNG\r\n\x1a\n cat", name="holiday.png")
     conversation = store.new_conversation(title="Results")
     store.add_turn(conversation, None, user_turn("What is it?", [source]))
-    text = to_json_document(document_of(store, conversation), inline=True).text
+    text = to_json_document(document_of(store, conversation), Place(inline=True)).text
     store.purge(conversation)
     document = msgspec.json.decode(text.replace(source.sha256, hashlib.sha256(content).hexdigest()))
     document["media"][0] |= {"base64": base64.b64encode(content).decode(), "suffix": suffix}
