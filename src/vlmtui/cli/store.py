@@ -73,7 +73,7 @@ def _verify(paths: Paths, *, is_json: bool) -> int:
         rows = [[one.kind.value, _HASH.sub(r"\1…", one.where), one.what] for one in report.findings]
         print_table(["KIND", "WHERE", "WHAT"], rows)
         if any(one.kind in _OF_DATABASE for one in report.findings):
-            note("`vlmtui store restore` continues with the newest good backup and keeps the damaged database.")
+            note("`vlmtui store restore` rebuilds the search index, or continues with the newest good backup.")
         if any(one.kind in _LOST_MEDIA for one in report.findings):
             note(_LOST_MEDIA_BACK)
     unused = f", {report.unused_media} of them unused" if report.unused_media else ""

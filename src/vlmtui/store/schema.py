@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from functools import cache
@@ -10,10 +11,8 @@ from typing import NamedTuple
 
 from vlmtui.text import one_line
 
-APPLICATION_ID = 0x766C6D74
-"""`vlmt`: marks the file as ours in its header."""
-VERSION = 8
-"""The `user_version` in the header. Change it with `schema.sql`."""
+_SQL = (resources.files("vlmtui.store") / "schema.sql").read_text(encoding="utf-8")
+VERSION, _APPLICATION_ID = (int(number, 0) for number in re.findall(r"^PRAGMA \w+ = (\w+);", _SQL, re.MULTILINE))
 
 
 class SchemaPart(NamedTuple):
@@ -26,10 +25,8 @@ class SchemaPart(NamedTuple):
 
 def create_schema(connection: sqlite3.Connection) -> None:
     """Create everything in an empty database. Call it inside a transaction, so that all or nothing of it happens."""
-    for statement in _statements((resources.files("vlmtui.store") / "schema.sql").read_text(encoding="utf-8")):
+    for statement in _statements(_SQL):
         connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -38,7 +35,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 def schema_fault(connection: sqlite3.Connection) -> str | None:
     """Return why a database's schema is not exactly that of `schema.sql`, or None. Raises sqlite3.Error."""
-    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
         return "its header is not vlmtui's"
     found, expected = schema_of(connection), expected_schema()
     foreign, lacking = _named(found - expected), _named(expected - found)

@@ -1,3 +1,7 @@
+-- The version, which changes with the schema, and the mark of a database of vlmtui (`vlmt`).
+PRAGMA user_version = 8;
+PRAGMA application_id = 0x766C6D74;
+
 -- A conversation is a tree of turns. Times are milliseconds since 1970, UTC, and never run backwards (table `clock`).
 
 CREATE TABLE clock (

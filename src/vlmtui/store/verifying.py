@@ -79,17 +79,13 @@ def verify_store(folder: Path, media: Path, scratch: Path) -> StoreReport:
             findings.append(StoreFinding(StoreFaultKind.DATABASE, FILE, "is a broken link, empty, or no regular file"))
         else:
             with tempfile.TemporaryDirectory(prefix="verify-", dir=scratch) as temporary:
-                copy = Path(temporary) / FILE
-                try:
-                    _copy_as_it_is(path, copy)
-                    with closing(open_connection(copy)) as connection:
-                        findings += _check_database(connection)
+                _copy_as_it_is(path, Path(temporary) / FILE)
+                with closing(open_connection(Path(temporary) / FILE)) as connection:
+                    findings += _check_database(connection)
+                    with suppress(sqlite3.DatabaseError):
+                        wanted = {str(row[0]) for row in connection.execute("SELECT sha256 FROM media_references")}
                         for table in counts:
                             counts[table] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-                        wanted = {str(row[0]) for row in connection.execute("SELECT sha256 FROM media_references")}
-                except sqlite3.DatabaseError as error:
-                    if not any(finding.kind is StoreFaultKind.DATABASE for finding in findings):
-                        findings.append(StoreFinding(StoreFaultKind.DATABASE, FILE, str(error)))
         findings += _modes(folder, path)
     found, stored, unused = _check_media(media, wanted)
     return StoreReport(findings=(*findings, *found), **counts, media=stored, unused_media=unused)
@@ -116,23 +112,23 @@ def _versions(path: Path) -> list[tuple[int, int]]:
 
 
 def _check_database(connection: sqlite3.Connection) -> Iterator[StoreFinding]:
-    version = version_of(connection)
-    fault = schema_fault(connection)
-    if version not in (0, VERSION):
-        fault = f"is of another version of vlmtui (schema version {version})"
-    if fault is not None:
-        yield StoreFinding(StoreFaultKind.DATABASE, FILE, fault)
-        return
-    pages = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({SAME_KIND_MAX})")]
-    for told in pages:
-        if told != "ok":
-            yield StoreFinding(
-                StoreFaultKind.DATABASE, FILE, " ".join(told.removeprefix("*** in database main ***").split())
-            )
-    if pages == ["ok"]:
+    """Check header and schema, then the pages, then the rows and the search indexes; stop where there are faults."""
+    kind = StoreFaultKind.DATABASE
+    try:
+        version = version_of(connection)
+        fault = schema_fault(connection)
+        if version not in (0, VERSION):
+            fault = f"is of another version of vlmtui (schema version {version})"
+        told = [fault] if fault else [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
+        if told != ["ok"]:
+            yield from (StoreFinding(kind, FILE, " ".join(one.split())) for one in told)
+            return
         yield from _limited(_odd_rows(connection))
+        kind = StoreFaultKind.SEARCH
         if (index := search_fault(connection)) is not None:
-            yield StoreFinding(StoreFaultKind.SEARCH, FILE, index)
+            yield StoreFinding(kind, FILE, index)
+    except sqlite3.DatabaseError as error:
+        yield StoreFinding(kind, FILE, str(error))
 
 
 def _odd_rows(connection: sqlite3.Connection) -> Iterator[StoreFinding]:
