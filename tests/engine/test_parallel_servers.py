@@ -68,7 +68,7 @@ async def connected(
 ) -> AsyncIterator[WorkerClient]:
     """A worker of its own, once the servers listen."""
     given = {"url": running.url, "wait_s": 1200, "headers": dict(headers or {}), **options}
-    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
+    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given, typed=tuple(given))
     client = await patient_host(Paths.below(folder)).open(spec, client="tests", keep_alive_s=0)
     try:
         loading = asyncio.create_task(loaded(client))
