@@ -41,7 +41,7 @@ class RayBatch:
     def start(self, *more: str) -> subprocess.Popen[str]:
         environment = os.environ | {"VLMTUI_DATA_DIR": str(self.folder / "data"), "HOME": str(self.folder)}
         options = ["--model", "shapes", "--backend", "echo", "--engine-arg", f"release={self.release}"]
-        command = [sys.executable, "-m", "vlmtui", "batch", "in.jsonl", "-o", "out.jsonl", "--on", "ray"]
+        command = [sys.executable, "-P", "-m", "vlmtui", "batch", "in.jsonl", "-o", "out.jsonl", "--on", "ray"]
         return subprocess.Popen(
             [*command, "--actors", "2", *options, *more],
             env=environment,
@@ -115,4 +115,15 @@ def test_a_batch_that_is_stopped_keeps_what_was_handed_over_and_goes_on(batch: R
         _, error = process.communicate()
     assert process.returncode == 0, error
     assert f"{COUNT - len(done)} answered · 0 failed · {len(done)} answered before" in error
+    assert len(batch.answers()) == COUNT
+
+
+def test_no_file_of_the_current_folder_runs_in_an_actor(batch: RayBatch) -> None:
+    for name in ("json", "msgspec", "pyarrow", "psutil", "vlmtui"):
+        (batch.folder / f"{name}.py").write_text(f"open({str(batch.folder / 'RAN')!r}, 'a').write(__file__)\n")
+    batch.release.touch()
+    with batch.start() as process:
+        _, error = process.communicate()
+    assert not (batch.folder / "RAN").exists(), (batch.folder / "RAN").read_text()
+    assert process.returncode == 0, error
     assert len(batch.answers()) == COUNT

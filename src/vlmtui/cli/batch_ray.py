@@ -11,9 +11,10 @@ import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import chdir, suppress
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -92,7 +93,8 @@ def _connected(arguments: argparse.Namespace) -> Any:
         cpus = (os.cpu_count() or 1) + 2 + arguments.actors * _ACTOR_CPUS
         options |= {"num_cpus": round(cpus), "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
-        ray.init(address=arguments.ray_address or "local", **options)
+        with chdir(os.sep):  # Ray has its processes import from the current folder first
+            ray.init(address=arguments.ray_address or "local", **options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise _lost(error) from error
     return ray
@@ -115,7 +117,7 @@ def _mapped(
     requests = msgspec.structs.replace(job.requests, registry=None)
     mapped = ray.data.from_arrow_refs(blocks).map_batches(
         _Actor,
-        fn_constructor_args=(vars(arguments), msgspec.structs.replace(job, requests=requests)),
+        fn_constructor_args=(vars(arguments), msgspec.structs.replace(job, requests=requests), str(Path.cwd())),
         batch_size=None,
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=arguments.actors),
@@ -128,7 +130,10 @@ def _mapped(
 class _Actor:
     """Opens the engine of its machine, and answers the items that Ray gives it."""
 
-    def __init__(self, arguments: dict[str, Any], job: BatchJob) -> None:
+    def __init__(self, arguments: dict[str, Any], job: BatchJob, folder: str) -> None:
+        """folder: that in which the command was given, where this machine has it, for names of files in arguments."""
+        with suppress(OSError):
+            os.chdir(folder)
         setup = prepare(argparse.Namespace(**arguments))
         requests = msgspec.structs.replace(job.requests, registry=setup.application.registry)
         self._job = msgspec.structs.replace(job, requests=requests, cache=setup.application.paths.cache)
