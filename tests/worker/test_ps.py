@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.worker.hosted import SPEC
-from vlmtui.cli import workers
+from vlmtui.cli import running
 from vlmtui.domain.engine import Activity, EngineStatus
 from vlmtui.engine.local.worker_info import WorkerInfo
 from vlmtui.paths import Paths
@@ -42,10 +42,10 @@ class Host:
 @pytest.fixture
 def shown(short_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
     idle = msgspec.structs.replace(BUSY, state=Activity.IDLE, idle_s=12.4, clients=0, keep_alive_s=None, kept=())
-    monkeypatch.setattr(workers, "build_workers", lambda: Host(short_path, BUSY, idle, None))
+    monkeypatch.setattr(running, "build_workers", lambda: Host(short_path, BUSY, idle, None))
     outputs = []
     for as_json in (False, True):
-        assert workers.ps(argparse.Namespace(json=as_json)) == 0
+        assert running.ps(argparse.Namespace(json=as_json)) == 0
         outputs.append(capsys.readouterr().out)
     return outputs
 

@@ -44,7 +44,7 @@ def engines(arguments: argparse.Namespace) -> int:
             if arguments.json:
                 print_json({"removed": arguments.name})
         case "probe":
-            from vlmtui.cli.servers import probe_servers
+            from vlmtui.cli.running import probe_servers
 
             return probe_servers(arguments)
         case _:

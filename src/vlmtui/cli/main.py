@@ -14,9 +14,9 @@ from vlmtui.errors import VlmtuiError
 
 _COMMANDS = {
     "ask": "ask.ask", "models": "models.models", "prompt": "prompt.prompt", "doctor": "doctor.doctor",
-    "ps": "workers.ps", "stop": "workers.stop", "app": "app.app", "conversations": "conversations.conversations",
+    "ps": "running.ps", "stop": "running.stop", "app": "app.app", "conversations": "conversations.conversations",
     "export": "conversations.export", "import": "conversations.import_", "config": "config.config",
-    "engines": "engines.engines", "serve": "serve.serve", "top": "top.top", "lint": "lint.lint",
+    "engines": "engines.engines", "serve": "serve.serve", "top": "running.top", "lint": "lint.lint",
     "batch": "batch.batch", "store": "store.store",
     "golden": "lab.golden", "replay": "lab.replay", "parity": "lab.parity",
     "completion": "completion.completion",

@@ -1,0 +1,257 @@
+"""`vlmtui ps`, `stop`, `top` and `engines probe`: the models that are loaded here, and vLLM servers."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from vlmtui.bootstrap import build, build_workers
+from vlmtui.cli.output import note, print_json, print_table
+from vlmtui.config.duration import describe_duration
+from vlmtui.config.engines import EngineSettings
+from vlmtui.config.settings import load_settings
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.engine_labels import distinction, kind_of
+from vlmtui.domain.metrics import EngineMetrics
+from vlmtui.engine.local.worker_info import WorkerInfo
+from vlmtui.engine.remote_models import Server, engine_settings, look_at_server
+from vlmtui.engine.server_metrics import fetch_metrics
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.paths import Paths
+from vlmtui.text import one_line, visible
+
+_GIB = 2**30
+_DEAF = "not answering"
+_UNKNOWN = "?"
+_NOTHING = "No model is loaded."
+
+
+def ps(arguments: argparse.Namespace) -> int:
+    """List the loaded models."""
+    found = asyncio.run(build_workers().find_all())
+    if arguments.json:
+        print_json([_as_json(worker) for worker in found])
+    elif not found:
+        note(_NOTHING)
+    else:
+        head = ["MODEL", "ENGINE", "PID", "STATE", "CLIENTS", "IDLE", "STAYS", "KEPT", "MEMORY", "GPU"]
+        print_table(head, [_row(worker, found) for worker in found])
+    return 0
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    """Stop a model, or all. Raises VlmtuiError."""
+    if not arguments.all and arguments.model is None:
+        message = "Choose which model to stop."
+        raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="`vlmtui ps` lists them; `vlmtui stop --all` stops all.")
+    return asyncio.run(_stop(arguments))
+
+
+def top(arguments: argparse.Namespace) -> int:
+    """Print once what a server, a model of this machine or all of them are doing. Raises VlmtuiError if there is
+    none."""
+    if (server := _server_of(arguments)) is not None:
+        found = fetch_metrics(server)
+        if arguments.json:
+            print_json(msgspec.to_builtins(found))
+        else:
+            _print_metrics(", ".join(found.models), found)
+        return 0
+    return asyncio.run(_top(arguments.name, as_json=arguments.json))
+
+
+def probe_servers(arguments: argparse.Namespace) -> int:
+    """Ask servers, and print what they serve and offer. Return 1 if one did not answer. Raises VlmtuiError."""
+    application = build({})
+    engines = application.settings.engines
+    names: list[str] = arguments.engine or list(engines)
+    if not names:
+        hint = "Give an address (http://HOST:PORT), or write [engines.NAME] url = … in config.toml."
+        raise bad_input("No server is named.", hint=hint)
+    wanted = [(name, engine_settings(engines, name, key_env=arguments.key_env)) for name in names]
+    with ThreadPoolExecutor(len(wanted)) as threads:
+        found = list(threads.map(lambda one: look_at_server(application.registry, *one), wanted))
+    if arguments.json:
+        print_json([_server_json(server) for server in found])
+    else:
+        for number, server in enumerate(found):
+            _print_server(server, is_first=number == 0)
+    return int(any(server.error is not None for server in found))
+
+
+def _called(running: Sequence[WorkerInfo], name: str) -> list[WorkerInfo]:
+    """Return the workers of this name or pid. Raises VlmtuiError if there is none."""
+    if wanted := [worker for worker in running if worker.is_called(name)]:
+        return wanted
+    hint = f"Running: {', '.join(worker.name for worker in running) or 'none'}."
+    raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, f"No running model is called {name!r}.", hint=hint)
+
+
+async def _stop(arguments: argparse.Namespace) -> int:
+    workers = build_workers()
+    running = await workers.find_all()
+    wanted = running if arguments.all else _called(running, arguments.model)
+    for worker in wanted:
+        await workers.stop(worker.endpoint)
+        note(f"{worker.name} (pid {worker.pid}) was stopped.")
+    if arguments.json:
+        print_json([{"model": worker.name, "pid": worker.pid} for worker in wanted])
+    if not wanted:
+        note(_NOTHING)
+    return 0
+
+
+def _row(worker: WorkerInfo, others: Sequence[WorkerInfo]) -> list[str]:
+    status = worker.status
+    if status is None:
+        return [worker.name, "", str(worker.pid), _DEAF, "", "", "", "", "", ""]
+    specs = [other.status.spec for other in others if other.status is not None]
+    return [
+        worker.name,
+        _engine(status.spec, specs),
+        str(worker.pid),
+        status.state,
+        str(status.clients),
+        f"{status.idle_s:.0f} s" if status.state == "idle" else "",
+        "forever" if status.keep_alive_s is None else describe_duration(status.keep_alive_s),
+        str(len(status.kept)) if status.kept else "",
+        f"{status.rss_bytes / _GIB:.1f} GiB",
+        f"{status.gpu_bytes / _GIB:.1f} GiB" if status.gpu_bytes is not None else "",
+    ]
+
+
+def _engine(spec: LoadSpec, specs: Sequence[LoadSpec]) -> str:
+    """Return what runs a model, and what tells it from others: `Transformers, device=cpu`."""
+    kind, told = kind_of(spec), distinction(spec, specs)
+    return told if told.startswith(kind) else f"{kind}, {told}" if told else kind
+
+
+def _as_json(worker: WorkerInfo) -> dict[str, object]:
+    status = worker.status
+    return {
+        "model": worker.name,
+        "engine": kind_of(status.spec) if status else None,
+        "pid": worker.pid,
+        "state": status.state if status else _DEAF,
+        "clients": status.clients if status else None,
+        "running": status.running if status else None,
+        "idle_s": status.idle_s if status else None,
+        "keep_alive_s": status.keep_alive_s if status else None,
+        "kept": list(status.kept) if status else None,
+        "engine_silent_s": status.engine_silent_s if status else None,
+        "rss_bytes": status.rss_bytes if status else None,
+        "gpu_bytes": status.gpu_bytes if status else None,
+        "started_at": worker.record.started_at if worker.record else None,
+        "log": str(worker.endpoint.log),
+    }
+
+
+def _server_of(arguments: argparse.Namespace) -> EngineSettings | None:
+    """Return how to reach the server that is named; None if the name is of a model here. Raises VlmtuiError."""
+    name = arguments.name
+    if name is None:
+        return None
+    engines = load_settings(Paths.default(), os.environ).engines
+    if name not in engines and "/" not in name and ":" not in name:
+        return None
+    return engine_settings(engines, name, key_env=arguments.key_env)
+
+
+async def _top(name: str | None, *, as_json: bool) -> int:
+    workers = build_workers()
+    running = await workers.find_all()
+    wanted = running if name is None else _called(running, name)
+    told: list[dict[str, object]] = []
+    for worker in wanted:
+        about: dict[str, object] = {"model": worker.name, "pid": worker.pid}
+        try:
+            found = await workers.metrics(worker.endpoint)
+        except (OSError, VlmtuiError) as error:
+            said = error.message if isinstance(error, VlmtuiError) else one_line(str(error))
+            note(f"{worker.name}: {said}")
+            told.append({**about, "error": said})
+            continue
+        told.append({**about, "metrics": msgspec.to_builtins(found)})
+        if not as_json:
+            _print_metrics(worker.name, found)
+    if as_json:
+        print_json(told)
+    elif not wanted:
+        note(_NOTHING)
+    return 0
+
+
+def _print_metrics(name: str, found: EngineMetrics) -> None:
+    note(f"Model: {visible(name) or _UNKNOWN}")
+    head = ["RANK", "RUNNING", "WAITING", "KV CACHE", "PREEMPTED", "PROMPT TOKENS", "CACHED", "GENERATED"]
+    rows = [
+        [
+            visible(rank.rank),
+            _count(rank.running),
+            _count(rank.waiting),
+            _UNKNOWN if rank.kv_cache is None else f"{rank.kv_cache:.1%}",
+            _count(rank.preemptions),
+            _count(rank.prompt_tokens),
+            _count(rank.cached_tokens),
+            _count(rank.generated_tokens),
+        ]
+        for rank in found.ranks
+    ]
+    print_table(head, rows)
+    if found.media_lookups:
+        note(f"Media cache: {_count(found.media_hits)} of {_count(found.media_lookups)} looked up were there.")
+    for what, times in (("First token", found.first_token_s), ("Between tokens", found.between_tokens_s)):
+        if any(time is not None for time in times):
+            shown = " / ".join(_UNKNOWN if time is None else f"{time * 1000:.0f} ms" for time in times)
+            note(f"{what}: {shown} (50th, 90th, 99th percentile since its start).")
+
+
+def _count(number: int | None) -> str:
+    return _UNKNOWN if number is None else f"{number:,}"
+
+
+def _print_server(server: Server, *, is_first: bool) -> None:
+    if not is_first:
+        print()
+    name = f"{server.name}: " if server.name != server.address else ""
+    if server.error is not None or server.facts is None:
+        print(one_line(f"{name}{server.error}"))
+        return
+    facts = server.facts
+    kind = f"vLLM {facts.version}" if facts.version else "not vLLM"
+    print(one_line(f"{name}{server.address} · {kind} · answers in {facts.latency_s * 1000:.0f} ms"))
+    print_table(["MODEL", "FAMILY", "CONTEXT"], [_model_row(server, index) for index in range(len(server.models))])
+    print()
+    rows = [[one.name, "yes" if one.on else "no", "" if one.on else one.flag] for one in facts.features]
+    print_table(["FEATURE", "", "SWITCHED ON BY"], rows)
+
+
+def _model_row(server: Server, index: int) -> list[str]:
+    model = server.models[index]
+    served = next(one for one in (server.facts.models if server.facts else ()) if one.id == model.spec.model)
+    name = f"  {served.id} (LoRA)" if served.parent else served.id
+    context = _UNKNOWN if served.max_model_len is None else f"{served.max_model_len:,}"
+    return [name, model.family.family or "not in the registry", context]
+
+
+def _server_json(server: Server) -> dict[str, object]:
+    facts, error = server.facts, server.error
+    told = {"engine": server.name, "address": server.address}
+    if facts is None:
+        return {**told, "error": None if error is None else {"message": error.message, "hint": error.hint}}
+    families = {model.spec.model: model.family.family or None for model in server.models}
+    return {
+        **told,
+        "version": facts.version or None,
+        "latency_s": facts.latency_s,
+        "models": [
+            {"id": one.id, "family": families.get(one.id), "parent": one.parent, "max_model_len": one.max_model_len}
+            for one in facts.models
+        ],
+        "features": [{"name": one.name, "on": one.on, "flag": one.flag or None} for one in facts.features],
+    }
