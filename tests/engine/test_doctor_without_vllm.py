@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.terminal import search_paths
-from vlmtui.cli.engine_checks import engine_checks, only_transformers
+from vlmtui.cli.doctor import engine_checks, only_transformers
+from vlmtui.engines.hardware import Hardware
 from vlmtui.paths import Paths
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
@@ -54,10 +55,10 @@ def test_a_machine_with_transformers_alone_is_fit_with_a_warning(python: Path, s
 def test_with_vllm_nothing_is_said_of_transformers(tmp_path: Path) -> None:
     paths = Paths.below(tmp_path)
     assert not only_transformers(paths)
-    assert all("--backend" not in check.message for check in engine_checks(paths))
+    assert all("--backend" not in check.message for check in engine_checks(paths, Hardware()))
 
 
 def test_without_both_no_model_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    [check] = engine_checks(Paths.below(tmp_path))
+    [check] = engine_checks(Paths.below(tmp_path), Hardware())
     assert (check.status, check.message) == ("fail", "No engine is installed, so no model can run.")

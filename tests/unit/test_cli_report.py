@@ -7,15 +7,14 @@ import json
 import os
 import re
 import socket
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
 
 from tests.support.command_line import CommandLine, opened
-from vlmtui.cli.checks import Check
+from vlmtui.cli.doctor import Check
 from vlmtui.cli.report import as_text, crashes_in, make_report, version_text
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
@@ -60,10 +59,6 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     (paths.families / f"{SECRET}.toml").write_text(SECRET)
     (paths.logs / "app.log").write_text(LOG)
     (paths.logs / "cli.log").mkdir()
-    with sqlite3.connect(paths.data / "conversations.db") as database:
-        database.execute(f"CREATE TABLE {SECRET} (text)")
-        database.execute("PRAGMA user_version = 7")
-    database.close()
     hub = tmp_path / SECRET / "hub"
     (hub / f"models--{SECRET}--{SECRET}").mkdir(parents=True)
     monkeypatch.setenv("HF_HUB_CACHE", str(hub))
@@ -72,8 +67,6 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
         monkeypatch.setenv(name, f"/home/{SECRET}")
     for name in ("system", "release", "machine"):
         monkeypatch.setattr(f"platform.{name}", lambda name=name: f"6.1.0-{SECRET}" if name == "release" else SECRET)
-    release = {"ID": SECRET, "VERSION_ID": SECRET, "NAME": SECRET}
-    monkeypatch.setattr("platform.freedesktop_os_release", lambda: release)
     monkeypatch.setattr("platform.libc_ver", lambda: (SECRET, SECRET))
     monkeypatch.setattr("importlib.metadata.version", lambda name: f"1.2+{SECRET}")
     return paths
@@ -81,34 +74,29 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
 
 def test_nothing_private_of_a_hostile_machine_is_in_it(hostile: Paths) -> None:
     failed = Check("engine", "fail", f"{SECRET} failed", f"See /home/{SECRET}.", ErrorKind.OUT_OF_MEMORY)
-    report = make_report(hostile, [failed], os.environ)
+    report: Any = make_report(hostile, [failed], os.environ)
     text = as_text(report)
-    for told in (text, json.dumps(msgspec.to_builtins(report))):
+    for told in (text, json.dumps(report)):
         assert SECRET not in told
         assert "/home" not in told
         assert str(hostile.data) not in told
         assert "\x1b" not in told
-    assert report.checks == {"engine": "fail (out_of_memory)"}
-    assert report.settings["sampling.temperature"] == "0.25 (file)"
-    assert report.settings["keep_alive"] == "90s (file)"
-    assert report.settings["model"] == "other (file)"
-    assert report.settings["system_prompt"] == "set (environment)"
-    assert report.settings["engines"] == "1 set (file)"
-    assert report.system["kernel"] == "other 6.1.0 (and more)"
-    assert report.packages["textual"] == "1.2+other"
-    assert (report.store, report.own_families, report.hub["models"]) == ("schema 7", 1, 1)
-    assert report.crashes == ["KeyError, vlmtui/cli/main.py:71", "another exception, outside vlmtui"]
+    assert report["checks"] == {"engine": "fail (out_of_memory)"}
+    settings = report["settings"]
+    assert settings["sampling.temperature"] == "0.25 (file)"
+    assert settings["keep_alive"] == "90s (file)"
+    assert settings["model"] == "other (file)"
+    assert settings["system_prompt"] == "set (environment)"
+    assert settings["engines"] == "1 set (file)"
+    assert report["system"]["kernel"] == "other 6.1.0 (and more)"
+    assert report["packages"]["textual"] == "1.2+other"
+    assert report["crashes"] == ["KeyError, vlmtui/cli/main.py:71", "another exception, outside vlmtui"]
 
 
 def test_settings_that_are_invalid_are_not_shown(hostile: Paths) -> None:
     (hostile.config / "config.toml").write_text(f'{SECRET} = "{SECRET}"')
     report = make_report(hostile, [], {})
-    assert report.settings == {"all": "invalid"}
-
-
-def test_a_store_that_is_no_database_is_unreadable(hostile: Paths) -> None:
-    (hostile.data / "conversations.db").write_bytes(b"no database" * 1000)
-    assert make_report(hostile, [], {}).store == "unreadable"
+    assert report["settings"] == {"all": "invalid"}
 
 
 @pytest.mark.parametrize(

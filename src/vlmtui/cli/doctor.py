@@ -1,153 +1,340 @@
-"""`vlmtui doctor`: checks this machine, and finally has a real model answer a real question."""
+"""`vlmtui doctor`: checks this machine, and finally has a real model answer a real question. With `--model`: asks that
+model about pictures whose content is known."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
+import platform
 import shutil
 import sys
+import tempfile
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from typing import Literal
 
 import msgspec
+import psutil
 
-from vlmtui.bootstrap import Application, build
-from vlmtui.cli.ask_engine import AskSetup, ready_engine
-from vlmtui.cli.checks import Check, machine_checks
-from vlmtui.cli.engine_checks import only_transformers
+from vlmtui.bootstrap import build
+from vlmtui.cli.ask_engine import AskSetup, ready_engine, with_consent
+from vlmtui.cli.config import key_warnings
 from vlmtui.cli.interrupts import run_interruptible
-from vlmtui.cli.output import is_tty, note, print_json
-from vlmtui.cli.picture_check import way_rows
-from vlmtui.config.settings import Settings
-from vlmtui.domain.backend_choice import BackendChoice
+from vlmtui.cli.output import is_tty, note, print_error, print_json, print_warnings
+from vlmtui.config.settings import Settings, config_file, load_settings
+from vlmtui.domain.backend_choice import BackendChoice, read_backend
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import TRANSFORMERS_BACKEND
-from vlmtui.errors import VlmtuiError
+from vlmtui.engine.machine import GIB, Machine, gib
+from vlmtui.engines.hardware import Hardware, find_hardware
+from vlmtui.engines.records import Engines, choose_engine
+from vlmtui.engines.variants import VARIANTS
+from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.images import stage_image
-from vlmtui.paths import Paths, bundled
+from vlmtui.paths import Paths, bundled, private_dir
+from vlmtui.processes import find_program
+from vlmtui.registry.hub_cache import hub_cache_folder
 from vlmtui.registry.match import DEFAULT_MODEL, resolve
-from vlmtui.session.generation import Answer
-from vlmtui.session.lanes import Lane, Lanes, lane_spec
-from vlmtui.text import visible
+from vlmtui.session.smoke import SmokeCase, SmokeOutcome, SmokeResult, ask_smoke, sees, smoke_cases
+from vlmtui.text import one_line, visible
+from vlmtui.ui.terminal.passage import has_true_colour, multiplexer_of
+from vlmtui.ui.terminal.picture_ways import PictureWay, best_way
+from vlmtui.ui.terminal.query import Terminal, TerminalQuestion
+from vlmtui.worker.backends import has_transformers
 
+CANNOT = 2
+"""Exit code: the model of `--model` could not be asked."""
 _SAMPLE = "two-shapes.png"
-_SEEN = ("yellow star", "top left", "blue square", "right")
-"""What the sample shows, in the order in which the model mentions it."""
-_QUESTION = "What is in this image?"
+_SEEN = (("yellow",), ("star",), ("top",), ("left",), ("blue",), ("square",), ("right",))
+_MEMORY_WANTED = 4 * GIB
+_DISK_WANTED = {"data": 1 * GIB, "hub cache": 20 * GIB}
 _NARROWEST = 66
 """Columns that the lines take at least: the table of pictures needs them."""
 _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
+_WAYS = {
+    "kitty": "kitty's protocol",
+    "iterm": "iTerm2's protocol",
+    "sixel": "Sixel",
+    "sextant": "sextants, 6 pixels a cell",
+    "quadrant": "quadrants, 4 pixels a cell",
+    "halfcell": "half cells, 2 pixels a cell",
+}
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One line of the report."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    message: str
+    hint: str = ""
+    """What to do about it; empty if all is well."""
+    error: ErrorKind | None = None
+    """The kind of the error that made it fail."""
+    table: tuple[PictureWay, ...] = ()
+    """The ways of showing pictures, of that check."""
 
 
 def doctor(arguments: argparse.Namespace) -> int:
     if arguments.model is not None:
-        from vlmtui.cli.doctor_model import doctor_model
-
-        return run_interruptible(lambda: doctor_model(arguments))
+        return run_interruptible(lambda: _ask_model(arguments))
     if arguments.report:
         return run_interruptible(lambda: _report(as_json=arguments.json))
-    return run_interruptible(lambda: _doctor(as_json=arguments.json))
+    return run_interruptible(lambda: _check_all(as_json=arguments.json))
 
 
-async def _report(*, as_json: bool) -> int:
-    """Print facts that may be published. What is wrong with this machine is no failure of the report."""
-    from vlmtui.cli.report import as_text, make_report
-
-    paths = Paths.default()
-    checks = [*machine_checks(paths), await _check_engine(paths, as_json=True)]
-    report = make_report(paths, checks, os.environ)
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    else:
-        print(as_text(report))
-        note("It contains no paths, names, addresses, keys, prompts or messages of errors.")
-    return 0
-
-
-def _fresh_application() -> Application:
-    """Return an application with the default settings, whose engine is unloaded at once."""
-    return build(settings=Settings(keep_alive="0"))
-
-
-async def _check_engine(paths: Paths, *, as_json: bool) -> Check:
-    choice = BackendChoice(TRANSFORMERS_BACKEND) if only_transformers(paths) else None
-    return await check_engine(_fresh_application, as_json=as_json, choice=choice)
-
-
-async def _doctor(*, as_json: bool) -> int:
+async def _check_all(*, as_json: bool) -> int:
     paths = Paths.default()
     checks: list[Check] = []
     for check in machine_checks(paths):
         checks.append(check)
         if not as_json:
             _print(check)
-    engine = await _check_engine(paths, as_json=as_json)
-    checks.append(engine)
-    fit = all(check.status != "fail" for check in checks)
+    checks.append(await _check_engine(paths, as_json=as_json))
+    failed, warned = ([check.name for check in checks if check.status == status] for status in ("fail", "warn"))
     if as_json:
-        report = {"ok": fit, "checks": [msgspec.to_builtins(check) for check in checks]}
+        print_json({"ok": not failed, "checks": [msgspec.to_builtins(check) for check in checks]})
+        return int(bool(failed))
+    _print(checks[-1])
+    if failed:
+        print(f"This machine is not fit yet; failed: {', '.join(failed)}.")
+    else:
+        print(f"This machine is fit; warnings: {', '.join(warned)}." if warned else "This machine is fit.")
+    return int(bool(failed))
+
+
+async def _report(*, as_json: bool) -> int:
+    """Print facts that may be published. A fault of this machine is no failure of the report."""
+    from vlmtui.cli.report import as_text, make_report
+
+    paths = Paths.default()
+    report = make_report(paths, [*machine_checks(paths), await _check_engine(paths, as_json=True)], os.environ)
+    if as_json:
         print_json(report)
     else:
-        _print(engine)
-        print(_verdict(checks))
+        print(as_text(report))
+        note("It contains no paths, names, addresses, keys, prompts or messages of errors.")
+    return 0
+
+
+async def _ask_model(arguments: argparse.Namespace) -> int:
+    """Print each question, the answer and the expected words. Return 0 if the model sees and nothing that it should
+    know is wrong, 1 if not, 2 if it can't be asked."""
+    try:
+        results = await _ask_cases(arguments)
+    except VlmtuiError as error:
+        print_error(error)
+        return CANNOT
+    does_see = sees(results)
+    fit = does_see and not any(one.outcome in (SmokeOutcome.WRONG, SmokeOutcome.FAILED) for one in results)
+    if arguments.json:
+        print_json({"ok": fit, "sees": does_see, "results": [msgspec.to_builtins(one) for one in results]})
+    note("This checkpoint sees." if does_see else "This checkpoint does not see: it names no lone shapes.")
     return 0 if fit else 1
 
 
-def _verdict(checks: Sequence[Check]) -> str:
-    failed, warned = ([check.name for check in checks if check.status == status] for status in ("fail", "warn"))
-    if failed:
-        return f"This machine is not fit yet; failed: {', '.join(failed)}."
-    return f"This machine is fit; warnings: {', '.join(warned)}." if warned else "This machine is fit."
+async def _ask_cases(arguments: argparse.Namespace) -> list[SmokeResult]:
+    application = build({"keep_alive": "0"})
+    print_warnings(application.registry.warnings)
+    choice = read_backend(arguments.backend) if arguments.backend is not None else None
+    model = with_consent(resolve(application.registry, arguments.model, choice), trust=arguments.trust_remote_code)
+    sampling = application.settings.sampling.over(model.family.sampling)
+    results: list[SmokeResult] = []
+    with tempfile.TemporaryDirectory(prefix="vlmtui-doctor-") as folder:
+        cases = await asyncio.to_thread(smoke_cases, Path(folder), application.paths.media)
+        setup = AskSetup(application, model, keep_alive_given=False, as_json=arguments.json)
+        async with ready_engine(setup) as (engine, _, _):
+            for case in cases:
+                one = await ask_smoke(engine, model.family, case, sampling)
+                results.append(one)
+                if not arguments.json:
+                    print(f"{one.outcome.value:<12}  {one.skill:<8} {one_line(one.asked)}")
+                    print(f"{'':<14}seen      {one_line(one.seen)}")
+                    print(f"{'':<14}expected  {one.expected}", flush=True)
+    return results
 
 
-async def check_engine(
-    build_application: Callable[[], Application], *, as_json: bool, choice: BackendChoice | None = None
-) -> Check:
-    """Load the bundled model, or use a running one, and ask it about a picture with known content. `choice`: in this
-    kind of engine."""
+def machine_checks(paths: Paths) -> Iterator[Check]:
+    """Run all checks except the one that loads a model. They take about a second; none uses the network."""
+    hardware = find_hardware()
+    yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
+    yield _check_settings(paths)
+    yield from engine_checks(paths, hardware)
+    yield _check_gpu(hardware)
+    yield _check_memory()
+    yield _check_disk("data", paths.data)
+    yield _check_disk("hub cache", hub_cache_folder())
+    yield check_terminal()
+
+
+def _check_settings(paths: Paths) -> Check:
     try:
-        application = build_application()
+        settings = load_settings(paths, os.environ)
+    except VlmtuiError as error:
+        return Check("settings", "fail", error.message, error.hint or "Correct it, or move the file away.", error.kind)
+    if warnings := key_warnings(settings):
+        return Check("settings", "warn", " ".join(warnings), f"Correct them in {config_file(paths)}.")
+    return Check("settings", "ok", f"model {settings.model}, keep-alive {settings.keep_alive}, in {paths.config}")
+
+
+def engine_checks(paths: Paths, hardware: Hardware) -> Iterator[Check]:
+    """Check vLLM and PyTorch as a load would find them."""
+    chosen = choose_engine(Engines(paths))
+    record = chosen.record if chosen is not None else None
+    install = f"`vlmtui engines install` installs {VARIANTS[hardware.variant].title}."
+    if chosen is None and not has_transformers():
+        hint = f"Found: {hardware.describe()}. {install}"
+        yield Check("vllm", "fail", "No engine is installed, so no model can run.", hint)
+        return
+    if chosen is None:
+        text = (
+            f"not installed. Models run in Transformers {_version_of('transformers')} where `--backend transformers` "
+            "is given: more slowly, as it answers different prompts in turn"
+        )
+        yield Check("vllm", "warn", text, f"{install} It is then used where nothing else is asked for.")
+    elif record is not None:
+        text = f"{record.version} ({record.variant}), engine {record.name}, {record.interpreter}"
+        tried = VARIANTS.get(record.variant)
+        if tried is not None and record.version != tried.version:
+            yield Check("vllm", "warn", text, f"This vlmtui was tried with {tried.title}: `vlmtui engines install`.")
+        else:
+            yield Check("vllm", "ok", text)
+    else:
+        # The CUDA and CPU builds have different distribution names.
+        names = sorted(set(packages_distributions().get("vllm", [])))
+        text = ", ".join(f"{version(name)} ({name})" for name in names) or "of unknown version"
+        hint = "Both fill the same folder: uninstall both, and let `vlmtui engines install` install one elsewhere."
+        is_double = len(names) > 1
+        yield Check("vllm", "fail" if is_double else "ok", f"{text}, beside vlmtui in {sys.prefix}", hint)
+    yield _check_torch(record.torch if record is not None else _version_of("torch"), hardware)
+
+
+def only_transformers(paths: Paths) -> bool:
+    """Return whether models run here, but not in vLLM."""
+    return choose_engine(Engines(paths)) is None and has_transformers()
+
+
+def _check_torch(found: str, hardware: Hardware) -> Check:
+    if not found:
+        return Check("torch", "fail", "torch is not installed", "It comes with vLLM: `vlmtui engines install`.")
+    if "cpu" not in found.partition("+")[2] or not hardware.gpus:
+        return Check("torch", "ok", found)
+    status: Literal["ok", "warn"] = "warn" if hardware.driver_is_new_enough else "ok"
+    text = f"{found}: a CPU build, though there is {hardware.describe()}"
+    hint = "`vlmtui engines install cuda` installs the CUDA build, which is used unless vLLM is beside vlmtui."
+    return Check("torch", status, text, hint)
+
+
+def _version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _check_gpu(hardware: Hardware) -> Check:
+    machine = Machine.measure()
+    if machine.gpus:
+        return Check("gpu", "ok", f"{machine.describe()}, driver {hardware.driver or 'unknown'}")
+    if find_program("nvidia-smi"):
+        hint = "Run `nvidia-smi`; the driver may be missing, or this container may have no access."
+        return Check("gpu", "warn", "nvidia-smi is there, but no NVIDIA GPU can be reached", hint)
+    return Check("gpu", "ok", "no GPU: models run on the CPU, which is practical for small ones only")
+
+
+def _check_memory() -> Check:
+    memory = psutil.virtual_memory()
+    text = f"{gib(memory.available)} of {gib(memory.total)} available, {os.cpu_count()} CPU cores"
+    if memory.available < _MEMORY_WANTED:
+        hint = f"Even a small model needs about {gib(_MEMORY_WANTED)}: close other programs."
+        return Check("memory", "warn", text, hint)
+    return Check("memory", "ok", text)
+
+
+def _check_disk(name: str, folder: Path) -> Check:
+    standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free = shutil.disk_usage(standing).free
+    text = f"{gib(free)} free in {folder}"
+    if name == "data":
+        try:
+            private_dir(folder)
+        except VlmtuiError as error:
+            return Check(name, "fail", error.message, error.hint, error.kind)
+    if not os.access(standing, os.W_OK):
+        return Check(name, "warn", f"{folder} is not writable", "Check its permissions.")
+    if free < _DISK_WANTED[name]:
+        return Check(name, "warn", text, "Large models need tens of GiB: free some, or move the cache with HF_HOME.")
+    return Check(name, "ok", text)
+
+
+def check_terminal(terminal: Terminal | None = None) -> Check:
+    """Check the terminal by its environment variables, and ask it which pictures it can show; `terminal`: its
+    answer."""
+    if terminal is None:
+        with TerminalQuestion().ask() as asked:
+            terminal = asked.answer()
+    environment, ways = os.environ, terminal.ways
+    term = environment.get("TERM", "")
+    facts = [f"TERM={term or 'not set'}", _colours(term)]
+    if "SSH_CONNECTION" in environment:
+        facts.append("over SSH")
+    best = best_way(list(ways))
+    if best is None:
+        facts.append("no pictures: the terminal only prints")
+    else:
+        through = terminal.through(best.name)
+        facts.append(f"{_WAYS[best.name]} through {through}" if through else _WAYS[best.name])
+        if best.name in ("kitty", "iterm", "sixel"):
+            facts.append("{}×{} pixels a cell".format(*terminal.cell))
+    if forced := environment.get("VLMTUI_GRAPHICS"):
+        facts.append(f"but VLMTUI_GRAPHICS={forced}")
+    hint = ""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        facts.append("not on a terminal now: `vlmtui ask` works, the app does not")
+    elif not term or term == "dumb":
+        hint = "Set TERM to your terminal's type, for example xterm-256color."
+    elif terminal.answers.attributes is None and terminal.answers.own_attributes is not None and ways:
+        hint = ways[0].hint  # tmux answers, and passes nothing on
+    return Check("terminal", "warn" if hint else "ok", ", ".join(facts), hint, table=ways)
+
+
+def _colours(term: str) -> str:
+    if "NO_COLOR" in os.environ:
+        return "no colour (NO_COLOR)"
+    if has_true_colour(os.environ):
+        return "true colour"
+    if multiplexer_of(os.environ) == "screen":
+        return "256 colours (screen passes on no more)"
+    return "256 colours" if "256color" in term else "few colours"
+
+
+async def _check_engine(paths: Paths, *, as_json: bool) -> Check:
+    """Load the bundled model, or use a running one, and ask it about a picture with known content."""
+    choice = BackendChoice(TRANSFORMERS_BACKEND) if only_transformers(paths) else None
+    try:
+        application = build(settings=Settings(keep_alive="0"))
         model = resolve(application.registry, DEFAULT_MODEL, choice)
         image = stage_image(bundled("samples") / _SAMPLE, application.paths.media)
+        question = user_turn("What is in this image?", [image])
+        case = SmokeCase(skill="what", turns=(question,), expected=_SEEN)
         sampling = application.settings.sampling.over(model.family.sampling)
-        spec = lane_spec(model.family, [user_turn(_QUESTION, [image])], sampling)
         setup = AskSetup(application, model, keep_alive_given=False, as_json=as_json)
         async with ready_engine(setup) as (engine, _, load_s):
-            lanes = Lanes([Lane(spec, engine)])
-            await lanes.run()
+            result = await ask_smoke(engine, model.family, case, sampling)
     except VlmtuiError as error:
-        return Check("engine", "fail", _joined(error), error.hint, error.kind)
-    return _judge(lanes[0].answer, load_s)
-
-
-def _judge(answer: Answer, load_s: float) -> Check:
-    if answer.failure is not None:
-        return Check("engine", "fail", _joined(answer.failure.error()), answer.failure.hint, answer.failure.kind)
-    said = answer.text.strip()
-    if not tells_what_is_there(said):
-        hint = (
-            "The engine runs but computes wrong results: its build may not fit this machine. Try another vLLM or torch."
-        )
-        return Check("engine", "fail", f"the bundled model is wrong about {_SAMPLE}: {said!r}", hint)
-    ttft = answer.timings.ttft_s if answer.timings else None
-    first = "" if ttft is None else f", first token after {ttft:.2f} s"
-    return Check("engine", "ok", f"loaded in {load_s:.1f} s{first}; described the picture correctly: {said}")
-
-
-def tells_what_is_there(answer: str) -> bool:
-    """Whether the answer names both shapes of the sample and their places, in order."""
-    place = 0
-    for words in _SEEN:
-        place = answer.lower().find(words, place)
-        if place < 0:
-            return False
-        place += len(words)
-    return True
-
-
-def _joined(error: VlmtuiError) -> str:
-    lines = error.detail.strip().splitlines()
-    return f"{error.message} ({lines[-1]})" if lines else error.message
+        lines = error.detail.strip().splitlines()
+        message = f"{error.message} ({lines[-1]})" if lines else error.message
+        return Check("engine", "fail", message, error.hint, error.kind)
+    if result.outcome is SmokeOutcome.RIGHT:
+        text = f"loaded in {load_s:.1f} s; described the picture correctly: {result.seen}"
+        return Check("engine", "ok", text)
+    if result.outcome is SmokeOutcome.FAILED:
+        return Check("engine", "fail", result.seen)
+    hint = "The engine runs but computes wrong results: its build may not fit this machine. Try another vLLM or torch."
+    return Check("engine", "fail", f"the bundled model is wrong about {_SAMPLE}: {result.seen!r}", hint)
 
 
 def _print(check: Check) -> None:
@@ -159,17 +346,23 @@ def _print(check: Check) -> None:
 
 
 def printed_check(check: Check, width: int, *, coloured: bool = False) -> Iterator[str]:
-    """Return a check's lines of at most `width` columns, but for words that are longer."""
+    """Return a check's lines of at most `width` columns, but for words that are longer. The table has each way of
+    showing pictures, whether this terminal has it, how that is known, and what would change it."""
     first, *others = _wrapped(f"{check.status:<4}  {check.name:<10} ", check.message, width)
     yield f"\x1b[{_COLOURS[check.status]}m{check.status:<4}\x1b[0m{first[4:]}" if coloured else first
     yield from others
     if check.hint and check.status != "ok":
         yield from _wrapped(f"{'':<17}→ ", check.hint, width)
-    for left, text in way_rows(check.table):
-        yield from _wrapped(f"{'':<6}{left}", text, width)
+    told = ""
+    for way in check.table:
+        left = f"{'':<6}{_WAYS[way.name]:<28}{'yes' if way.is_possible else 'no':<5}"
+        yield from _wrapped(left, way.reason, width)
+        if way.hint and way.hint != told and not way.is_possible:
+            told = way.hint
+            yield from _wrapped(f"{'':<39}→ ", way.hint, width)
 
 
-def _wrapped(left: str, text: str, width: int) -> list[str]:
+def _wrapped(left: str, text: str, width: int) -> Sequence[str]:
     return textwrap.wrap(
         visible(text),
         width,

@@ -233,7 +233,7 @@ def _fill_config(config: argparse.ArgumentParser) -> None:
 
 def _fill_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.description = (
-        "Check Python, terminal, vLLM, torch, GPUs, memory, disk and hub; then load the bundled model, "
+        "Check Python, settings, vLLM, torch, GPUs, memory, disk and terminal; then load the bundled model, "
         "ask it one question about a bundled picture, and check the answer. Exit code 1 when something fails. "
         "With --model: ask that model about drawn pictures whose content is known, and say whether it sees."
     )

@@ -13,17 +13,13 @@ import os
 import platform
 import re
 import shutil
-import sqlite3
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
 from pathlib import Path
 
-import msgspec
 import psutil
 
 import vlmtui
-from vlmtui.cli.checks import Check
+from vlmtui.cli.doctor import Check
 from vlmtui.config.settings import Settings, load_settings, setting_names, sources
 from vlmtui.engines.hardware import find_hardware
 from vlmtui.engines.records import Engines, choose_engine
@@ -32,7 +28,6 @@ from vlmtui.paths import Paths
 from vlmtui.reading import read_tail
 from vlmtui.registry.hub_cache import hub_cache_folder
 from vlmtui.registry.loader import bundled_tables
-from vlmtui.store.opening import FILE
 from vlmtui.ui.terminal.passage import has_true_colour
 from vlmtui.ui.terminal.picture_ways import best_way
 
@@ -49,13 +44,9 @@ _TERMS = (
     "st-256color", "konsole-256color", "dumb",
 )  # fmt: skip
 _PROGRAMS = ("apple_terminal", "ghostty", "hyper", "iterm.app", "tmux", "vscode", "warpterminal", "wezterm")
-_SYSTEMS = (
-    "almalinux", "alpine", "amzn", "arch", "centos", "debian", "fedora", "manjaro", "nixos", "opensuse-leap",
-    "opensuse-tumbleweed", "pop", "rhel", "rocky", "sles", "ubuntu",
-)  # fmt: skip
 _MACHINES = ("x86_64", "aarch64", "arm64", "ppc64le", "riscv64", "s390x")
 _GPU = re.compile(
-    r"(?:(?:NVIDIA|AMD|Tesla|Quadro|GeForce|Radeon|Instinct|RTX|GTX|TITAN|Graphics|Pro|PRO|Ti|SUPER|XTX?|Laptop|Ada|GPU|"
+    r"(?:(?:NVIDIA|Tesla|Quadro|GeForce|RTX|GTX|TITAN|Graphics|Pro|PRO|Ti|SUPER|Laptop|Ada|GPU|"
     r"Generation|Blackwell|Server|Edition|Workstation|Max|Q|PCIe|PCIE|SXM\d?|HBM\d[a-z]?|NVL|\d{1,3}GB|"
     r"[A-Z]{0,3}\d{1,4}[A-Za-z]{0,2})[ -]){1,12}"
 )
@@ -65,75 +56,40 @@ _CRASHES_MAX = 3
 _FRAME = re.compile(r'^ *File ".*[/\\]vlmtui[/\\]([\w/\\]+\.py)", line (\d{1,6})')
 
 
-class ReportedEngine(msgspec.Struct, frozen=True):
-    """An engine that is installed: where it comes from, and its versions."""
-
-    source: str
-    """`beside` vlmtui, a `managed` variant, or `added` by the user."""
-    vllm: str
-    torch: str
-    python: str
-    chosen: bool
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a report says. Sizes in GiB, with one decimal; None: unknown."""
-
-    vlmtui: str
-    python: str
-    system: dict[str, str]
-    packages: dict[str, str]
-    terminal: dict[str, str | bool]
-    settings: dict[str, str]
-    """Every setting that is not a default: its value where that is public, else `set`, and where it was set."""
-    engines: list[ReportedEngine]
-    gpus: list[str]
-    driver: str
-    memory: dict[str, float | int]
-    disk_free: dict[str, float | None]
-    hub: dict[str, bool | int]
-    own_families: int
-    store: str
-    """The version of the database's schema; `none`, or `unreadable`."""
-    checks: dict[str, str]
-    """The status of every check of `doctor`, with the kind of its error."""
-    crashes: list[str]
-    """The newest tracebacks in vlmtui's own logs: the exception, and where in vlmtui it was raised."""
-
-
-def make_report(paths: Paths, checks: Sequence[Check], environment: Mapping[str, str]) -> Report:
-    """Return the facts. Takes about a second; loads no model, and uses no network."""
+def make_report(paths: Paths, checks: Sequence[Check], environment: Mapping[str, str]) -> dict[str, object]:
+    """Return the facts, sizes in GiB. Takes about a second; loads no model, and uses no network."""
     hardware = find_hardware()
     memory = psutil.virtual_memory()
-    return Report(
-        vlmtui=vlmtui.__version__,
-        python=version_text(platform.python_version()),
-        system=_system(),
-        packages={name: _installed(name) for name in _PACKAGES},
-        terminal=_terminal(environment, checks),
-        settings=_settings(paths, environment),
-        engines=_engines(paths),
-        gpus=[_gpu(name) for name in hardware.gpus],
-        driver=version_text(hardware.driver) if hardware.driver else "",
-        memory={"total": _gib(memory.total), "available": _gib(memory.available), "cores": os.cpu_count() or 0},
-        disk_free={"data": _free(paths.data), "hub": _free(hub_cache_folder()), "cache": _free(paths.cache)},
-        hub=_hub(environment),
-        own_families=_count(paths.families, "*.toml"),
-        store=_store(paths.data / FILE),
-        checks={check.name: f"{check.status} ({check.error})" if check.error else check.status for check in checks},
-        crashes=[crash for log in ("app.log", "cli.log") for crash in _crashes(paths.logs / log)],
-    )
+    return {
+        "vlmtui": vlmtui.__version__,
+        "python": version_text(platform.python_version()),
+        "system": _system(),
+        "packages": {name: _installed(name) for name in _PACKAGES},
+        "terminal": _terminal(environment, checks),
+        "settings": _settings(paths, environment),
+        "engines": _engines(paths),
+        "gpus": [_gpu(name) for name in hardware.gpus],
+        "driver": version_text(hardware.driver) if hardware.driver else "",
+        "memory": {
+            "total": round(memory.total / _GIB, 1),
+            "available": round(memory.available / _GIB, 1),
+            "cores": os.cpu_count() or 0,
+        },
+        "hub": {
+            "own_endpoint": bool(environment.get("HF_ENDPOINT")),
+            "token": bool(environment.get("HF_TOKEN")) or (hub_cache_folder().parent / "token").is_file(),
+            "offline": environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"),
+        },
+        "checks": {check.name: f"{check.status} ({check.error})" if check.error else check.status for check in checks},
+        "crashes": [crash for log in ("app.log", "cli.log") for crash in _crashes(paths.logs / log)],
+    }
 
 
-def as_text(report: Report) -> str:
+def as_text(report: Mapping[str, object]) -> str:
     """Return the report as a fenced block of Markdown."""
-    rows: list[tuple[str, str]] = []
-    for name, value in msgspec.to_builtins(report).items():
-        for line in _lines(value):
-            rows.append((name.replace("_", " "), line))
+    rows = [(name, line) for name, value in report.items() for line in _lines(value)]
     width = max(len(name) for name, _ in rows)
-    told = [f"{name:<{width}}  {line}" for name, line in rows]
-    return "\n".join(["```text", *told, "```"])
+    return "\n".join(["```text", *(f"{name:<{width}}  {line}" for name, line in rows), "```"])
 
 
 def _lines(value: object) -> list[str]:
@@ -172,23 +128,13 @@ def _gpu(name: str) -> str:
     return name if _GPU.fullmatch(f"{name} ") else f"{OTHER} GPU"
 
 
-def _gib(count: float) -> float:
-    return round(count / _GIB, 1)
-
-
 def _system() -> dict[str, str]:
-    found = {
+    library, version = platform.libc_ver()
+    return {
         "kernel": f"{among(platform.system(), ('Linux', 'Darwin'))} {version_text(platform.release())}",
         "machine": among(platform.machine(), _MACHINES),
+        "libc": f"{library} {version_text(version)}" if library == "glibc" else among(library, ("musl",)),
     }
-    with suppress(OSError):
-        release = platform.freedesktop_os_release()
-        name = among(release.get("ID", ""), _SYSTEMS)
-        found["distribution"] = f"{name} {version_text(release.get('VERSION_ID', ''))}" if name != OTHER else OTHER
-    library, version = platform.libc_ver()
-    found["libc"] = f"{library} {version_text(version)}" if library == "glibc" else among(library, ("musl",))
-    found["wsl"] = "yes" if "microsoft" in platform.release().lower() else "no"
-    return found
 
 
 def _installed(name: str) -> str:
@@ -201,7 +147,6 @@ def _installed(name: str) -> str:
 def _terminal(environment: Mapping[str, str], checks: Sequence[Check]) -> dict[str, str | bool]:
     best = next((best_way(list(check.table)) for check in checks if check.table), None)
     size = shutil.get_terminal_size()
-    encodings = ("utf-8", "ascii", "iso8859-1", "latin-1")
     return {
         "TERM": among(environment.get("TERM", ""), _TERMS),
         "program": among(environment.get("TERM_PROGRAM", "").lower(), _PROGRAMS),
@@ -211,8 +156,6 @@ def _terminal(environment: Mapping[str, str], checks: Sequence[Check]) -> dict[s
         "no_colour": "NO_COLOR" in environment,
         "tmux": "TMUX" in environment,
         "ssh": "SSH_CONNECTION" in environment,
-        "encoding": among((sys.stdout.encoding or "").lower(), encodings),
-        "tty": sys.stdin.isatty() and sys.stdout.isatty(),
     }
 
 
@@ -241,53 +184,19 @@ def _public(settings: Settings, name: str) -> str:
     return f"{len(value)} set" if isinstance(value, dict) else "set"
 
 
-def _engines(paths: Paths) -> list[ReportedEngine]:
+def _engines(paths: Paths) -> list[str]:
+    """Return each engine: `cuda 0.32.0, torch 2.13.0+cu130, Python 3.13.1, chosen`."""
     chosen = choose_engine(Engines(paths))
     found = []
     if chosen is not None and chosen.record is None:
         names = importlib.metadata.packages_distributions().get("vllm", [])
-        python = version_text(platform.python_version())
         vllm = _installed(names[0]) if names else "unknown"
-        found.append(ReportedEngine("beside", vllm, _installed("torch"), python, chosen=True))
+        found.append(f"beside vlmtui {vllm}, torch {_installed('torch')}, chosen")
     for record in Engines(paths).all():
-        source = among(record.variant, ("cpu", "cuda", "added"))
-        is_chosen = chosen is not None and chosen.record == record
-        versions = (version_text(record.version), version_text(record.torch), version_text(record.python))
-        found.append(ReportedEngine(source, *versions, chosen=is_chosen))
+        source, python = among(record.variant, ("cpu", "cuda", "added")), version_text(record.python)
+        line = f"{source} {version_text(record.version)}, torch {version_text(record.torch)}, Python {python}"
+        found.append(f"{line}, chosen" if chosen is not None and chosen.record == record else line)
     return found
-
-
-def _free(folder: Path) -> float | None:
-    """Return the free space where a folder is or would be; None if that cannot be told."""
-    try:
-        standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-        return _gib(shutil.disk_usage(standing).free)
-    except OSError:
-        return None
-
-
-def _hub(environment: Mapping[str, str]) -> dict[str, bool | int]:
-    folder = hub_cache_folder()
-    return {
-        "models": _count(folder, "models--*"),
-        "own_endpoint": bool(environment.get("HF_ENDPOINT")),
-        "token": bool(environment.get("HF_TOKEN")) or (folder.parent / "token").is_file(),
-        "offline": environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"),
-    }
-
-
-def _count(folder: Path, pattern: str) -> int:
-    return len(list(folder.glob(pattern)))
-
-
-def _store(file: Path) -> str:
-    if not file.is_file():
-        return "none"
-    try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as connection:
-            return f"schema {int(connection.execute('PRAGMA user_version').fetchone()[0])}"
-    except sqlite3.Error:
-        return "unreadable"
 
 
 def _crashes(log: Path) -> list[str]:

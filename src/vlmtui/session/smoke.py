@@ -71,80 +71,70 @@ class SmokeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def smoke_cases(folder: Path, media: Path, seed: int = SEED) -> list[SmokeCase]:
     """Draw the pictures into `folder`, store them in `media`, and return the conversations. Blocking."""
-    draw, rng = _Drawing(folder, media), Random(seed)
+    rng = Random(seed)
+
+    def staged(name: str, canvas: Image.Image) -> Attachment:
+        canvas.save(folder / f"{name}.png")
+        return stage_image(folder / f"{name}.png", media)
+
     colours = rng.sample(sorted(_COLOURS), 3)
     things = list(zip(colours, rng.sample(sorted(_ALSO), 3), strict=True))
     side, at = rng.choice((("left", 0.17), ("right", 0.83)))
-    number, word = rng.randint(2, 3), rng.choice(_WORDS)
-    lone = [draw.shapes(f"one-{at}", (*thing, 0.5, 0.5)) for at, thing in enumerate(things)]
-    cases = [_case("what", [user_turn(_WHAT, [one])], *_thing(*of)) for one, of in zip(lone, things, strict=True)]
-    dot = draw.shapes("place", ("red", "circle", at, 0.5))
     other = "left" if side == "right" else "right"
-    cases.append(_case("where", [user_turn("Where is the red circle?", [dot])], (side,), unwanted=(other,)))
-    row = draw.shapes("count", *((colours[0], "circle", 0.17 + 0.33 * at, 0.5) for at in range(number)))
-    counted = user_turn("How many shapes are in this image?", [row])
-    cases.append(_case("count", [counted], (_NUMBERS[number], str(number))))
+    number, word = rng.randint(2, 3), rng.choice(_WORDS)
+    lone = [staged(f"one-{kind}", _drawn((colour, kind, 0.5))) for colour, kind in things]
+    row = _drawn(*((colours[0], "circle", 0.17 + 0.33 * place) for place in range(number)))
+    both = [staged(ground, Image.new("RGB", (_SIDE, _SIDE), ground)) for ground in ("#202020", "#e8e8e8")]
+    text = _drawn()
+    ImageDraw.Draw(text).text((40, 160), word, fill="black", font=ImageFont.load_default(96))
     talk = [turn for one in lone[:2] for turn in (user_turn("Look at this image.", [one]), assistant_turn("I see it."))]
-    cases.append(_case("earlier", [*talk, user_turn("What was in the first image?")], *_thing(*things[0])))
-    both = [draw.picture(name, ground=ground) for name, ground in (("dark", "#202020"), ("light", "#e8e8e8"))]
-    brighter = user_turn("Which of the two images is brighter, the first or the second? Answer with one word.", both)
-    cases.append(_case("compare", [brighter], ("second", "2"), unwanted=("first", "1")))
-    text = user_turn("Read the text in this image.", [draw.picture("text", text=word)])
-    return [*cases, _case("read", [text], (word.lower(),))]
+    brighter = "Which of the two images is brighter, the first or the second? Answer with one word."
+
+    def case(
+        skill: Skill, turns: Sequence[Turn], *expected: tuple[str, ...], unwanted: tuple[str, ...] = ()
+    ) -> SmokeCase:
+        return SmokeCase(skill=skill, turns=tuple(turns), expected=expected, unwanted=unwanted)
+
+    named = [((colour,), (kind, *_ALSO[kind])) for colour, kind in things]
+    return [
+        *(case("what", [user_turn(_WHAT, [one])], *words) for one, words in zip(lone, named, strict=True)),
+        case(
+            "where",
+            [user_turn("Where is the red circle?", [staged("place", _drawn(("red", "circle", at)))])],
+            (side,),
+            unwanted=(other,),
+        ),
+        case(
+            "count",
+            [user_turn("How many shapes are in this image?", [staged("count", row)])],
+            (_NUMBERS[number], str(number)),
+        ),
+        case("earlier", [*talk, user_turn("What was in the first image?")], *named[0]),
+        case("compare", [user_turn(brighter, both)], ("second", "2"), unwanted=("first", "1")),
+        case("read", [user_turn("Read the text in this image.", [staged("text", text)])], (word.lower(),)),
+    ]
 
 
-class _Drawing:
-    """Draws pictures into a folder and stores them as attachments."""
-
-    def __init__(self, folder: Path, media: Path) -> None:
-        self._folder, self._media = folder, media
-
-    def shapes(self, name: str, *places: tuple[str, str, float, float]) -> Attachment:
-        """Draw shapes, each with colour, kind, and place in shares of the side."""
-        canvas = Image.new("RGB", (_SIDE, _SIDE), "white")
-        for one in places:
-            _shape(ImageDraw.Draw(canvas), *one)
-        return self._staged(name, canvas)
-
-    def picture(self, name: str, *, ground: str = "white", text: str = "") -> Attachment:
-        """Draw a plain picture, or a text."""
-        canvas = Image.new("RGB", (_SIDE, _SIDE), ground)
-        ImageDraw.Draw(canvas).text((40, 160), text, fill="black", font=ImageFont.load_default(96))
-        return self._staged(name, canvas)
-
-    def _staged(self, name: str, canvas: Image.Image) -> Attachment:
-        path = self._folder / f"{name}.png"
-        canvas.save(path)
-        return stage_image(path, self._media)
-
-
-def _thing(colour: str, kind: str) -> Words:
-    return (colour,), (kind, *_ALSO[kind])
-
-
-def _case(skill: Skill, turns: Sequence[Turn], *expected: tuple[str, ...], unwanted: tuple[str, ...] = ()) -> SmokeCase:
-    return SmokeCase(skill=skill, turns=tuple(turns), expected=expected, unwanted=unwanted)
-
-
-def _shape(pen: ImageDraw.ImageDraw, colour: str, kind: str, x: float, y: float) -> None:
-    """Draw a shape around a place, in shares of the picture's side."""
-    middle, reach, fill = (x * _SIDE, y * _SIDE), 0.11 * _SIDE, _COLOURS[colour]
-    box = (middle[0] - reach, middle[1] - reach, middle[0] + reach, middle[1] + reach)
-    if kind == "circle":
-        pen.ellipse(box, fill=fill)
-    elif kind == "square":
-        pen.rectangle(box, fill=fill)
-    else:
-        points = 3 if kind == "triangle" else 10
-        reaches = [reach * (0.45 if points == 10 and at % 2 else 1.15) for at in range(points)]
-        turns = [math.tau * at / points - math.tau / 4 for at in range(points)]
-        pen.polygon(
-            [
-                (middle[0] + far * math.cos(turn), middle[1] + far * math.sin(turn))
-                for far, turn in zip(reaches, turns, strict=True)
-            ],
-            fill=fill,
-        )
+def _drawn(*shapes: tuple[str, str, float]) -> Image.Image:
+    """Return a white picture of shapes at half its height, each with colour, kind, and place in shares of the
+    width."""
+    canvas = Image.new("RGB", (_SIDE, _SIDE), "white")
+    pen, reach = ImageDraw.Draw(canvas), 0.11 * _SIDE
+    for colour, kind, across in shapes:
+        x, y, fill = across * _SIDE, 0.5 * _SIDE, _COLOURS[colour]
+        if kind == "circle":
+            pen.ellipse((x - reach, y - reach, x + reach, y + reach), fill=fill)
+        elif kind == "square":
+            pen.rectangle((x - reach, y - reach, x + reach, y + reach), fill=fill)
+        else:
+            points = 3 if kind == "triangle" else 10
+            corners = []
+            for at in range(points):
+                far = reach * (0.45 if points == 10 and at % 2 else 1.15)
+                turn = math.tau * at / points - math.tau / 4
+                corners.append((x + far * math.cos(turn), y + far * math.sin(turn)))
+            pen.polygon(corners, fill=fill)
+    return canvas
 
 
 def is_right(case: SmokeCase, answer: str) -> bool:

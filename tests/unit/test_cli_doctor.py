@@ -1,12 +1,10 @@
-"""What `vlmtui doctor` says of pictures."""
+"""The check of the terminal and its pictures in `vlmtui doctor`."""
 
 from __future__ import annotations
 
 import pytest
 
-from vlmtui.cli.checks import Check, check_terminal
-from vlmtui.cli.doctor import printed_check
-from vlmtui.cli.picture_check import check_pictures
+from vlmtui.cli.doctor import Check, check_terminal, printed_check
 from vlmtui.ui.terminal.picture_ways import Answers, best_way, picture_ways
 from vlmtui.ui.terminal.query import Terminal
 
@@ -20,8 +18,10 @@ def terminal(environment: dict[str, str], answers: Answers) -> Terminal:
 
 
 def test_tmux_that_passes_nothing_on_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    check = check_pictures(terminal(_TMUX, Answers(own_attributes=frozenset({2}))))
+    monkeypatch.setenv("TERM", "tmux-256color")
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
+    check = check_terminal(terminal(_TMUX, Answers(own_attributes=frozenset({2}))))
     assert check.status == "warn"
     assert "allow-passthrough on" in check.hint
     table = list(printed_check(Check(check.name, "ok", check.message, table=check.table), 200))[1:]
@@ -45,14 +45,14 @@ def test_pictures_through_tmux_are_told_with_their_cell(monkeypatch: pytest.Monk
     for name, value in _TMUX.items():
         monkeypatch.setenv(name, value)
     answers = Answers("kitty(0.35.2)", frozenset({22}), frozenset({2}), speaks_kitty=True)
-    check = check_pictures(terminal(_TMUX, answers))
-    assert (check.status, check.message) == ("ok", "kitty's protocol, through tmux, 9×18 pixels a cell")
+    check = check_terminal(terminal(_TMUX, answers))
+    assert check.status == "ok" and "kitty's protocol through tmux, 9×18 pixels a cell" in check.message
     assert [way.name for way in check.table] == ["kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell"]
 
 
 def test_a_terminal_that_only_prints_shows_none() -> None:
-    check = check_pictures(terminal({"TERM": "dumb"}, Answers()))
-    assert check.message == "none: the terminal only prints"
+    check = check_terminal(terminal({"TERM": "dumb"}, Answers()))
+    assert "no pictures: the terminal only prints" in check.message
     assert not any(way.is_possible for way in check.table)
 
 
@@ -70,4 +70,4 @@ def test_screen_is_told_to_pass_on_no_true_colours(sty: str, colours: str, monke
     for name, value in {"TERM": "xterm-256color", "COLORTERM": "truecolor", "STY": sty, "TMUX": ""}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert colours in check_terminal().message
+    assert colours in check_terminal(terminal({}, Answers())).message
