@@ -10,7 +10,7 @@ import msgspec
 
 from vlmtui.errors import bad_input
 from vlmtui.files import write_numbered
-from vlmtui.inspection.comparison_pages import export_markdown
+from vlmtui.inspection.comparison_pages import export_html, export_markdown
 from vlmtui.inspection.replay import Comparison, MediaRecord, to_json
 from vlmtui.reading import shown_name
 
@@ -18,15 +18,9 @@ ReadMedia = Callable[[MediaRecord], bytes | None]
 """Returns the bytes of an image or video; None where they are unavailable."""
 
 
-def _to_html(comparison: Comparison, read: ReadMedia) -> bytes:
-    from vlmtui.inspection.comparison_pages import export_html  # only this format needs the templates
-
-    return export_html(comparison, read).encode("utf-8", "replace")
-
-
 FORMATS: dict[str, Callable[[Comparison, ReadMedia], bytes]] = {
     ".md": lambda comparison, _: export_markdown(comparison).encode("utf-8", "replace"),
-    ".html": _to_html,
+    ".html": lambda comparison, read: export_html(comparison, read).encode("utf-8", "replace"),
     ".json": lambda comparison, read: to_json(with_media(comparison, read)),
 }
 """Writers by file suffix."""
