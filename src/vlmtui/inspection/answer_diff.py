@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 import msgspec
 
@@ -75,12 +76,6 @@ def _first_divergence(left: Sequence[int] | None, right: Sequence[int] | None) -
     return common_start(left, right)
 
 
-_AHEAD = 64
-"""Words before the end of the shorter answer that may still be matched otherwise once more words come."""
-_MOST = 512
-"""Unsettled words of a side from which on it is settled without a match."""
-
-
 class DifferingSpan(msgspec.Struct, frozen=True):
     """Characters `start:end` of an answer, which the other answer does not have there."""
 
@@ -88,50 +83,16 @@ class DifferingSpan(msgspec.Struct, frozen=True):
     end: int
 
 
-class GrowingDiff:
-    """Compares two texts again and again as they grow. Each look costs what is new, not the whole."""
-
-    def __init__(self) -> None:
-        self._settled: tuple[list[DifferingSpan], list[DifferingSpan]] = ([], [])
-        self._at = [0, 0]
-        """Characters of each side that are settled."""
-
-    def spans(
-        self, left: str, right: str, *, left_grows: bool, right_grows: bool
-    ) -> tuple[tuple[DifferingSpan, ...], tuple[DifferingSpan, ...]]:
-        """Return what differs on each side. Each text must continue the one given before. The last word of a side that
-        grows may not be whole, and what the other side has beyond its end may still come: both are left out."""
-        words = (_words(left[self._at[0] :], left_grows), _words(right[self._at[1] :], right_grows))
-        grows = (left_grows, right_grows)
-        blocks = diff_blocks(*words)
-        blocks = self._settle(blocks, words) if any(grows) else blocks
-        starts = (_starts(words[0], self._at[0]), _starts(words[1], self._at[1]))
-        if blocks and blocks[-1].operation != "equal":
-            blocks = [*blocks[:-1], *_without_rest(blocks[-1], grows)]
-        return (
-            (*self._settled[0], *_differing(blocks, starts[0], 0)),
-            (*self._settled[1], *_differing(blocks, starts[1], 1)),
-        )
-
-    def _settle(self, blocks: Sequence[DiffBlock], words: tuple[list[str], list[str]]) -> list[DiffBlock]:
-        """Settle the blocks that more words will not change; return the others, counted from there."""
-        ends = [len(side) - _AHEAD for side in words]
-        settled: list[DiffBlock] = []
-        for number, block in enumerate(blocks):
-            size = min(block.left_end, ends[0]) - block.left_start, min(block.right_end, ends[1]) - block.right_start
-            if block.operation == "equal" and min(size) > 0:
-                settled = [*blocks[:number], _head_of(block, min(size))]
-        if not settled and min(ends) > _MOST:
-            settled = [DiffBlock("changed", 0, ends[0], 0, ends[1])]
-        cut = (settled[-1].left_end, settled[-1].right_end) if settled else (0, 0)
-        if not any(cut):
-            return list(blocks)
-        for side in (0, 1):
-            starts = _starts(words[side], self._at[side])
-            self._settled[side].extend(_differing(settled, starts, side))
-            self._at[side] = starts[cut[side]]
-            del words[side][: cut[side]]
-        return diff_blocks(*words)
+def differing_spans(
+    left: str, right: str, *, left_grows: bool, right_grows: bool
+) -> tuple[tuple[DifferingSpan, ...], tuple[DifferingSpan, ...]]:
+    """Return what differs on each side. The last word of a side that grows may not be whole, and what the other side
+    has beyond its end may still come: both are left out. Slow for thousands of words."""
+    words = _words(left, left_grows), _words(right, right_grows)
+    blocks = diff_blocks(*words)
+    if blocks and blocks[-1].operation != "equal":
+        blocks = [*blocks[:-1], *_without_rest(blocks[-1], (left_grows, right_grows))]
+    return tuple(_differing(blocks, words[0], 0)), tuple(_differing(blocks, words[1], 1))
 
 
 def _words(text: str, grows: bool) -> list[str]:
@@ -139,14 +100,8 @@ def _words(text: str, grows: bool) -> list[str]:
     return words[:-1] if grows else words
 
 
-def _starts(words: Sequence[str], first: int) -> list[int]:
-    starts = [first]
-    for word in words:
-        starts.append(starts[-1] + len(word))
-    return starts
-
-
-def _differing(blocks: Sequence[DiffBlock], starts: Sequence[int], side: int) -> Iterator[DifferingSpan]:
+def _differing(blocks: Sequence[DiffBlock], words: Sequence[str], side: int) -> Iterator[DifferingSpan]:
+    starts = [0, *accumulate(map(len, words))]
     for block in blocks:
         first, last = (block.left_start, block.left_end) if side == 0 else (block.right_start, block.right_end)
         if block.operation != "equal" and first < last:
@@ -161,11 +116,6 @@ def _without_rest(block: DiffBlock, grows: tuple[bool, bool]) -> Iterator[DiffBl
     left_end, right_end = block.left_start + min(left, most_left), block.right_start + min(right, most_right)
     if left_end > block.left_start or right_end > block.right_start:
         yield DiffBlock("changed", block.left_start, left_end, block.right_start, right_end)
-
-
-def _head_of(block: DiffBlock, size: int) -> DiffBlock:
-    left, right = block.left_start, block.right_start
-    return DiffBlock(block.operation, left, left + size, right, right + size)
 
 
 _QUOTE_MAX = 48
