@@ -30,7 +30,7 @@ from vlmtui.media.pages import sound_source, with_page
 from vlmtui.media.web_address import is_url
 from vlmtui.paths import bundled
 from vlmtui.reading import is_file, unreadable
-from vlmtui.session.batch.cache_check import SentItem, check_media_cache, sent_item
+from vlmtui.session.batch.cache_check import check_media_cache
 from vlmtui.session.batch.item import BadItem, BatchItem, Item, MediaSource
 from vlmtui.session.batch.output import OutputFile
 from vlmtui.session.batch.reading import QUESTIONS, BatchReader, items_over_files, read_sampling, repeated_items
@@ -85,7 +85,7 @@ class _Job:
         self._output = output
         self._tally = Tally()
         self._started = self._told = time.monotonic()
-        self._sent: list[SentItem] = []
+        self._sent: list[ItemResult] = []
         requests = _requests(setup, arguments)
         self._batch = BatchJob(
             requests=requests,
@@ -148,8 +148,8 @@ class _Job:
         self._tell_counts()
 
     def _remember(self, result: ItemResult) -> None:
-        if self._arguments.verify_mm_cache_hit_with_uuids and (sent := sent_item(result)) is not None:
-            self._sent.append(sent)
+        if self._arguments.verify_mm_cache_hit_with_uuids and result.attachments and result.failure is None:
+            self._sent.append(result)
 
     async def _verify(self, engine: Engine) -> bool:
         """Send all answered items again without their pictures, tell what came of it, and return whether the cache held
