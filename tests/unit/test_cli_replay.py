@@ -114,6 +114,15 @@ def test_a_document_has_no_folder_loaded(
         assert ran.code == 2 and "which it cannot have loaded" in said and "add --model" in said
 
 
+def test_a_document_has_nothing_downloaded(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    kept = tmp_path / "one.json"
+    assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
+    kept.write_bytes(to_json(msgspec.structs.replace(from_json(kept.read_bytes()), model="qwen2_vl")))
+    ran = cli("replay", str(kept))
+    assert ran.code == 2 and "If you want it, add --model qwen2_vl." in ran.out and cli.workers == []
+
+
 def test_what_differs_from_the_record_ends_with_1(cli: CommandLine, tmp_path: Path) -> None:
     kept = tmp_path / "one.json"
     assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0

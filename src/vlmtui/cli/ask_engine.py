@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
@@ -87,16 +87,14 @@ async def ready_engine(setup: AskSetup) -> AsyncIterator[tuple[Engine, EngineInf
         await leave_engine(engine, setup)
 
 
-async def open_loaded(
-    setup: AskSetup, *, client: str, progress: Callable[[LoadProgress], None] = lambda progress: None
-) -> Engine:
+async def open_loaded(setup: AskSetup, *, client: str) -> Engine:
     """Return a ready engine, to be left with `leave_engine`. One that was started here and is still loading when this
     is cancelled is stopped. Raises VlmtuiError."""
     settings = setup.application.settings
     engine = await setup.application.host.open(setup.model.spec, client=client, keep_alive_s=settings.keep_alive_s)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(_give_up, engine, setup)
-        await _load(engine, progress)
+        await _load(engine)
         if engine.attached and setup.keep_alive_given:
             await engine.set_keep_alive(settings.keep_alive_s)
         stack.pop_all()
@@ -112,13 +110,12 @@ async def _give_up(engine: Engine, setup: AskSetup) -> None:
         await leave_engine(engine, setup)
 
 
-async def _load(engine: Engine, progress: Callable[[LoadProgress], None]) -> EngineInfo:
+async def _load(engine: Engine) -> EngineInfo:
     async with LoadLine(engine.spec.name, sys.stderr).running() as line:
         async for event in engine.load():
             match event:
                 case LoadProgress():
                     line.show(event)
-                    progress(event)
                 case EngineReady(info=info):
                     for text in info.notes:
                         note(f"note: {text}")

@@ -37,6 +37,7 @@ from vlmtui.registry.schema import KnownDifference
 from vlmtui.session.adapters import find_adapter, require_allowed, takes_adapter, with_adapters
 from vlmtui.session.checking import (
     COMPARED,
+    RECORDED,
     CheckCase,
     CheckResult,
     MakeSides,
@@ -46,6 +47,7 @@ from vlmtui.session.checking import (
     golden_case,
     golden_path,
     question_case,
+    require_here,
     run_cases,
     sides_by_engine,
     sides_by_processor,
@@ -164,12 +166,14 @@ async def _record(checks: Checks, arguments: argparse.Namespace, folder: Path) -
 def _cases(
     model: Model, name: str, arguments: argparse.Namespace, media: Path, target: Path | None = None
 ) -> list[CheckCase]:
-    """Return the canned conversations, or the question, that the command names. target: of golden files."""
+    """Return the canned conversations, or the question, that the command names. target: the folder of golden files;
+    None: they are not recorded."""
     modes: list[PromptMode] = ["chat", "raw"] if arguments.mode == "both" else [arguments.mode]
     if arguments.question is None:
         if arguments.image:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "--image needs --question.")
-        return canned_cases(model, arguments.case, modes, media)
+        usual = COMPARED if target is None else RECORDED
+        return canned_cases(model, arguments.case, modes, media, usual=usual)
     if target is not None and len(arguments.case) != 1:
         raise VlmtuiError(ErrorKind.BAD_USAGE, "A question of your own needs one name: --case NAME.")
     case = arguments.case[0] if arguments.case else "question"
@@ -198,6 +202,7 @@ async def _check_golden(checks: Checks, arguments: argparse.Namespace, folder: P
                 raise VlmtuiError(ErrorKind.NO_ENGINE, "An engine made this prompt.", hint="Use --with-engine.")
             name = _named(found.model, path, arguments.model)
             model = models.setdefault(name, resolve(checks.application.registry, name))
+            require_here(model)
             case = golden_case(model.family, found, path, checks.application.paths.media)
         except VlmtuiError as error:
             checks.failed(path, error)
@@ -238,16 +243,15 @@ async def _replay(checks: Checks, arguments: argparse.Namespace, folder: Path) -
     for name, cases in groups.items():
         setup = AskSetup(checks.application, models[name], keep_alive_given=False, as_json=True)
         adapters = [find_adapter(one) for one in dict.fromkeys(case.request.adapter for case in cases) if one]
-        engines = {
-            engine: checks.by_engine(
-                engine,
-                model
-                if is_remote(model) or all(takes_adapter(model.spec, one) for one in adapters)
-                else with_adapters(model, *adapters),
-                folder,
-            )
-            for engine, model in zip(names, models_on(names, setup, arguments), strict=True)
-        }
+        found = models_on(names, setup, arguments)
+        if not arguments.model and not all(map(is_remote, found)) and model_folder(models[name]) is None:
+            message = f"{name} is not downloaded, which no file can have fetched by itself."
+            checks.failed(Path(cases[0].file), bad_input(message, hint=f"If you want it, add --model {name}."))
+            continue
+        engines = {}
+        for engine, model in zip(names, found, strict=True):
+            takes_all = is_remote(model) or all(takes_adapter(model.spec, one) for one in adapters)
+            engines[engine] = checks.by_engine(engine, model if takes_all else with_adapters(model, *adapters), folder)
         checks.results.extend(await run_cases(cases, engines, lambda: _EXACT))
     made_by = next((case.made_by for cases in groups.values() for case in cases if case.made_by is not None), None)
     return _report(checks, arguments, then=made_by)
@@ -298,7 +302,6 @@ async def _parity(checks: Checks, arguments: argparse.Namespace, folder: Path) -
     if any(one is not None and not 0 <= one < 1e6 for one in (arguments.tolerance, arguments.pixel_tolerance)):
         raise VlmtuiError(ErrorKind.BAD_USAGE, "A tolerance must be 0 or more.")
     model, reference = _pair(checks, arguments)
-    arguments.case = arguments.case or ([] if arguments.question else [*COMPARED])
     cases = [
         with_fixed_length(case, arguments.max_tokens)
         for case in _cases(model, model.spec.name, arguments, checks.application.paths.media)

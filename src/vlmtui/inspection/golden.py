@@ -72,11 +72,6 @@ class Golden(msgspec.Struct, frozen=True, kw_only=True):
     """`ID×COUNT` for equal ones in a row."""
     media: tuple[GoldenMedium, ...] = ()
 
-    @property
-    def title(self) -> str:
-        """`qwen2_vl · image · chat`."""
-        return f"{self.model} · {self.case} · {self.mode}"
-
 
 def folded_ids(ids: Sequence[int]) -> tuple[int | str, ...]:
     """Fold runs of equal ids."""

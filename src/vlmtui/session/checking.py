@@ -42,7 +42,7 @@ _SAMPLES: dict[Modality, tuple[str, ...]] = {
     "image": ("circle.png", "two-shapes.png"),
     "video": ("moving-circle.mp4",),
 }
-CASES = ("text", "image", "images", "image_last", "later_image", "image_each_turn", "system_image", "video")
+RECORDED = ("text", "image", "images", "image_last", "later_image", "image_each_turn", "system_image", "video")
 """Canned conversations that are recorded unless others are named."""
 COMPARED = ("text", "image", "images")
 """Canned conversations that two engines are compared with unless others are named."""
@@ -152,12 +152,19 @@ def _base(recorded: CheckedSide | None, first: CheckedSide | None) -> CheckedSid
 # -- cases
 
 
-def canned_cases(model: Model, names: Sequence[str], modes: Sequence[PromptMode], media: Path) -> list[CheckCase]:
-    """Return the canned conversations of these names that the model can have, with pictures that come with vlmtui,
-    stored in `media`. Raises VlmtuiError for a name that no conversation has."""
+def canned_cases(
+    model: Model,
+    names: Sequence[str],
+    modes: Sequence[PromptMode],
+    media: Path,
+    *,
+    usual: Sequence[str] = RECORDED,
+) -> list[CheckCase]:
+    """Return the canned conversations of these names, or the `usual` ones that the model can have, with pictures that
+    come with vlmtui, stored in `media`. Raises VlmtuiError for a name that no conversation has."""
     known = {one.name: one for one in canned_conversations(model.family)}
     found = []
-    for name in names or CASES:
+    for name in names or usual:
         if name not in known:
             if names:
                 message = f"{model.spec.name} has no conversation {name!r}."
@@ -325,14 +332,19 @@ async def _read(engine: Engine, request: GenerateRequest, side: CheckedSide) -> 
     )
 
 
+def require_here(model: Model) -> Path:
+    """Return the folder of a model's files. Raises VlmtuiError if it is not downloaded."""
+    if (folder := model_folder(model)) is None:
+        raise bad_input(f"{model.spec.name} is not downloaded.", hint=download_hint(model))
+    return folder
+
+
 def sides_by_processor(
     reader: ModelReader, model: Model, cases: Sequence[CheckCase], *, trust: bool = False
 ) -> list[CheckedSide]:
     """Return the prompts that the model's own tokenizer and processor make in Transformers, without weights. Blocking.
     trust: let the tokenizer run its repository's code. Raises VlmtuiError if the model can't be read."""
-    folder = model_folder(model)
-    if folder is None:
-        raise bad_input(f"{model.spec.name} is not downloaded.", hint=download_hint(model))
+    folder = require_here(model)
     prompts = tuple(_prompt_case(model.family, case, str(number)) for number, case in enumerate(cases))
     reading = reader.read(ReadRequest(folder=str(folder), trust_remote_code=trust, prompts=prompts))
     if reading.trouble is not None:
