@@ -31,6 +31,7 @@ class TorchvisionSchemaFinder:
 
     A torchvision built for CUDA cannot load its operators with a CPU build of torch, and then fails on import with
     "operator torchvision::nms does not exist". Its image transforms, all that transformers needs, do not use them.
+    Report to send: docs/upstream/torchvision-cpu-torch.md; look at torchvision 0.29.
     """
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 The vision tower's `intermediate_layers_indices` count the input of the first layer as 0. Since version 4.57 at the
 latest, Transformers collects the layers' outputs alone, without that input, so each index means one layer too late; the
 features of an image then differ in their intermediate half (log-probabilities by 0.3), and those of a text not at all.
-See docs/transformers.md.
+See docs/transformers.md. Report to send: docs/upstream/transformers-mllama-features.md; look at Transformers 5.25.
 """
 
 from __future__ import annotations

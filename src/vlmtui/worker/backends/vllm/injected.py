@@ -1,4 +1,7 @@
-"""What vLLM's worker processes import before they build a model: the extension, and changes of vLLM for CPUs."""
+"""The module that vLLM's worker processes import before they build a model: the extension, and a change for CPUs.
+
+The report to send is docs/upstream/vllm-onednn-contiguous.md; look at vLLM 0.34.
+"""
 
 from __future__ import annotations
 

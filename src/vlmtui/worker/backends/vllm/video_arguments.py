@@ -1,7 +1,9 @@
 """Lets one request set arguments of InternVL's image processor.
 
 vLLM 0.32 makes the video processor of a model that takes both with the arguments of the image processor, such as
-`max_dynamic_patch`, and it accepts none of them (`InternVLProcessingInfo.get_video_processor`).
+`max_dynamic_patch`, and it accepts none of them (`InternVLProcessingInfo.get_video_processor`). The
+record of internvl_chat sends one with several images, as the example does. Report to send:
+docs/upstream/vllm-internvl-video-arguments.md; look at vLLM 0.34.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Intern-S1-Pro: vLLM 0.32's class reads an attribute that nothing sets, so that no model of it loads."""
+"""Intern-S1-Pro: vLLM 0.32's class reads an attribute that nothing sets, so that no model of it loads.
+
+Report to send: docs/upstream/vllm-interns1-pro.md; look at vLLM 0.34.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 the pixels of an image into bfloat16, whatever the model's own number format is.
 
 Its layers take a CPU's attention as well: they leave it to vLLM's `MMEncoderAttention`, which reads the same lengths of
-sequences. Nothing else in the class asks which one it is.
+sequences. Nothing else in the class asks which one it is. Report to send: docs/upstream/vllm-openpangu-vl.md; look at
+vLLM 0.34.
 """
 
 from __future__ import annotations

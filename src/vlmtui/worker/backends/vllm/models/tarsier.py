@@ -2,6 +2,7 @@
 
 Both are ordinary tokens of the vocabulary (`image_newline_idx`, `image_new_idx` in config.json), whose embeddings are
 put between those of the patches. Source: the authors' `add_split_tokens` (github.com/bytedance/tarsier).
+Report to send: docs/upstream/vllm-tarsier.md; look at vLLM 0.34.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tarsier2: a Qwen2-VL that calls itself LLaVA. `configs.as_qwen2_vl` takes its configuration out of that shell."""
+"""Tarsier2: a Qwen2-VL that calls itself LLaVA. `configs.as_qwen2_vl` takes its configuration out of that shell.
+
+Report to send: docs/upstream/vllm-tarsier.md; look at vLLM 0.34.
+"""
 
 from __future__ import annotations
 
