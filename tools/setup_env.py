@@ -23,6 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+STATE = VENV / "vlmtui-setup"
+"""Holds the variant and, once all is installed, its fingerprint."""
 DEVELOPMENT = ROOT / "requirements" / "dev.txt"
 
 OLDEST, NEWEST = (3, 11), (3, 14)
@@ -65,35 +67,32 @@ def failed(message: str, hint: str) -> Exception:
 
 def set_up(variant: str) -> None:
     """Make `.venv`, or go on with the one that is there if it works and is of the same variant."""
-    from vlmtui.engines.environment import SetupPhase, SetupState, find_python, read_state, works, write_state
+    from vlmtui.engines.environment import find_python, works
     from vlmtui.engines.uv import uv_for
     from vlmtui.engines.variants import VARIANTS
 
     build = VARIANTS[variant]
-    state = read_state(VENV)
-    is_whole = state.phase is SetupPhase.READY and state.variant == variant and works(VENV)
-    uv = uv_for(VENV, find_python(), is_kept=is_whole)
-    write_state(VENV, SetupState(SetupPhase.INSTALLING, variant))
+    uv = uv_for(VENV, find_python(), is_kept=state()[0] == variant and bool(state()[1]) and works(VENV))
+    STATE.write_text(variant, encoding="utf-8")
     print(f"Installing {build.title} and every other package (up to {build.disk_gb:g} GB).", flush=True)
     assert build.lock is not None
     uv.install_locked(build.lock, build.torch, build.torch_lock, "-r", str(DEVELOPMENT))
     uv.install("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    write_state(VENV, SetupState(SetupPhase.READY, variant, fingerprint(variant)))
+    STATE.write_text(f"{variant} {fingerprint(variant)}", encoding="utf-8")
     print("The environment is ready: .venv", flush=True)
+
+
+def state() -> tuple[str, str]:
+    """Return the variant that `.venv` is for, and the fingerprint of what is in it; empty if it is not finished."""
+    words = STATE.read_text(encoding="utf-8").split() if STATE.exists() else []
+    return (words[0] if words else "", words[1] if len(words) > 1 else "")
 
 
 def is_finished() -> bool:
     """Return whether `.venv` is complete and matches this checkout."""
-    from vlmtui.engines.environment import SetupPhase, read_state
-
-    state = read_state(VENV)
+    variant, found = state()
     named = os.environ.get("VLMTUI_VARIANT", "").strip().lower()
-    return (
-        state.phase is SetupPhase.READY
-        and named in ("", state.variant)
-        and bool(state.fingerprint)
-        and state.fingerprint == fingerprint(state.variant)
-    )
+    return bool(found) and named in ("", variant) and found == fingerprint(variant)
 
 
 def newer_python() -> str:
@@ -137,7 +136,7 @@ def main() -> int:
 
 def prepare() -> int:
     """Set up `.venv` unless it is finished. Raises VlmtuiError, OSError and KeyboardInterrupt."""
-    from vlmtui.engines.environment import installation_lock, read_state
+    from vlmtui.engines.environment import installation_lock
 
     if is_finished():
         return 0
@@ -148,7 +147,7 @@ def prepare() -> int:
         )
     with installation_lock(ROOT, lambda: print("Waiting for another set-up of this folder to finish.", flush=True)):
         if not is_finished():
-            set_up(wanted_variant(read_state(VENV).variant))
+            set_up(wanted_variant(state()[0]))
     return 0
 
 

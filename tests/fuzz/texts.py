@@ -20,7 +20,6 @@ from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.machine import Machine
 from vlmtui.engine.memory_fit import check_fit, fit_text
-from vlmtui.engines.environment import STATE_FILE, read_state
 from vlmtui.engines.records import Engines
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths, bundled_model
@@ -203,11 +202,9 @@ def _engine_records(_: Path) -> Sequence[bytes]:
 
 def _read_engines(folder: Path, data: bytes) -> None:
     engines = Engines(Paths.below(folder))
-    for name in ("engine.json", STATE_FILE):
-        _put(engines.folder_of("mine"), name, data)
+    _put(engines.folder_of("mine"), "engine.json", data)
     engines.all()
     engines.incomplete()
-    read_state(engines.folder_of("mine"))
 
 
 def _worker_records(_: Path) -> Sequence[bytes]:

@@ -15,7 +15,6 @@ from tests.unit.registry.test_loader import GOOD
 from vlmtui.config.trust import TrustStore
 from vlmtui.engine.machine import Machine
 from vlmtui.engine.memory_fit import check_fit
-from vlmtui.engines.environment import STATE_FILE, SetupPhase, read_state
 from vlmtui.engines.records import Engines
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
@@ -68,11 +67,6 @@ def fingerprint_of(paths: Paths, make: Callable[[Path], object]) -> object:
     return engines.all() or None
 
 
-def environment_state(paths: Paths, make: Callable[[Path], object]) -> object:
-    make(paths.data / STATE_FILE)
-    return None if read_state(paths.data).phase is SetupPhase.NOTHING else "a state"
-
-
 def recent_folders(paths: Paths, make: Callable[[Path], object]) -> object:
     make(paths.state / "folders.json")
     return RecentFolders(paths.state / "folders.json").folders or None
@@ -82,7 +76,7 @@ READERS = (raw_draft, worker_record, unfetched_answer, fingerprint_of, recent_fo
 
 
 @pytest.mark.parametrize("data", NO_VALUE.values(), ids=NO_VALUE)
-@pytest.mark.parametrize("read", [*READERS, environment_state])
+@pytest.mark.parametrize("read", READERS)
 def test_what_holds_no_value_is_as_if_it_were_not_there(
     read: Callable[[Paths, Callable[[Path], object]], object], data: bytes, tmp_path: Path
 ) -> None:

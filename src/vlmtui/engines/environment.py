@@ -1,17 +1,14 @@
-"""Creates virtual environments and records whether they are complete."""
+"""Creates virtual environments. Uses only the standard library."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
 
 from vlmtui.engines.variants import NEWEST_PYTHON, OLDEST_PYTHON
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -20,43 +17,6 @@ from vlmtui.processes import find_program, isolated_command, safe_environment
 _NAMES = ("python3.13", "python3.12", "python3.11", "python3.14", "python3")
 _START_TIMEOUT_S = 120.0
 _LINES = 12
-STATE_FILE = "vlmtui-setup.json"
-
-
-class SetupPhase(StrEnum):
-    """How far an environment is. Only READY ones are used; one left INSTALLING is rebuilt."""
-
-    NOTHING = "nothing"
-    INSTALLING = "installing"
-    READY = "ready"
-
-
-class SetupState(NamedTuple):
-    """An environment's state, as its state file records it."""
-
-    phase: SetupPhase = SetupPhase.NOTHING
-    variant: str = ""
-    fingerprint: str = ""
-    """Hash of everything that determines its content."""
-
-
-def read_state(folder: Path) -> SetupState:
-    """Return the state of an environment; NOTHING if it has no readable state file."""
-    try:
-        found = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-        return SetupState(SetupPhase(found["phase"]), str(found["variant"]), str(found["fingerprint"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return SetupState()
-
-
-def write_state(folder: Path, state: SetupState) -> None:
-    """Replace the state atomically and flush it to disk."""
-    temporary = folder / f".{STATE_FILE}"
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(state._asdict()) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / STATE_FILE)
 
 
 @contextmanager

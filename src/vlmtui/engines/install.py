@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.engines.environment import SetupPhase, SetupState, find_python, installation_lock, python_of, write_state
+from vlmtui.engines.environment import find_python, installation_lock, python_of
 from vlmtui.engines.records import ADDED, ENVIRONMENT, EngineRecord, Engines
 from vlmtui.engines.uv import Uv, uv_for
 from vlmtui.engines.variants import VARIANTS, EngineBuild
@@ -84,7 +84,6 @@ def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> 
     engines.forget(folder.name)
     environment = folder / ENVIRONMENT
     uv = uv_for(environment, base)
-    write_state(environment, SetupState(SetupPhase.INSTALLING, build.variant))
     if build.lock is not None:
         uv.install_locked(build.lock, build.torch, build.torch_lock)
     elif build.variant == "cpu":
@@ -92,7 +91,6 @@ def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> 
     else:
         uv.install(f"vllm=={build.version}")
     described = describe_interpreter(python_of(environment))
-    write_state(environment, SetupState(SetupPhase.READY, build.variant))
     record = EngineRecord(
         name=folder.name,
         version=described.version or build.version,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.engines.environment import SetupPhase, installation_lock, read_state
+from vlmtui.engines.environment import installation_lock
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
 from vlmtui.paths import Paths
@@ -107,8 +107,7 @@ class Engines:
             record = read_struct(folder / _RECORD, EngineRecord, bytes_max=_RECORD_BYTES_MAX)
         except VlmtuiError:
             return None
-        whole = record.variant == ADDED or read_state(folder / ENVIRONMENT).phase is SetupPhase.READY
-        return record if whole and record.name == name and Path(record.interpreter).exists() else None
+        return record if record.name == name and Path(record.interpreter).exists() else None
 
 
 class ChosenEngine(msgspec.Struct, frozen=True):

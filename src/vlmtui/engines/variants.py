@@ -57,34 +57,19 @@ DRIVER = 580
 """The oldest driver of NVIDIA that the CUDA build runs with, by its major version."""
 
 
-class PinnedVersion(NamedTuple):
-    """An older vLLM with locks of its own."""
-
-    vllm: str
-    torch: str
-    """The PyTorch that its wheels are built for."""
-    bounds: tuple[str, ...]
-    """Requirements that its packages leave open."""
-    more: tuple[str, ...]
-    """What its models need besides."""
-    newest_python_cuda: tuple[int, int]
-    """The newest Python for which all packages of the CUDA set have wheels."""
-
-    def lock(self, part: str) -> Path:
-        """Return the path of a lock: `cpu`, `torch` (PyPI's, for `cpu`) or `cuda`."""
-        return LOCKS / f"pinned-{self.vllm}-{part}.txt"
-
-
-PINNED = {
-    # The tokenizers and processors that checkpoints of these families bring are written for transformers 4.
-    "0.23.0": PinnedVersion(
-        "0.23.0",
-        "2.11.0",
-        ("torchvision==0.26.0", "transformers>=4.57.6,<5", "numpy<2.4", "networkx<3.7"),
-        ("timm",),
-        (3, 13),
-    ),
-}
+OLDER = {
+    build.name: build
+    for build in (
+        EngineBuild(
+            "cpu", "0.23.0", 6.0, LOCKS / "pinned-0.23.0-cpu.txt", "2.11.0", LOCKS / "pinned-0.23.0-torch.txt",
+            is_pinned=True,
+        ),
+        EngineBuild(
+            "cuda", "0.23.0", 10.0, LOCKS / "pinned-0.23.0-cuda.txt", newest_python=(3, 13), is_pinned=True
+        ),
+    )
+}  # fmt: skip
+"""Older versions with locks, by name. `tools/lock.py` knows what they are made of."""
 
 
 def build_of(version: str, variant: str) -> EngineBuild:
@@ -95,13 +80,8 @@ def build_of(version: str, variant: str) -> EngineBuild:
         return newest
     if not _VERSION.fullmatch(version):
         raise bad_input(f"{version!r} is not a version of vLLM.", hint="Write it as in 0.23.0.")
-    known = PINNED.get(version)
-    if known is None:
-        return EngineBuild(variant, version, newest.disk_gb, is_pinned=True)
-    if variant == "cpu":
-        return EngineBuild(variant, version, 6.0, known.lock("cpu"), known.torch, known.lock("torch"), is_pinned=True)
-    newest_python = known.newest_python_cuda
-    return EngineBuild(variant, version, 10.0, known.lock("cuda"), newest_python=newest_python, is_pinned=True)
+    unlocked = EngineBuild(variant, version, newest.disk_gb, is_pinned=True)
+    return OLDER.get(unlocked.name, unlocked)
 
 
 def how_to_install(version: str) -> str:

