@@ -42,8 +42,7 @@ def measured(folder: Path, turns: int) -> dict[str, Callable[[], object]]:
     return {
         "open and read the last window": lambda: open_and_read(folder, conversation),
         "read the last window": lambda: store.turns(conversation, limit=SHORT),
-        "search, a word of one turn": lambda: store.search(str(turns - 1)),
-        "search, a word of every turn": lambda: store.search("words"),
+        "search, a word of one turn": lambda: store.conversations(str(turns - 1)),
         "list by a word of every turn": lambda: store.conversations("words"),
     }
 

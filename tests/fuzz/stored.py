@@ -133,7 +133,7 @@ def _use(store: Store) -> None:
     """All that is done with what is stored. A conversation that cannot be read must not keep others from it."""
     listed = store.conversations(limit=1000)
     store.conversations("a", limit=1000)
-    store.search("red")
+    store.conversations("red")
     store.pictures([one.conversation.id for one in listed])
     errors: list[VlmtuiError] = []
     for entry in listed:

@@ -31,8 +31,8 @@ from vlmtui.session.generation import Answer, make_request
 from vlmtui.session.past_prompt import report_of
 from vlmtui.session.persistence import Recorder
 from vlmtui.session.provenance import Generation
-from vlmtui.session.saving_again import past_of, write_past
 from vlmtui.session.settings import ChatSettings
+from vlmtui.session.stored_answer import past_of, write_past
 from vlmtui.store.records import StoredTurn
 from vlmtui.ui.inspector.prompt_lines import request_lines
 

@@ -17,14 +17,15 @@ from typing import Any
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.exchange import Exchange, Siblings
-from vlmtui.session.saving_again import past_of, write_past
 from vlmtui.session.stored_answer import (
     AnswerWrite,
     LiveConversation,
     PendingAnswer,
     WriteResult,
+    past_of,
     write_draft,
     write_of,
+    write_past,
 )
 from vlmtui.store.database import StoreError
 from vlmtui.store.records import GenerationRecord, StoredDraft

@@ -1,10 +1,12 @@
-"""Writes answers into the store: how much of each is written, and one transaction for each write.
+"""Writes answers into the store: how much of each is written, and one transaction for each write. Stores a conversation
+again from the screen's copy, after the store has lost it: its files were deleted, or a backup took their place.
 
 Mutable state is copied first: the store's thread reads the copy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -228,3 +230,57 @@ def outcome_of(answer: Answer) -> Outcome | None:
     if answer.timings is not None:
         statistics = msgspec.structs.replace(statistics, timings=answer.timings)
     return Outcome(state=state, statistics=statistics, failure=answer.failure)
+
+
+class PastExchange(msgspec.Struct, frozen=True):
+    """A message and its answer as shown; no outcome: it was never answered."""
+
+    user: Turn
+    text: str
+    tokens: int
+    record: GenerationRecord
+    outcome: Outcome | None
+    left_out: bool
+    used: Sampling | None
+
+
+class SavedAgain(msgspec.Struct, frozen=True):
+    """The new conversation, and the ids of each message and its answer."""
+
+    conversation: ConversationId
+    turns: tuple[tuple[TurnId, TurnId | None], ...]
+
+
+def past_of(exchanges: Iterable[Exchange], model: str) -> tuple[PastExchange, ...]:
+    """Return copies that the store's thread can read."""
+    return tuple(
+        PastExchange(
+            exchange.user,
+            exchange.answer.text,
+            exchange.answer.tokens,
+            exchange.record or GenerationRecord(model=model, mode=exchange.mode),
+            outcome_of(exchange.answer) if exchange.answer_id is not None else None,
+            exchange.is_left_out,
+            exchange.answer.used,
+        )
+        for exchange in exchanges
+    )
+
+
+def write_past(store: Store, past: Sequence[PastExchange], model: str) -> SavedAgain:
+    """Store the exchanges (at least one) as a new conversation, in one transaction."""
+    with store.together():
+        conversation = store.new_conversation(title=title_from_turn(past[0].user), model=model)
+        parent: TurnId | None = None
+        turns: list[tuple[TurnId, TurnId | None]] = []
+        for one in past:
+            parent = user = store.add_turn(conversation, parent, one.user)
+            if one.left_out:
+                store.leave_out(user, True)
+            answer: TurnId | None = None
+            if one.outcome is not None:
+                parent = answer = store.begin_answer(user, one.record)
+                store.set_generation(answer, one.record, one.used)
+                store.end_answer(answer, one.text, one.outcome, tokens=one.tokens)
+            turns.append((user, answer))
+        return SavedAgain(conversation, tuple(turns))

@@ -1,4 +1,4 @@
-"""Insert, read, list and search conversations."""
+"""Insert, read, list and search conversations. The query of a search is plain words, never syntax."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import msgspec
 from vlmtui.errors import bad_input
 from vlmtui.store import tree
 from vlmtui.store.database import Database, Row
-from vlmtui.store.records import ConversationId, ConversationRecord, ListEntry, Pictures, StoredDraft
-from vlmtui.store.search import match_expression, newest_match
+from vlmtui.store.records import ConversationId, ConversationRecord, ListEntry, Pictures, Snippet, StoredDraft, TurnId
 from vlmtui.store.tables import CONVERSATIONS, DRAFTS
 
 _LENGTH = "coalesce((SELECT depth + 1 FROM turns WHERE turns.id = c.leaf), 0)"
@@ -19,6 +18,10 @@ _DRAFT = "(SELECT substr(text, 1, 1000) FROM drafts WHERE drafts.conversation = 
 _ORDER = "ORDER BY c.pinned DESC, c.updated_ms DESC, c.number DESC LIMIT ? OFFSET ?"
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: sorts numerically, and no two characters look alike."""
+_OPEN, _CLOSE = "\ue000", "\ue001"
+"""Private-use characters that mark the matches."""
+_SNIPPET_TOKENS = 16
+_QUERY_MAX, _WORDS_MAX = 1_000, 32
 
 
 def new_id(made_ms: int) -> ConversationId:
@@ -73,7 +76,7 @@ def list_conversations(database: Database, query: str | None, limit: int, offset
 
 def _found(database: Database, expression: str, row: Row) -> ListEntry:
     *known, turn = row
-    snippet = newest_match(database, expression, turn) if turn else None
+    snippet = _newest_match(database, expression, turn) if turn else None
     return msgspec.structs.replace(_listed(tuple(known)), turn=turn, snippet=snippet)
 
 
@@ -121,3 +124,43 @@ def _conversation(row: Row) -> ConversationRecord:
     fields = CONVERSATIONS.decode(row)
     del fields["number"], fields["active_root"]
     return ConversationRecord(length=row[-1], **fields)
+
+
+def match_expression(query: str) -> str | None:
+    """Return an FTS5 expression that matches all words of `query`, the last one as a prefix; None if it has no words.
+    Words are quoted, so that they cannot act as operators."""
+    words = [word for word in query[:_QUERY_MAX].split() if any(character.isalnum() for character in word)]
+    quoted = [f'"{_plain(word)}"' for word in words[:_WORDS_MAX]]
+    return " ".join(quoted) + "*" if quoted else None
+
+
+def _newest_match(database: Database, expression: str, turn: TurnId) -> Snippet | None:
+    """Return the text around the matches in one turn."""
+    sql = f"SELECT {_snippet()} FROM turns_search WHERE turns_search MATCH ? AND rowid = ?"
+    row = database.row(sql, (expression, turn))
+    return read_snippet(row[0]) if row else None
+
+
+def read_snippet(marked: str) -> Snippet:
+    """Split FTS5's marked text into text and positions. Marks in the original text only shift positions."""
+    text, marks, start = "", [], -1
+    for character in marked:
+        if character == _OPEN:
+            start = len(text)
+        elif character == _CLOSE:
+            if 0 <= start < len(text):
+                marks.append((start, len(text)))
+            start = -1
+        else:
+            text += character
+    return Snippet(text, tuple(marks))
+
+
+def _snippet() -> str:
+    return f"snippet(turns_search, 0, '{_OPEN}', '{_CLOSE}', '…', {_SNIPPET_TOKENS})"
+
+
+def _plain(word: str) -> str:
+    """Remove characters that SQLite cannot handle, and double the quotes."""
+    kept = "".join(character for character in word if character != "\0" and not "\ud800" <= character <= "\udfff")
+    return kept.replace('"', '""')

@@ -26,8 +26,7 @@ from vlmtui.store.database import (
     set_up,
 )
 from vlmtui.store.process_lock import alone
-from vlmtui.store.schema import VERSION, create_schema, schema_fault, version_of
-from vlmtui.store.search import SEARCHES
+from vlmtui.store.schema import SEARCHES, VERSION, create_schema, schema_fault, version_of
 from vlmtui.store.tables import TABLES
 
 FILE = "conversations.db"

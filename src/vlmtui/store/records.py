@@ -197,15 +197,6 @@ class Pictures(msgspec.Struct, frozen=True, kw_only=True):
     first: Attachment | None = None
 
 
-class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that a search found."""
-
-    conversation: ConversationId
-    turn: TurnId
-    role: Role
-    snippet: Snippet
-
-
 class StoredDraft(msgspec.Struct, frozen=True, kw_only=True):
     """Typed text that is not sent yet, and its attachments."""
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from vlmtui.text import one_line
 
+SEARCHES = ("turns_search", "titles_search")
+"""The indexes for searching: of turns, and of titles."""
 _SQL = (resources.files("vlmtui.store") / "schema.sql").read_text(encoding="utf-8")
 VERSION, _APPLICATION_ID = (int(number, 0) for number in re.findall(r"^PRAGMA \w+ = (\w+);", _SQL, re.MULTILINE))
 

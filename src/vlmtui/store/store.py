@@ -27,13 +27,11 @@ from vlmtui.store.records import (
     ListEntry,
     Outcome,
     Pictures,
-    SearchHit,
     StoredComparison,
     StoredDraft,
     StoredTurn,
     TurnId,
 )
-from vlmtui.store.search import match_expression, search_turns
 from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, DRAFTS, TURNS, Table
 
 _WHOLE = 2**31
@@ -137,11 +135,6 @@ class Store:
     def pictures(self, conversations: Sequence[ConversationId]) -> dict[ConversationId, Pictures]:
         """Return the images and videos of each of these conversations that has any."""
         return listing.pictures(self.database, conversations)
-
-    def search(self, query: str, *, limit: int = 50, offset: int = 0) -> list[SearchHit]:
-        """Return turns with all words of `query`, newest first."""
-        expression = match_expression(query)
-        return [] if expression is None else search_turns(self.database, expression, limit, offset)
 
     def rename(self, conversation: ConversationId, title: str) -> None:
         self._change(CONVERSATIONS, conversation, title=title)

@@ -12,6 +12,7 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.generation import Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.content_store import store_bytes
+from vlmtui.store.listing import match_expression
 from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Statistics
 from vlmtui.store.store import Store
 from vlmtui.store.tables import TURNS
@@ -117,6 +118,12 @@ def bulk(store: Store, turns: int, images: int = 0) -> ConversationId:
 def needed(store: Store) -> set[str]:
     """The hashes of the media that turns and drafts refer to."""
     return {row[0] for row in store.database.rows("SELECT sha256 FROM media_references")}
+
+
+def search(store: Store, words: str) -> list[int]:
+    """The turns whose text the index finds by these words, newest first."""
+    sql = "SELECT rowid FROM turns_search WHERE turns_search MATCH ? ORDER BY rowid DESC"
+    return [row[0] for row in store.database.rows(sql, (match_expression(words),))]
 
 
 def integrity(path: Path) -> str:

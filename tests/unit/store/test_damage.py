@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.store.made import RECIPE, attachment, exchange, integrity, opened
+from tests.unit.store.made import RECIPE, attachment, exchange, integrity, opened, search
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.store.backup import back_up_daily, restore_newest
@@ -88,7 +88,7 @@ def test_damage_names_the_backup_and_changes_nothing_until_it_is_restored(folder
     conversation = store.conversations()[0].conversation
     assert conversation.length == BACKED_UP
     exchange(store, conversation.id, 99)
-    assert len(store.search("99")) == 2
+    assert len(search(store, "99")) == 2
     store.close()
     assert integrity(folder / FILE) == "ok"
 
@@ -152,7 +152,7 @@ def test_a_search_index_that_is_damaged_is_rebuilt(folder: Path, name: str) -> N
     store = Store.open(folder)
     assert "No message is lost" in store.notice and next(folder.glob("*.replaced-*")).name in store.notice
     assert store.conversations()[0].conversation.length == BACKED_UP + SINCE
-    assert len(store.search("picture")) == BACKED_UP + SINCE
+    assert len(search(store, "picture")) == BACKED_UP + SINCE
     store.close()
     assert integrity(folder / FILE) == "ok"
 
@@ -166,13 +166,13 @@ def test_a_search_index_that_fails_in_use_is_rebuilt_at_the_next_opening(tmp_pat
     store.database.rows("UPDATE turns_search_data SET block = x'ffffffffffffffffffffffff'")
     with pytest.raises(VlmtuiError, match="damaged"):
         for _ in range(3):
-            store.search("cat")
+            search(store, "cat")
             store.add_turn(conversation, asked, user_turn("more"))
     assert store.is_stale
     store.close()
     again = Store.open(tmp_path, thorough=True)
     assert "No message is lost" in again.notice
-    assert [hit.turn for hit in again.search("cat")] == [asked]
+    assert search(again, "cat") == [asked]
     again.close()
 
 

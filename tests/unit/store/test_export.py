@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.store.made import COMPLETE, RECIPE, attachment, needed, opened
+from tests.unit.store.made import COMPLETE, RECIPE, attachment, needed, opened, search
 from vlmtui import files
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
 from vlmtui.domain.failure import Failure
@@ -97,7 +97,7 @@ def test_json_gives_back_the_same(inline: bool, tmp_path: Path) -> None:
     assert all(Path(item.path).is_relative_to(other.media) for item in again.attachments)
     assert needed(other) == {item.sha256 for item in document.attachments}
     assert other.path(imported.conversation)[0].text == "Be brief."
-    assert len(other.search("yes")) == 1
+    assert len(search(other, "yes")) == 1
     other.close()
     store.close()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.unit.store.made import COMPLETE, RECIPE, attachment, exchange, opened
+from tests.unit.store.made import COMPLETE, RECIPE, attachment, exchange, opened, search
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import sample_image
@@ -151,7 +151,7 @@ def test_rows_are_restored_into_a_new_database(theirs: Path, tmp_path: Path) -> 
     store = opened(mine)
     [listed] = store.conversations()
     asked, *others = store.path(listed.conversation.id)
-    assert [turn.role for turn in others] == ["user", "assistant"] and len(store.search("answer")) == 1
+    assert [turn.role for turn in others] == ["user", "assistant"] and len(search(store, "answer")) == 1
     [cat] = asked.turn.attachments
     assert Path(cat.path).is_relative_to(mine) and Path(cat.path).is_file()
     added = store.add_turn(listed.conversation.id, others[-1].id, user_turn("my secret"))
