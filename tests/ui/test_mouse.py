@@ -13,7 +13,7 @@ from textual.widgets import OptionList, Tabs
 
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
-from tests.ui.test_places import Host, drawn, found
+from tests.ui.test_places import found, host
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.marked import Part
 from vlmtui.ui.chat.message_cursor import MessageCursor
@@ -225,15 +225,16 @@ async def test_an_answer_of_a_fan_out_is_gone_to_by_its_border_and_its_text(chat
 async def test_a_box_is_gone_to_on_the_picture(tmp_path: Path) -> None:
     answer = '[{"bbox_2d": [0, 0, 1000, 1000], "label": "all"}, {"bbox_2d": [500, 500, 750, 900], "label": "cat"},'
     answer += ' {"point_2d": [100, 100], "label": "dot"}]'
-    async with Host(found(tmp_path, answer), tmp_path).run_test(size=WIDE) as pilot:
-        app = await drawn(pilot)
-        shown = app.places.query_one(".picture")
+    app = host(found(tmp_path, answer), tmp_path)
+    async with app.run_test(size=WIDE) as pilot:
+        await app.drawn(pilot)
+        shown = app.seen.query_one(".picture")
         width, height = shown.size
-        listed = app.places.query_one(OptionList)
+        listed = app.seen.query_one(OptionList)
         gone_to = []
         for across, down in ((0.6, 0.7), (0.9, 0.2), (0.1, 0.1)):
             at = Offset(int(across * width), int(down * height))
-            await pilot.click(offset=app.places.query_one(".picture").region.offset + at)
+            await pilot.click(offset=app.seen.query_one(".picture").region.offset + at)
             gone_to.append(listed.highlighted)
-            await drawn(pilot)
+            await app.drawn(pilot)
         assert gone_to == [1, 0, 2]

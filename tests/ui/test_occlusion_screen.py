@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from textual.app import App
-from textual.pilot import Pilot
 
 from tests.support.scripted_engine import scripted_info
 from tests.support.waiting import until
+from tests.ui.seeing_host import Host
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Delta, EngineEvent, Failed, Finished, GenerateRequest, Timings, TokenLogprob, Usage
@@ -23,8 +22,6 @@ from vlmtui.media.images import open_prepared
 from vlmtui.media.stage import stage
 from vlmtui.session.occlusion import OcclusionPlan
 from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
-from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 
 class Looks:
@@ -53,63 +50,35 @@ class Looks:
         yield Finished(request_id=request.request_id, finish_reason="length", usage=usage, timings=timings)
 
 
-class Host(App[None]):
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.graphics = Graphics("halfcell")
-        self.engine: Any = Looks()
-        Image.new("RGB", (400, 200), "white").save(folder / "a.png")
-        image = stage(folder / "a.png", folder / "media")
-        self.plan = OcclusionPlan(
-            prompt=ChatPrompt(turns=(user_turn("What is it?", [image]),)),
-            image=image,
-            ids=(1, 2, 3),
-            texts=("a", " red\x1b]0;t\x07", " one"),
-            prompt_tokens=97,
-            longer=4,
-        )
-        self._folder = folder
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        return dict(VARIABLES)
-
-    def on_mount(self) -> None:
-        self.register_theme(DARK)
-        self.theme = DARK.name
-        store = self._folder / "seen"
-        self.push_screen(OcclusionScreen(self.plan, lambda: self.engine, store=store, folder=self._folder, number=1))
-
-    @property
-    def heat(self) -> OcclusionScreen:
-        assert isinstance(self.screen, OcclusionScreen)
-        return self.screen
-
-    def text(self) -> str:
-        return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
-
-
-async def drawn(pilot: Pilot[None]) -> Host:
-    app = pilot.app
-    assert isinstance(app, Host)
-    await until(pilot, lambda: isinstance(app.screen, OcclusionScreen) and app.heat.is_current)
-    await until(pilot, lambda: app.heat.shown is not None and app.heat.shown == app.heat._wanted)
-    await pilot.pause()
-    return app
+def host(folder: Path, engine: Any = None) -> Host[OcclusionScreen]:
+    engine = engine or Looks()
+    Image.new("RGB", (400, 200), "white").save(folder / "a.png")
+    image = stage(folder / "a.png", folder / "media")
+    plan = OcclusionPlan(
+        prompt=ChatPrompt(turns=(user_turn("What is it?", [image]),)),
+        image=image,
+        ids=(1, 2, 3),
+        texts=("a", " red\x1b]0;t\x07", " one"),
+        prompt_tokens=97,
+        longer=4,
+    )
+    return Host(OcclusionScreen(plan, lambda: engine, store=folder / "seen", folder=folder, number=1))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=["80x24", "120x40", "200x60"])
 async def test_the_cost_is_told_and_then_the_map_is_shown(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with Host(tmp_path).run_test(size=size) as pilot:
-        app = await drawn(pilot)
+    app = host(tmp_path)
+    async with app.run_test(size=size) as pilot:
+        await app.drawn(pilot)
         assert "2 × 4 cells, 2 × 2 grey at a time: 4 prompts" in app.text()
         assert "\x1b" not in app.text()
-        assert app.heat.map is None
+        assert " measures" in app.text(), "nothing is measured yet"
         await pilot.press("enter")
-        await until(pilot, lambda: app.heat.map is not None)
-        app = await drawn(pilot)
+        await until(pilot, lambda: app.seen.map is not None)
+        await app.drawn(pilot)
         await until(pilot, lambda: "0.1× as likely" in app.text())
-        assert app.heat.map is not None
-        assert app.heat.map.hottest()[0] == (200, 0, 400, 200)
+        assert app.seen.map is not None
+        assert app.seen.map.hottest()[0] == (200, 0, 400, 200)
         await pilot.press("down")
         await until(pilot, lambda: "not less likely" in app.text())
         await pilot.press("w")
@@ -118,33 +87,35 @@ async def test_the_cost_is_told_and_then_the_map_is_shown(tmp_path: Path, size: 
 
 
 async def test_a_click_tells_what_that_part_matters(tmp_path: Path) -> None:
-    async with Host(tmp_path).run_test(size=(120, 40)) as pilot:
-        app = await drawn(pilot)
+    app = host(tmp_path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await app.drawn(pilot)
         await pilot.click(".picture", offset=(2, 2))  # nothing is measured yet
         await pilot.press("enter")
-        await until(pilot, lambda: app.heat.map is not None)
-        app = await drawn(pilot)
+        await until(pilot, lambda: app.seen.map is not None)
+        await app.drawn(pilot)
         await pilot.click(".picture", offset=(2, 2))
         await until(pilot, lambda: " is 1× as likely" in app.text())
-        app = await drawn(pilot)
-        await pilot.click(".picture", offset=(app.heat.query_one(".picture").size.width - 2, 2))
+        await app.drawn(pilot)
+        await pilot.click(".picture", offset=(app.seen.query_one(".picture").size.width - 2, 2))
         await until(pilot, lambda: "0.1× as likely" in app.text())
         await pilot.press("down", "up")
-        await until(pilot, lambda: app.heat._window is None)
+        await until(pilot, lambda: app.seen._window is None)
 
 
 async def test_escape_stops_measuring_and_then_closes(tmp_path: Path) -> None:
-    async with Host(tmp_path).run_test(size=(120, 30)) as pilot:
-        app = await drawn(pilot)
-        app.engine.may_go.clear()
+    engine = Looks()
+    app = host(tmp_path, engine)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await app.drawn(pilot)
+        engine.may_go.clear()
         await pilot.press("plus", "minus", "r")
         await until(pilot, lambda: "0 of 4 scored" in app.text())
         await pilot.press("escape")
         await until(pilot, lambda: "measures" in app.text())
-        assert app.heat.map is None
-        app.engine.may_go.set()
-        app.engine.fails = True
+        engine.may_go.set()
+        engine.fails = True
         await pilot.press("r")
         await until(pilot, lambda: "It broke." in "".join(note.message for note in app._notifications))
         await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, OcclusionScreen))
+        await until(pilot, lambda: app.is_closed)

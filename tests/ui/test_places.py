@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from textual.app import App
-from textual.pilot import Pilot
 from textual.strip import Strip
 from textual.widgets import OptionList
 
@@ -18,6 +17,7 @@ from tests.support.scripted_engine import Say
 from tests.support.videos import write_video
 from tests.support.waiting import until
 from tests.ui.conftest import StartChat, picture
+from tests.ui.seeing_host import Host
 from vlmtui.media.stage import stage
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of
@@ -26,8 +26,7 @@ from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.chat import inspections
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.seeing.places_screen import PlacesScreen
-from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
-from vlmtui.ui.terminal.themes import DARK, VARIABLES
+from vlmtui.ui.terminal.graphics import GraphicsMode
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.marked_picture import NumberedPicture
 
@@ -37,28 +36,8 @@ BOXES = (
 )
 
 
-class Host(App[None]):
-    def __init__(self, places: AnswerPlaces, folder: Path, mode: GraphicsMode = "halfcell") -> None:
-        super().__init__()
-        self.graphics = Graphics(mode)
-        self._made = places, folder
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        return dict(VARIABLES)
-
-    def on_mount(self) -> None:
-        self.register_theme(DARK)
-        self.theme = DARK.name
-        places, folder = self._made
-        self.push_screen(PlacesScreen(places, range(1, len(places.media) + 1), folder=folder))
-
-    @property
-    def places(self) -> PlacesScreen:
-        assert isinstance(self.screen, PlacesScreen)
-        return self.screen
-
-    def text(self) -> str:
-        return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
+def host(places: AnswerPlaces, folder: Path, mode: GraphicsMode = "halfcell") -> Host[PlacesScreen]:
+    return Host(PlacesScreen(places, range(1, len(places.media) + 1), folder=folder), mode)
 
 
 def found(folder: Path, answer: str = BOXES) -> AnswerPlaces:
@@ -67,19 +46,11 @@ def found(folder: Path, answer: str = BOXES) -> AnswerPlaces:
     return places_of(PromptReport(title="1", answer=answer, attachments=(image,)), Registry.bundled()["qwen3_vl"])
 
 
-async def drawn(pilot: Pilot[None]) -> Host:
-    app = pilot.app
-    assert isinstance(app, Host)
-    await until(pilot, lambda: isinstance(app.screen, PlacesScreen) and app.places.is_current)
-    await until(pilot, lambda: app.places.shown is not None and app.places.shown == app.places._wanted)
-    await pilot.pause()
-    return app
-
-
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=["80x24", "120x40", "200x60"])
 async def test_marks_are_numbered_listed_and_shown_in_the_answer(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with Host(found(tmp_path), tmp_path).run_test(size=size) as pilot:
-        app = await drawn(pilot)
+    app = host(found(tmp_path), tmp_path)
+    async with app.run_test(size=size) as pilot:
+        await app.drawn(pilot)
         text = app.text()
         assert "street.png" in text
         assert "Read as 0 to 1000, x first" in text
@@ -89,18 +60,19 @@ async def test_marks_are_numbered_listed_and_shown_in_the_answer(tmp_path: Path,
         assert "360,200 cut" in text
         assert "\x1b" not in text
         assert "\x07" not in text
-        numbers = {one.text for strip in app.places.query_one(NumberedPicture)._strips for one in strip}
+        numbers = {one.text for strip in app.seen.query_one(NumberedPicture)._strips for one in strip}
         assert {"1", "2"} <= numbers
 
 
 async def test_the_convention_is_cycled_and_the_files_are_written(tmp_path: Path) -> None:
-    async with Host(found(tmp_path), tmp_path).run_test(size=(120, 30)) as pilot:
-        app = await drawn(pilot)
+    app = host(found(tmp_path), tmp_path)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await app.drawn(pilot)
         await pilot.press("down", "m")
-        assert app.places.places.grounding.scale == "pixels"
-        assert app.places.chosen == 1
+        assert app.seen.places.grounding.scale == "pixels"
+        assert app.seen.chosen == 1
         await pilot.press("a")
-        app = await drawn(pilot)
+        await app.drawn(pilot)
         assert "pixels of the picture, y first (the record says 0 to 1000, x first)" in app.text()
         await pilot.press("a", "w")
         await until(pilot, lambda: (tmp_path / "vlmtui-places.json").is_file())
@@ -109,7 +81,7 @@ async def test_the_convention_is_cycled_and_the_files_are_written(tmp_path: Path
         with Image.open(tmp_path / "vlmtui-places.png") as image:
             assert image.size == (400, 200)
         await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, PlacesScreen))
+        await until(pilot, lambda: app.is_closed)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=["80x24", "120x40", "200x60"])
@@ -122,13 +94,14 @@ async def test_the_frame_of_a_time_is_shown(tmp_path: Path, size: tuple[int, int
         '"label": "late\\u001b]0;t\\u0007"} {"start": 700, "end": 800}'
     )
     found = places_of(PromptReport(title="1", answer=answer, attachments=(video,)), Registry.bundled()["molmo2"])
-    async with Host(found, tmp_path).run_test(size=size) as pilot:
-        app = await drawn(pilot)
+    app = host(found, tmp_path)
+    async with app.run_test(size=size) as pilot:
+        await app.drawn(pilot)
 
         async def shows(level: int, title: str) -> None:
-            await until(pilot, lambda: app.places.opened is not None and title in app.text())
-            assert app.places.opened is not None
-            pixel = app.places.opened.getpixel((5, 5))
+            await until(pilot, lambda: app.seen.opened is not None and title in app.text())
+            assert app.seen.opened is not None
+            pixel = app.seen.opened.getpixel((5, 5))
             assert isinstance(pixel, tuple) and abs(pixel[0] - level) < 12
 
         await shows(80, "clip.mp4 at 0.50 s")
@@ -147,19 +120,19 @@ async def test_the_frame_of_a_time_is_shown(tmp_path: Path, size: tuple[int, int
 
 
 async def test_without_pictures_the_list_stays(tmp_path: Path) -> None:
-    async with Host(found(tmp_path), tmp_path, "off").run_test(size=(80, 24)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
-        await until(pilot, lambda: isinstance(app.screen, PlacesScreen) and app.places.is_current)
+    app = host(found(tmp_path), tmp_path, "off")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.screen is app.seen and app.seen.is_current)
         await until(pilot, lambda: "100,50,300,150" in app.text())
-        assert not app.places.query(".picture")
+        assert not app.seen.query(".picture")
 
 
 async def test_a_thousand_marks_are_bearable(tmp_path: Path) -> None:
     many = "".join(f'{{"bbox_2d": [{at % 900}, {at % 700}, 990, 990]}}' for at in range(5000))
-    async with Host(found(tmp_path, many), tmp_path).run_test(size=(80, 24)) as pilot:
-        app = await drawn(pilot)
-        assert app.places.query_one(OptionList).option_count == 1000
+    app = host(found(tmp_path, many), tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.drawn(pilot)
+        assert app.seen.query_one(OptionList).option_count == 1000
 
 
 @pytest.fixture

@@ -29,29 +29,30 @@ def test_where_an_answer_points(snap_compare: SnapCompare, tmp_path: Path, size:
     report = PromptReport(title="1", answer=test_places.BOXES, attachments=(image,))
     places = places_of(report, Registry.bundled()["qwen3_vl"])
 
-    async def before(pilot: Pilot[None]) -> None:
-        await test_places.drawn(pilot)
-
-    assert snap_compare(test_places.Host(places, tmp_path), terminal_size=size, run_before=before)
+    host = test_places.host(places, tmp_path)
+    assert snap_compare(host, terminal_size=size, run_before=host.drawn)
 
 
 @SIZES
 def test_what_an_answer_depends_on(snap_compare: SnapCompare, tmp_path: Path, size: tuple[int, int]) -> None:
-    async def before(pilot: Pilot[None]) -> None:
-        app = await test_occlusion_screen.drawn(pilot)
-        await pilot.press("enter")
-        await until(pilot, lambda: app.heat.map is not None)
-        await test_occlusion_screen.drawn(pilot)
+    host = test_occlusion_screen.host(tmp_path)
 
-    assert snap_compare(test_occlusion_screen.Host(tmp_path), terminal_size=size, run_before=before)
+    async def before(pilot: Pilot[None]) -> None:
+        await host.drawn(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: host.seen.map is not None)
+        await host.drawn(pilot)
+
+    assert snap_compare(host, terminal_size=size, run_before=before)
 
 
 @SIZES
 def test_what_the_model_sees(snap_compare: SnapCompare, tmp_path: Path, size: tuple[int, int]) -> None:
-    async def before(pilot: Pilot[None]) -> None:
-        await test_model_view.drawn(pilot, "What the model sees")
-        await pilot.press("2", "down")
-        await test_model_view.drawn(pilot, "What was sent")
+    host = test_model_view.host(test_model_view.view_of(tmp_path))
 
-    host = test_model_view.Host([test_model_view.view_of(tmp_path)])
+    async def before(pilot: Pilot[None]) -> None:
+        await host.drawn(pilot, "What the model sees")
+        await pilot.press("2", "down")
+        await host.drawn(pilot, "What was sent")
+
     assert snap_compare(host, terminal_size=size, run_before=before)

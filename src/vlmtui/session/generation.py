@@ -224,11 +224,12 @@ def broken_off(request_id: str) -> Failed:
     return Failed(request_id=request_id, failure=failure)
 
 
-async def render(engine: Engine, prompt: Prompt, sampling: Sampling | None = None) -> PromptReady:
+async def render(engine: Engine, prompt: Prompt, sampling: Sampling | None = None, *, view: str = "") -> PromptReady:
     """Return the prompt as the model would be given it, without generating. `sampling`: of its request, with the
-    arguments of the processor. Raises VlmtuiError if that fails."""
+    arguments of the processor. `view`: the folder for the pictures that the model sees. Raises VlmtuiError if that
+    fails."""
     request = GenerateRequest(
-        request_id=new_request_id(), prompt=prompt, sampling=sampling or Sampling(), only_render=True
+        request_id=new_request_id(), prompt=prompt, sampling=sampling or Sampling(), only_render=True, view=view
     )
     async with aclosing(engine.generate(request)) as events:
         async for event in events:

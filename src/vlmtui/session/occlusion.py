@@ -22,7 +22,6 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import lack
-from vlmtui.domain.conversation import Media, Part, Turn
 from vlmtui.domain.prompt import ChatPrompt, Prompt, attachments_of
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
@@ -30,6 +29,7 @@ from vlmtui.paths import private_dir
 from vlmtui.session.lane_plan import MOST
 from vlmtui.session.lanes import Lane, Lanes
 from vlmtui.session.likelihood import scores_of, scoring_lane
+from vlmtui.session.picture_changes import exchanged
 from vlmtui.session.prompt_report import PromptReport, answer_tokens
 
 if TYPE_CHECKING:
@@ -212,24 +212,20 @@ def _masked_prompts(plan: OcclusionPlan, windows: Sequence[tuple[int, int] | Non
     from vlmtui.media.changed_images import occluded_image  # Pillow takes a while to import
 
     return [
-        with_image(plan.prompt, plan.image, occluded_image(plan.image, plan.box(window), store))
+        _with_image(plan.prompt, plan.image, occluded_image(plan.image, plan.box(window), store))
         if window is not None
         else plan.prompt
         for window in windows
     ]
 
 
-def with_image(prompt: Prompt, old: Attachment, new: Attachment) -> Prompt:
-    """Return the prompt with an attachment exchanged."""
-    if not isinstance(prompt, ChatPrompt):
-        attachments = tuple(new if item is old else item for item in prompt.attachments)
-        return msgspec.structs.replace(prompt, attachments=attachments)
-
-    def changed(part: Part) -> Part:
-        return Media(new) if isinstance(part, Media) and part.attachment is old else part
-
-    turns = tuple(Turn(turn.role, tuple(changed(part) for part in turn.parts)) for turn in prompt.turns)
-    return msgspec.structs.replace(prompt, turns=turns)
+def _with_image(prompt: Prompt, old: Attachment, new: Attachment) -> Prompt:
+    """Return the prompt with an attachment exchanged, which is told from equal ones by its identity."""
+    if isinstance(prompt, ChatPrompt):
+        turns = exchanged(prompt.turns, lambda item: new if item is old else item)
+        return msgspec.structs.replace(prompt, turns=turns)
+    attachments = tuple(new if item is old else item for item in prompt.attachments)
+    return msgspec.structs.replace(prompt, attachments=attachments)
 
 
 def draw_heat(picture: Image, heat: Sequence[Sequence[float]], hottest: tuple[int, int, int, int] | None) -> Image:

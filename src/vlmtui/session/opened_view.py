@@ -58,6 +58,8 @@ class OpenedView(msgspec.Struct, frozen=True, kw_only=True):
     """The picture, or a video's frames."""
     seen: tuple[Image.Image, ...]
     regions: tuple[FoundRegion | None, ...]
+    times_s: tuple[float, ...] = ()
+    """When the frames of a video appear, in seconds."""
 
     def difference(self, number: int) -> SeenDifference | None:
         """Return how picture `number`, from 0, differs from its part of what was sent; None if that is unknown."""
@@ -76,7 +78,6 @@ def open_model_view(view: ModelView) -> OpenedView:
     pixels = open_pixels(view.attachment)
     if view.attachment.modality == "video":
         sent = tuple(pixels.image(at) for at in range(len(pixels.times_s)))
-        view = msgspec.structs.replace(view, times_s=pixels.times_s)
         pairs = zip(sent, seen, strict=False) if len(sent) == len(seen) else ()
         regions = [found for frame, one in pairs for found in find_regions(frame, [one])]
         regions += [None] * (len(seen) - len(regions))
@@ -84,7 +85,9 @@ def open_model_view(view: ModelView) -> OpenedView:
         sent = (pixels.image(0),)
         regions = find_regions(sent[0], seen)
     original = _original(view.attachment)
-    return OpenedView(view=view, original=original, sent=sent, seen=seen, regions=tuple(regions))
+    return OpenedView(
+        view=view, original=original, sent=sent, seen=seen, regions=tuple(regions), times_s=tuple(pixels.times_s)
+    )
 
 
 def _original(attachment: Attachment) -> Image.Image | VlmtuiError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from vlmtui.domain.attachment import Attachment
@@ -87,15 +87,20 @@ def with_pictures(turns: Sequence[Turn], change: PictureChange | int, made: Pict
     """Return the turns with every picture changed."""
     if change is PictureChange.SENT:
         return tuple(turns)
+    return exchanged(turns, lambda item: None if change is PictureChange.NONE else made[item.sha256, change])
+
+
+def exchanged(turns: Sequence[Turn], exchange: Callable[[Attachment], Attachment | None]) -> tuple[Turn, ...]:
+    """Return the turns with what `exchange` returns in the place of each attachment; None leaves it out."""
 
     def changed(part: Part) -> Part | None:
         if not isinstance(part, Media):
             return part
-        return None if change is PictureChange.NONE else Media(made[part.attachment.sha256, change])
+        new = exchange(part.attachment)
+        return Media(new) if new is not None else None
 
-    parts = ([changed(part) for part in turn.parts] for turn in turns)
     return tuple(
-        Turn(turn.role, tuple(part for part in new if part is not None)) for turn, new in zip(turns, parts, strict=True)
+        Turn(turn.role, tuple(part for part in map(changed, turn.parts) if part is not None)) for turn in turns
     )
 
 

@@ -143,7 +143,7 @@ def _tiles(opened: OpenedView) -> list[PlacedMark]:
 
 def _picture_lines(opened: OpenedView) -> list[Content]:
     lines = []
-    times = opened.view.times_s
+    times = opened.times_s
     each = len(times) / len(opened.seen) if opened.seen else 0
     for number, one in enumerate(opened.view.medium.pictures):
         tokens = "" if one.offset is None else f" · tokens {one.offset:,} to {one.offset + one.length - 1:,}"
