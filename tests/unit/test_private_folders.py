@@ -54,7 +54,7 @@ def test_whatever_the_commands_make_is_private(line: CommandLine, root: Path, sh
     assert [ran.code for ran in used] == [0] * len(used), used
     TrustStore(Paths.default()).trust(RemoteCode(model="owner/name", revision="aaaa"))
     made = {path.relative_to(root).as_posix() for path in root.rglob("*")}
-    assert {"config/families/mine.toml", "config/trusted.json", "cache/families.json", "data/conversations.db"} <= made
+    assert {"config/families/mine.toml", "config/trusted.json", "data/conversations.db"} <= made
     assert any(name.startswith("data/media/") for name in made)
     assert any(name.endswith(".sock") for name in made)
     everything = [short_path / "new", root, *(path for path in root.rglob("*") if not path.is_symlink())]

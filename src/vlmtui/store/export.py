@@ -20,7 +20,7 @@ from vlmtui.media.content_store import require_intact
 from vlmtui.media.web_address import is_url, public_address
 from vlmtui.reading import is_file
 from vlmtui.store.document import Document, DocumentMedia, DocumentTurn
-from vlmtui.store.json_text import to_json_text
+from vlmtui.store.tables import to_json_text
 from vlmtui.text import one_line, visible
 from vlmtui.web_page import render_page
 

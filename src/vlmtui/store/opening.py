@@ -174,7 +174,7 @@ def _flush_log(path: Path) -> None:
     """Copy the log of a killed process into the database. Where its fsync had failed, the kernel takes what it could
     not write for written, and later changes behind it would be lost in a power failure."""
     with closing(open_connection(path)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # does nothing while others use the database
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 def _page_fault(connection: sqlite3.Connection, seconds: float | None) -> str | None:

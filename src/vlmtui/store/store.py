@@ -17,7 +17,6 @@ from vlmtui.errors import ErrorKind, bad_input
 from vlmtui.paths import private_dir
 from vlmtui.store import listing, tree
 from vlmtui.store.database import Database
-from vlmtui.store.json_text import from_json_text
 from vlmtui.store.opening import FILE, explaining, prepare_database, require_readable
 from vlmtui.store.process_lock import ProcessLock
 from vlmtui.store.records import (
@@ -32,7 +31,7 @@ from vlmtui.store.records import (
     StoredTurn,
     TurnId,
 )
-from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, DRAFTS, TURNS, Table
+from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, DRAFTS, TURNS, Table, from_json_text
 
 _WHOLE = 2**31
 

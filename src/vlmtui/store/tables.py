@@ -3,9 +3,11 @@ import and restoring all use these definitions, and a test compares them with th
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import msgspec.inspect
@@ -13,11 +15,13 @@ import msgspec.inspect
 from vlmtui.domain.conversation import Part
 from vlmtui.reading import decode_json
 from vlmtui.store.database import Row, Value
-from vlmtui.store.json_text import from_json_text, storable, to_json_text
 from vlmtui.store.records import ConversationRecord, Milliseconds, StoredComparison, StoredDraft, StoredTurn
 
+T = TypeVar("T")
 Fields = dict[str, Any]
 """A row's values by field name."""
+_LOG = logging.getLogger(__name__)
+_LONE = re.compile("[\ud800-\udfff]")
 
 
 class Column(NamedTuple):
@@ -176,3 +180,39 @@ MEDIA_REFERENCES = Table(
 )
 TABLES = (CONVERSATIONS, TURNS, DRAFTS, COMPARISONS, MEDIA_REFERENCES)
 """In insertion order: referenced tables first."""
+
+
+def storable(text: str) -> str:
+    """Return `text` with lone surrogates, which SQLite cannot store, replaced by U+FFFD."""
+    return _LONE.sub("\ufffd", text)
+
+
+def to_json_text(value: object) -> str:
+    """Return `value` as JSON that SQLite can store."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_cleaned(msgspec.to_builtins(value, str_keys=True))).decode()
+
+
+def from_json_text(text: str | bytes | None, wanted: type[T], *, otherwise: T) -> T:
+    """Return the column's value, or `otherwise` if it is empty or damaged."""
+    if text is None:
+        return otherwise
+    try:
+        return decode_json(text, wanted)
+    except ValueError as error:
+        _LOG.warning("a stored %s cannot be read: %s", wanted, error)
+        return otherwise
+
+
+def _cleaned(value: object) -> object:
+    match value:
+        case str():
+            return storable(value)
+        case dict():
+            return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_cleaned(item) for item in value]
+        case _:
+            return value

@@ -18,7 +18,7 @@ import msgspec
 from vlmtui.reading import unreadable
 from vlmtui.store.database import open_connection
 from vlmtui.store.media_files import MEDIA_NAME
-from vlmtui.store.opening import COMPANIONS, FILE, search_fault
+from vlmtui.store.opening import FILE, search_fault
 from vlmtui.store.schema import VERSION, schema_fault, version_of
 from vlmtui.store.tables import TABLES
 
@@ -36,8 +36,6 @@ class StoreFaultKind(StrEnum):
     """The index for searching."""
     ROW = "row"
     """A row that refers to one that is not there, or a value that cannot be decoded."""
-    MODE = "mode"
-    """Other users may read a file."""
     MISSING_MEDIA = "missing media"
     DAMAGED_MEDIA = "damaged media"
     STRAY_FILE = "stray file"
@@ -86,7 +84,6 @@ def verify_store(folder: Path, media: Path, scratch: Path) -> StoreReport:
                         wanted = {str(row[0]) for row in connection.execute("SELECT sha256 FROM media_references")}
                         for table in counts:
                             counts[table] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-        findings += _modes(folder, path)
     found, stored, unused = _check_media(media, wanted)
     return StoreReport(findings=(*findings, *found), **counts, media=stored, unused_media=unused)
 
@@ -148,13 +145,6 @@ def _limited(found: Iterable[StoreFinding]) -> Iterator[StoreFinding]:
             yield finding
     if count > SAME_KIND_MAX:
         yield StoreFinding(StoreFaultKind.ROW, "and", f"{count - SAME_KIND_MAX:,} more of this kind")
-
-
-def _modes(folder: Path, path: Path) -> Iterator[StoreFinding]:
-    for one in (folder, path, *(path.with_name(path.name + companion) for companion in COMPANIONS)):
-        with suppress(FileNotFoundError):
-            if one.stat().st_mode & 0o077:
-                yield StoreFinding(StoreFaultKind.MODE, one.name, "other users of this machine may read it")
 
 
 def _check_media(media: Path, wanted: set[str]) -> tuple[list[StoreFinding], int, int]:

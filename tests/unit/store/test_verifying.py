@@ -112,8 +112,6 @@ DAMAGES: dict[str, tuple[Damage, StoreFaultKind]] = {
     ),
     "an index that lost its structure": (sql("DELETE FROM titles_search_data WHERE id > 1"), StoreFaultKind.SEARCH),
     "an index of another format": (sql("UPDATE turns_search_config SET v = 0"), StoreFaultKind.SEARCH),
-    "a folder for everyone": (lambda folder: folder.chmod(0o755), StoreFaultKind.MODE),
-    "a database for everyone": (lambda folder: (folder / FILE).chmod(0o644), StoreFaultKind.MODE),
 }
 
 
