@@ -30,32 +30,27 @@ class Hub:
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
         self.lies: dict[str, Answer] = {}
-        self.requests: list[str] = []
         self.over = threading.Event()
         """Set when the test ends: whoever answers for ever stops."""
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
-    def listing(self, names: list[str] | None = None) -> bytes:
+    def listing(self) -> bytes:
         """What it says of the repository."""
-        wanted = list(self.files) if names is None else names
-        files = [{"rfilename": name, "size": 1, "blobId": "b" * 40} for name in wanted]
+        files = [{"rfilename": name, "size": 1, "blobId": "b" * 40} for name in self.files]
         return json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": files}).encode()
 
-    def tree(self, names: list[str] | None = None) -> bytes:
+    def tree(self) -> bytes:
         """The same, as a listing of its folders."""
-        wanted = list(self.files) if names is None else names
-        return json.dumps([{"type": "file", "path": name, "size": 1, "oid": "b" * 40} for name in wanted]).encode()
+        return json.dumps([{"type": "file", "path": name, "size": 1, "oid": "b" * 40} for name in self.files]).encode()
 
-    def heads(self, name: str, *, sha256: str | None = None, size: int | None = None) -> list[str]:
-        """The headers of a file; `sha256` and `size` other than they are."""
-        body = self.files[name]
-        digest = hashlib.sha256(body).hexdigest() if sha256 is None else sha256
-        said = len(body) if size is None else size
+    def heads(self, name: str) -> list[str]:
+        """The headers of a file."""
+        digest = hashlib.sha256(self.files[name]).hexdigest()
         return [
             f'ETag: "{digest}"',
             f'X-Linked-Etag: "{digest}"',
-            f"X-Linked-Size: {said}",
+            f"X-Linked-Size: {len(self.files[name])}",
             f"X-Repo-Commit: {COMMIT}",
         ]
 
@@ -82,7 +77,6 @@ class Hub:
                     return
                 head += piece
             line = head.split(b"\r\n")[0].decode()
-            self.requests.append(line)
             lie = next((said for start, said in self.lies.items() if line.startswith(start)), self._honest)
             lie(connection, head.decode())
             connection.shutdown(socket.SHUT_WR)
