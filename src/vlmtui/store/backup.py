@@ -200,4 +200,4 @@ def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Pat
 
 
 def _damaged(source: Path, why: str) -> VlmtuiError:
-    return bad_input(f"{shown_name(source)} can't be restored, and nothing was changed.", detail=why)
+    return bad_input(f"Can't restore {shown_name(source)}; nothing was changed.", detail=why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import os
 import sqlite3
 import tarfile
@@ -116,6 +117,7 @@ def test_a_daily_copy_is_restored(data: Path) -> None:
         "cut between two members",
         "rotten header",
         "text",
+        "compressed",
         "rotten picture",
         "another application",
         "another version",
@@ -135,6 +137,8 @@ def test_what_is_no_sound_backup_changes_nothing(data: Path, tmp_path: Path, kin
             archive.write_bytes(archive.read_bytes().replace(b"media/", b"mebia/"))
         case "text":
             archive.write_text("hello")
+        case "compressed":  # a small file that would become a large one
+            archive.write_bytes(bz2.compress(archive.read_bytes()))
         case "rotten picture":
             archive.write_bytes(archive.read_bytes().replace(b"a picture", b"a pistole"))
         case "another application" | "another version":

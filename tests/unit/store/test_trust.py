@@ -120,7 +120,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 def test_a_schema_with_foreign_parts_is_not_restored_and_not_opened(theirs: Path, tmp_path: Path, parts: str) -> None:
     change(theirs / FILE, *FOREIGN[parts])
     mine = tmp_path / "mine"
-    with pytest.raises(VlmtuiError, match="can't be restored") as told:
+    with pytest.raises(VlmtuiError, match="Can't restore") as told:
         restore_archive(theirs / FILE, mine, mine / "media")
     assert parts in told.value.detail
     assert not (mine / FILE).exists()
@@ -137,7 +137,7 @@ def test_a_part_of_the_schema_that_was_changed_is_not_restored(theirs: Path, tmp
     body = "SELECT RAISE(IGNORE); END"
     change(theirs / FILE, "DROP TRIGGER turns_search_insert")
     change(theirs / FILE, f"CREATE TRIGGER turns_search_insert BEFORE INSERT ON turns BEGIN {body}")
-    with pytest.raises(VlmtuiError, match="can't be restored"):
+    with pytest.raises(VlmtuiError, match="Can't restore"):
         restore_archive(theirs / FILE, tmp_path / "mine", tmp_path / "mine" / "media")
 
 
@@ -176,7 +176,7 @@ def test_a_row_that_no_vlmtui_writes_is_not_restored(
     theirs: Path, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     spoil(theirs)
-    with pytest.raises(VlmtuiError, match="can't be restored"):
+    with pytest.raises(VlmtuiError, match="Can't restore"):
         restore_archive(theirs / FILE, tmp_path / "mine", tmp_path / "mine" / "media")
     assert not (tmp_path / "mine" / FILE).exists()
 
