@@ -185,7 +185,7 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
         settings: Settings | None = None,
         initial_model: str | None = None,
         keep_alive_s: float | None = 300.0,
-        resume: ConversationId | None = None,
+        resume: ConversationId | ResumePoint | None = None,
         delays: Delays | None = None,
     ) -> VlmtuiApp:
         host = host or ScriptedHost()
@@ -199,7 +199,7 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
                 store=AsyncStore(Paths.below(tmp_path)),
                 keep_alive_s=keep_alive_s,
                 initial_model=initial_model,
-                resumed=ResumePoint(resume) if resume is not None else None,
+                resumed=ResumePoint(resume) if isinstance(resume, str) else resume,
                 delays=delays or Delays(),
             )
         )
