@@ -14,7 +14,7 @@ import pytest
 from tests.support.command_line import CommandLine, opened
 from tests.unit.store.made import COMPLETE, RECIPE, attachment, exchange
 from vlmtui.cli import main
-from vlmtui.cli.parser import make_parser
+from vlmtui.cli.parser import CommandParser, make_parser
 from vlmtui.domain.conversation import Media, Text, Turn
 from vlmtui.store.document import document_of
 from vlmtui.store.export import FORMATS, format_of
@@ -232,6 +232,8 @@ def commands(parser: argparse.ArgumentParser, name: str = "") -> dict[str, argpa
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for word, inner in action.choices.items():
+                assert isinstance(inner, CommandParser)
+                inner.fill()
                 found |= commands(inner, f"{name} {word}".strip())
     return found
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from vlmtui.cli.parser import CommandParser
 from vlmtui.errors import VlmtuiError
 from vlmtui.text import one_line
 
@@ -39,19 +40,22 @@ def complete(parser: argparse.ArgumentParser) -> None:
     """Answer a shell that asks what may follow, and end the process."""
     from argcomplete import autocomplete
 
-    for action in _actions(parser):
+    for action in _actions(parser, os.environ.get("COMP_LINE", "").split()):
         source = _SOURCES.get((action.dest, action.metavar)) or _SOURCES.get(("", action.metavar))
         if source is not None:
             action.completer = _completer(source)  # type: ignore[attr-defined]
     autocomplete(parser, always_complete_options=False)
 
 
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+def _actions(parser: argparse.ArgumentParser, asked: Sequence[str]) -> Iterator[argparse.Action]:
+    """Yield the arguments of the app and of the commands that are `asked` for."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from _actions(below)
+            for name, below in action.choices.items():
+                if isinstance(below, CommandParser) and name in asked:
+                    below.fill()
+                yield from _actions(below, asked)
 
 
 def _completer(source: Callable[[], dict[str, str]]) -> Callable[..., dict[str, str]]:

@@ -15,6 +15,20 @@ from vlmtui.paths import Paths
 from vlmtui.store.opening import FILE
 
 
+def fill_config(config: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    config.description = "Show file locations, or the effective settings and where each comes from."
+    config.set_defaults(action=None, json=False)
+    actions = config.add_subparsers(metavar="ACTION")
+    for name, text in (
+        ("paths", "the folders and files of vlmtui"),
+        ("show", "every setting, and where it comes from"),
+    ):
+        action = actions.add_parser(name, help=text, description=f"Print {text}.")
+        action.add_argument("--json", action="store_true", help="print one JSON object")
+        action.set_defaults(action=name)
+
+
 def config(arguments: argparse.Namespace) -> int:
     """Run the command. Raises VlmtuiError if no action is given."""
     match arguments.action:

@@ -78,6 +78,22 @@ class Check(msgspec.Struct, frozen=True):
     """The ways of showing pictures, of that check."""
 
 
+def fill_doctor(doctor: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    doctor.description = (
+        "Check Python, settings, vLLM, torch, GPUs, memory, disk and terminal; then load the bundled model, "
+        "ask it one question about a bundled picture, and check the answer. Exit code 1 when something fails. "
+        "With --model: ask that model about drawn pictures whose content is known, and say whether it sees."
+    )
+    what = doctor.add_mutually_exclusive_group()
+    what.add_argument("--model", metavar="MODEL", help="a family, a repository or a local folder to ask instead")
+    doctor.add_argument("--backend", metavar="NAME", help="with --model: what runs it (that of its record)")
+    doctor.add_argument("--trust-remote-code", action="store_true", help="with --model: let it run its own Python code")
+    report = "print a block to paste into an issue, without paths, names, addresses, keys, prompts or messages"
+    what.add_argument("--report", action="store_true", help=report)
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+
+
 def doctor(arguments: argparse.Namespace) -> int:
     if arguments.model is not None:
         return run_interruptible(lambda: _ask_model(arguments))

@@ -23,6 +23,12 @@ _PAGE_LINK = re.compile(r"\[([^\]]+)\]\((\w[\w-]*)\.md(?:#[\w-]*)?\)")
 _OTHER_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
 
 
+def fill_help(help_: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    help_.description = "Show a page of the documentation, or the options of a command."
+    help_.add_argument("topic", metavar="TOPIC", nargs="?", help="a topic or a command (default: list the topics)")
+
+
 def help_(arguments: argparse.Namespace) -> int:
     """Print a page, a command's options, or the list of topics. Raises VlmtuiError for an unknown topic."""
     if arguments.topic is None:
@@ -61,7 +67,7 @@ def heading_of(page: Path) -> str:
 
 
 def command_parsers() -> dict[str, argparse.ArgumentParser]:
-    """Return the parser of every command, with its arguments."""
+    """Return the parser of every command."""
     subparsers = (one for one in make_parser()._actions if isinstance(one, argparse._SubParsersAction))
     return dict(next(subparsers).choices)
 

@@ -8,21 +8,9 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from vlmtui.cli.parser import make_parser, misplaced_option
+from vlmtui.cli.parser import COMMANDS, make_parser, misplaced_option
 from vlmtui.cli.streams import drop, is_of_output, is_output_lost, open_missing
 from vlmtui.errors import VlmtuiError
-
-_COMMANDS = {
-    "ask": "ask.ask", "models": "models.models", "prompt": "prompt.prompt", "doctor": "doctor.doctor",
-    "ps": "running.ps", "stop": "running.stop", "app": "app.app", "conversations": "conversations.conversations",
-    "export": "conversations.export", "import": "conversations.import_", "config": "config.config",
-    "engines": "engines.engines", "serve": "serve.serve", "top": "running.top", "lint": "lint.lint",
-    "batch": "batch.batch", "store": "store.store",
-    "golden": "lab.golden", "replay": "lab.replay", "parity": "lab.parity",
-    "completion": "completion.completion",
-    "help": "help.help_",
-}  # fmt: skip
-"""The module and function of each command."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        module, _, function = _COMMANDS[arguments.command].partition(".")
+        place = "app.app" if arguments.command == "app" else COMMANDS[arguments.command][0]
+        module, _, function = place.partition(".")
         status: int = getattr(importlib.import_module(f"vlmtui.cli.{module}"), function)(arguments)
         sys.stdout.flush()
     except VlmtuiError as error:

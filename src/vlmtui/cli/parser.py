@@ -1,23 +1,52 @@
-"""The arguments of every command. Nothing heavy is imported here: `vlmtui --help` must be instant."""
+"""The commands, and the options of the app. Nothing heavy is imported here: `vlmtui --help` must be instant."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from typing import Any
 
 from vlmtui import __version__
-from vlmtui.cli.ask_parser import add_media, fill_ask
-from vlmtui.cli.batch_parser import fill_batch
-from vlmtui.cli.completion import fill_completion
-from vlmtui.cli.conversations_parser import fill_conversations, fill_export, fill_import
-from vlmtui.cli.engines_parser import fill_engines
-from vlmtui.cli.lab_parser import fill_golden, fill_lint, fill_parity, fill_replay
-from vlmtui.cli.models_parser import fill_models
-from vlmtui.cli.serve import fill_serve
-from vlmtui.cli.store_parser import fill_store
 
-_ITEMS_MAX = 10_000
+COMMANDS = {
+    "ask": ("ask.ask", "ask one question and print the answer"),
+    "batch": ("batch.batch", "ask many questions, and append each answer to a file"),
+    "models": ("models.models", "list the known models; show one; create a record of your own"),
+    "prompt": ("prompt.prompt", "print the prompt that a model would get; no engine is needed"),
+    "lint": ("lint.lint", "check a model's chat template and tokenizer; no engine is loaded"),
+    "golden": ("lab.golden", "record a model's prompts, and check whether they are still the same"),
+    "replay": ("lab.replay", "answer kept comparisons and golden prompts again, on several engines"),
+    "parity": ("lab.parity", "compare an engine with Transformers, stage by stage"),
+    "conversations": ("conversations.conversations", "list the stored conversations"),
+    "export": ("conversations.export", "write conversations as Markdown, HTML, JSON or OpenAI messages"),
+    "import": ("conversations.import_", "read exported conversations"),
+    "store": ("store.store", "check, back up, restore or measure the stored conversations"),
+    "config": ("config.config", "show file locations and effective settings"),
+    "engines": ("engines.engines", "list the engines; install, add or remove one"),
+    "serve": ("serve.serve", "print the `vllm serve` command line for a model, with the reason for each flag"),
+    "top": ("running.top", "show what a loaded model or a vLLM server is doing"),
+    "doctor": ("doctor.doctor", "check whether this machine is ready"),
+    "ps": ("running.ps", "list the loaded models"),
+    "stop": ("running.stop", "unload a model and free its memory"),
+    "completion": (
+        "completion.completion",
+        "print a script that completes commands, options and names in bash, zsh, fish or tcsh",
+    ),
+    "help": ("help.help_", "show a page of the documentation"),
+}
+"""By the name of a command: its function as `MODULE.FUNCTION` of `vlmtui.cli`, beside `fill_FUNCTION`, which adds its
+arguments, and a line for `vlmtui --help`."""
+_FILLED_BY = {
+    "ask": "ask_parser.ask",
+    "batch": "batch_parser.batch",
+    "golden": "lab_parser.golden",
+    "replay": "lab_parser.replay",
+    "parity": "lab_parser.parity",
+    "store": "store_parser.store",
+    "engines": "engines_parser.engines",
+}
+"""Where `fill_FUNCTION` stands, if not beside the command's function."""
 
 _EPILOG = """\
 exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal n (130: Ctrl+C)
@@ -51,47 +80,40 @@ class _Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
 
+class CommandParser(_Parser):
+    """The parser of a command. Its module says the arguments, and is imported when they are needed: importing all
+    takes three times as long as `vlmtui --help` may."""
+
+    def __init__(self, *, command: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self._command = command
+
+    def fill(self) -> None:
+        """Add the arguments."""
+        command, self._command = self._command, ""
+        if command:
+            place = _FILLED_BY.get(command) or COMMANDS[command][0]
+            module, _, function = place.partition(".")
+            getattr(importlib.import_module(f"vlmtui.cli.{module}"), f"fill_{function.rstrip('_')}")(self)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's."""
+        self.fill()
+        return super().parse_known_args(args, namespace)
+
+    def format_help(self) -> str:
+        self.fill()
+        return super().format_help()
+
+
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the app and all commands."""
+    """Return the parser of the app and all commands. Those add their arguments when they are needed."""
     parser = _make_app_parser()
     parser.set_defaults(command="app")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    for name, told, fill in (
-        ("ask", "ask one question and print the answer", fill_ask),
-        ("batch", "ask many questions, and append each answer to a file", fill_batch),
-        ("models", "list the known models; show one; create a record of your own", fill_models),
-        ("prompt", "print the prompt that a model would get; no engine is needed", _fill_prompt),
-        ("lint", "check a model's chat template and tokenizer; no engine is loaded", fill_lint),
-        ("golden", "record a model's prompts, and check whether they are still the same", fill_golden),
-        ("replay", "answer kept comparisons and golden prompts again, on several engines", fill_replay),
-        ("parity", "compare an engine with Transformers, stage by stage", fill_parity),
-        ("conversations", "list the stored conversations", fill_conversations),
-        ("export", "write conversations as Markdown, HTML, JSON or OpenAI messages", fill_export),
-        ("import", "read exported conversations", fill_import),
-        ("store", "check, back up, restore or measure the stored conversations", fill_store),
-        ("config", "show file locations and effective settings", _fill_config),
-        ("engines", "list the engines; install, verify, add or remove one", fill_engines),
-        ("serve", "print the `vllm serve` command line for a model, with the reason for each flag", fill_serve),
-        ("top", "show what a loaded model or a vLLM server is doing", _fill_top),
-        ("doctor", "check whether this machine is ready", _fill_doctor),
-        ("ps", "list the loaded models", _fill_ps),
-        ("stop", "unload a model and free its memory", _fill_stop),
-        (
-            "completion",
-            "print a script that completes commands, options and names in bash, zsh, fish or tcsh",
-            fill_completion,
-        ),
-        ("help", "show a page of the documentation", _fill_help),
-    ):
-        command = commands.add_parser(name, help=told)
-        fill(command)
-        command.set_defaults(command=name)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
+    for name, (_, told) in COMMANDS.items():
+        commands.add_parser(name, help=told, command=name).set_defaults(command=name)
     return parser
-
-
-def _fill_help(help_: argparse.ArgumentParser) -> None:
-    help_.description = "Show a page of the documentation, or the options of a command."
-    help_.add_argument("topic", metavar="TOPIC", nargs="?", help="a topic or a command (default: list the topics)")
 
 
 def misplaced_option(arguments: argparse.Namespace) -> str | None:
@@ -167,93 +189,3 @@ def _add_app_model(app: argparse._ArgumentGroup) -> None:
     app.add_argument(
         "--key-env", metavar="NAME", dest="app_key_env", help="the environment variable with the server's key"
     )
-
-
-def _fill_top(top: argparse.ArgumentParser) -> None:
-    top.description = (
-        "Print once what the loaded models, or a vLLM server, are doing: requests, caches and tokens of each rank, and "
-        "how long tokens take."
-    )
-    top.add_argument(
-        "name",
-        metavar="MODEL|ENGINE",
-        nargs="?",
-        help="a model that is loaded here (default: all), or a server: its address, such as http://127.0.0.1:8000 or "
-        "unix:/PATH, or its name in config.toml",
-    )
-    top.add_argument("--key-env", metavar="NAME", help="the environment variable with the server's key")
-    top.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def _fill_prompt(prompt: argparse.ArgumentParser) -> None:
-    prompt.description = (
-        "Print the raw prompt or the messages of one question, as `ask` and the app would send them. With "
-        "files, also print the estimated tokens of each, from the model's record."
-    )
-    prompt.add_argument("family", metavar="FAMILY", help="a family, a repository id or a local folder")
-    prompt.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
-    add_media(prompt)
-    prompt.add_argument("--images", type=_item_count, default=0, metavar="N", help="with so many absent images")
-    prompt.add_argument("--videos", type=_item_count, default=0, metavar="N", help="with so many absent videos")
-    prompt.add_argument("--audios", type=_item_count, default=0, metavar="N", help="with so many absent sounds")
-    prompt.add_argument("--mode", choices=("raw", "chat"), default="raw", help="the raw prompt, or messages (raw)")
-    prompt.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
-    prompt.add_argument(
-        "--set",
-        action="append",
-        metavar="NAME=VALUE",
-        dest="set_parameters",
-        help="a parameter, as in `ask --set`: --json shows what the engine and its processor get; may be repeated",
-    )
-    prompt.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def _item_count(text: str) -> int:
-    """Parse a number of items, limited because each costs time and memory."""
-    count = int(text)
-    if count < 0:
-        raise ValueError
-    if count > _ITEMS_MAX:
-        raise argparse.ArgumentTypeError(f"{text}: at most {_ITEMS_MAX:,}")
-    return count
-
-
-def _fill_config(config: argparse.ArgumentParser) -> None:
-    config.description = "Show file locations, or the effective settings and where each comes from."
-    config.set_defaults(action=None, json=False)
-    actions = config.add_subparsers(metavar="ACTION")
-    for name, text in (
-        ("paths", "the folders and files of vlmtui"),
-        ("show", "every setting, and where it comes from"),
-    ):
-        action = actions.add_parser(name, help=text, description=f"Print {text}.")
-        action.add_argument("--json", action="store_true", help="print one JSON object")
-        action.set_defaults(action=name)
-
-
-def _fill_doctor(doctor: argparse.ArgumentParser) -> None:
-    doctor.description = (
-        "Check Python, settings, vLLM, torch, GPUs, memory, disk and terminal; then load the bundled model, "
-        "ask it one question about a bundled picture, and check the answer. Exit code 1 when something fails. "
-        "With --model: ask that model about drawn pictures whose content is known, and say whether it sees."
-    )
-    what = doctor.add_mutually_exclusive_group()
-    what.add_argument("--model", metavar="MODEL", help="a family, a repository or a local folder to ask instead")
-    doctor.add_argument("--backend", metavar="NAME", help="with --model: what runs it (that of its record)")
-    doctor.add_argument("--trust-remote-code", action="store_true", help="with --model: let it run its own Python code")
-    report = "print a block to paste into an issue, without paths, names, addresses, keys, prompts or messages"
-    what.add_argument("--report", action="store_true", help=report)
-    doctor.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def _fill_ps(ps: argparse.ArgumentParser) -> None:
-    ps.description = "List the running workers."
-    ps.add_argument("--json", action="store_true", help="print a JSON array")
-
-
-def _fill_stop(stop: argparse.ArgumentParser) -> None:
-    stop.description = "Stop the worker of a model and all its processes, even during a load."
-    which = stop.add_mutually_exclusive_group()
-    which.add_argument("model", metavar="MODEL", nargs="?", help="its name or pid as listed by `vlmtui ps`")
-    which.add_argument("--all", action="store_true", help="every model")
-    stop.add_argument("--json", action="store_true", help="print a JSON array of what was stopped")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from vlmtui.bootstrap import build
+from vlmtui.cli.ask_parser import add_media
 from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
 from vlmtui.cli.output import note, print_json, print_warnings
 from vlmtui.cli.questions import read_question
@@ -25,6 +26,42 @@ from vlmtui.registry.routes import why_closed
 from vlmtui.session.dials import described_extra, processor_arguments, with_default_parameters, with_parameters
 from vlmtui.session.generation import make_request
 from vlmtui.text import visible
+
+_ITEMS_MAX = 10_000
+
+
+def fill_prompt(prompt: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    prompt.description = (
+        "Print the raw prompt or the messages of one question, as `ask` and the app would send them. With "
+        "files, also print the estimated tokens of each, from the model's record."
+    )
+    prompt.add_argument("family", metavar="FAMILY", help="a family, a repository id or a local folder")
+    prompt.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
+    add_media(prompt)
+    prompt.add_argument("--images", type=_item_count, default=0, metavar="N", help="with so many absent images")
+    prompt.add_argument("--videos", type=_item_count, default=0, metavar="N", help="with so many absent videos")
+    prompt.add_argument("--audios", type=_item_count, default=0, metavar="N", help="with so many absent sounds")
+    prompt.add_argument("--mode", choices=("raw", "chat"), default="raw", help="the raw prompt, or messages (raw)")
+    prompt.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
+    prompt.add_argument(
+        "--set",
+        action="append",
+        metavar="NAME=VALUE",
+        dest="set_parameters",
+        help="a parameter, as in `ask --set`: --json shows what the engine and its processor get; may be repeated",
+    )
+    prompt.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _item_count(text: str) -> int:
+    """Parse a number of items, limited because each costs time and memory."""
+    count = int(text)
+    if count < 0:
+        raise ValueError
+    if count > _ITEMS_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: at most {_ITEMS_MAX:,}")
+    return count
 
 
 def prompt(arguments: argparse.Namespace) -> int:

@@ -31,6 +31,38 @@ _UNKNOWN = "?"
 _NOTHING = "No model is loaded."
 
 
+def fill_ps(ps: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    ps.description = "List the running workers."
+    ps.add_argument("--json", action="store_true", help="print a JSON array")
+
+
+def fill_stop(stop: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    stop.description = "Stop the worker of a model and all its processes, even during a load."
+    which = stop.add_mutually_exclusive_group()
+    which.add_argument("model", metavar="MODEL", nargs="?", help="its name or pid as listed by `vlmtui ps`")
+    which.add_argument("--all", action="store_true", help="every model")
+    stop.add_argument("--json", action="store_true", help="print a JSON array of what was stopped")
+
+
+def fill_top(top: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    top.description = (
+        "Print once what the loaded models, or a vLLM server, are doing: requests, caches and tokens of each rank, and "
+        "how long tokens take."
+    )
+    top.add_argument(
+        "name",
+        metavar="MODEL|ENGINE",
+        nargs="?",
+        help="a model that is loaded here (default: all), or a server: its address, such as http://127.0.0.1:8000 or "
+        "unix:/PATH, or its name in config.toml",
+    )
+    top.add_argument("--key-env", metavar="NAME", help="the environment variable with the server's key")
+    top.add_argument("--json", action="store_true", help="print one JSON object")
+
+
 def ps(arguments: argparse.Namespace) -> int:
     """List the loaded models."""
     found = asyncio.run(build_workers().find_all())
