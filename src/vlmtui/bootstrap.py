@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from vlmtui.domain.backend_choice import BackendChoice
     from vlmtui.engines.records import ChosenEngine
-    from vlmtui.plain.session import PlainReport
+    from vlmtui.plain.repl import PlainReport
     from vlmtui.registry.match import Model
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.resume import ResumePoint
@@ -127,16 +127,13 @@ def open_plain(
 ) -> tuple[int, PlainReport]:
     """As `open_app`, for plain mode, which only appends lines."""
     from vlmtui.logs import log_to_file
-    from vlmtui.plain.parts import PlainServices
-    from vlmtui.plain.run import run_plain
+    from vlmtui.plain.repl import PlainServices, run_plain
 
     log_to_file(application.paths.logs / "app.log")
     services = PlainServices(
         paths=application.paths,
         registry=application.registry,
         host=application.host,
-        reader=application.reader,
-        cleanup=application.host.workers,
         settings=application.settings,
         store=store,
         model=model,

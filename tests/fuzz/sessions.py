@@ -10,25 +10,23 @@ from pathlib import Path
 
 from tests.fuzz.campaign import Reader
 from tests.support.scripted_engine import ScriptedHost
+from tests.support.typed_lines import TypedLines
 from vlmtui.cli.replay import read_comparison, stored_file
 from vlmtui.cli.report import as_text, make_report
 from vlmtui.config.settings import load_settings, sources
 from vlmtui.domain.dials import default_parameters
 from vlmtui.inspection.replay import to_json
 from vlmtui.paths import Paths
-from vlmtui.plain.output import Event, PlainOutput, Question
-from vlmtui.plain.parts import PlainServices
-from vlmtui.plain.session import PlainSession
+from vlmtui.plain.repl import PlainServices, Repl
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.lanes import recorded_specs
 
 _LINES_MAX = 12
 _LINES = (
-    "What is in this image?\n/set temperature=0.5\n/edit 1\n/edit 99\nnew text\n/branch 2\n",
-    "/attach cat.png\n[Image #1] and [Image #9]?\n/view 1\n/page 2 5\n/frames 1\n/drop 7\n/smaller 1\n",
-    "/inspect 1 tokens\n/inspect save prompt\n/inspect 3 nothing\n/where 1\n/seen\n/help\n//no command\n/none x\n",
-    "/fan_out temperature=0,1 seed=1\n/compare @raw.txt\n/compare engine=here,other\n/system Be brief.\n",
+    "What is in this image?\n/set temperature=0.5\n/retry\n/branch 1\n/branch 99\n/new\nnew text\n",
+    "/attach cat.png\n[Image #1] and [Image #9]?\n/detach 1\n/detach 7\n/save chat.md\n/save chat.json\n/save\n",
+    "/help\n/model\n/model none\n/stop\n//no command\n/none x\n/compare\n/system Be brief.\n/system\n",
 )
 _PARAMETERS = b"""[sampling]
 temperature = 0.5
@@ -51,7 +49,6 @@ def session_readers(comparisons: Callable[[Path], Sequence[bytes]]) -> list[Read
 
 
 def _type_lines(folder: Path, data: bytes) -> None:
-    (folder / "raw.txt").write_text("<image>What?", encoding="utf-8")
     lines = [line for line in data.decode("utf-8", "replace").splitlines() if "://" not in line][:_LINES_MAX]
     with chdir(folder):
         asyncio.run(_session(folder, [line for line in lines if "/" not in line[1:]]))
@@ -65,21 +62,9 @@ async def _session(folder: Path, lines: Sequence[str]) -> None:
         registry=Registry.bundled(),
         host=host,
         store=AsyncStore(paths),
-        cleanup=host,
         model="shapes",
     )
-    session = PlainSession(services, PlainOutput(_answered))
-    await session.begin()
-    for line in lines:
-        if await session.take(line) is None:
-            break
-    await session.leave()
-
-
-def _answered(event: Event) -> None:
-    """Say yes to every question."""
-    if isinstance(event, Question):
-        event.answer("y")
+    await Repl(services, TypedLines(lines)).run()
 
 
 def _read_parameters(folder: Path, data: bytes) -> None:

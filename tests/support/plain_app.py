@@ -12,10 +12,8 @@ from pathlib import Path
 
 from tests.support.scripted_engine import Hold, ScriptedHost, Step
 from vlmtui.config.settings import Settings
-from vlmtui.engine.interface import EngineCleanup
 from vlmtui.paths import Paths
-from vlmtui.plain.parts import PlainServices
-from vlmtui.plain.run import run_plain
+from vlmtui.plain.repl import PlainServices, run_plain
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
 
@@ -29,7 +27,6 @@ def main(folder: Path) -> int:
         [Hold(asyncio.Event()) if step == HOLD else step for step in answer] for answer in answers
     ]
     host = ScriptedHost(answers=script)
-    cleanup: EngineCleanup = host
     status, report = run_plain(
         PlainServices(
             paths=paths,
@@ -37,7 +34,6 @@ def main(folder: Path) -> int:
             registry=Registry.bundled(),
             host=host,
             store=AsyncStore(paths),
-            cleanup=cleanup,
             model="shapes",
         )
     )

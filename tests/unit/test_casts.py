@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[2] / "screenshots"
 SHOWS = {
     "chat": ["Pick a model", "Message, or / for commands", "three-shapes.png", "What is in this image?", "tok/s"],
     "compare": ["Chat template", "Raw prompt", "<|im_start|>", "circle.png"],
-    "plain": ["[Image #1]", "two-shapes.png", "What is in this image?", "<|im_end|>"],
+    "plain": ["[Image #1]", "two-shapes.png", "What is in this image?", "tok/s"],
 }
 _BYTES_MAX = 300_000
 

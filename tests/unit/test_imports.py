@@ -14,7 +14,7 @@ HEAVY = {"vllm", "torch", "transformers", "torchvision", "huggingface_hub"}
     ("module", "forbidden"),
     [
         ("vlmtui.cli", HEAVY | {"textual", "av", "numpy"}),
-        ("vlmtui.plain.run", HEAVY | {"textual", "rich", "av", "numpy"}),
+        ("vlmtui.plain.repl", HEAVY | {"textual", "rich", "av", "numpy"}),
         ("vlmtui.ui.app", HEAVY | {"av", "numpy"}),
         ("vlmtui.ui.widgets.attachment_view, vlmtui.ui.terminal.symbol_picture", HEAVY | {"av", "numpy"}),
         ("vlmtui.worker.__main__", HEAVY | {"textual"}),

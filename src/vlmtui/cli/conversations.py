@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,11 +15,10 @@ from vlmtui.cli.output import is_tty, note, print_json, print_table
 from vlmtui.cli.streams import is_utf8
 from vlmtui.domain.times import local_time
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.files import write_output
 from vlmtui.paths import Paths
 from vlmtui.reading import is_folder
 from vlmtui.store.document import Document, document_of
-from vlmtui.store.export import DEFAULT, FORMATS, ExportText, Place, format_of
+from vlmtui.store.export import DEFAULT, FORMATS, Place, format_of, write_document
 from vlmtui.store.importing import add_document, read_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId, ConversationRecord
@@ -116,7 +115,7 @@ def export(arguments: argparse.Namespace) -> int:
                 _print(document, kind, paths=arguments.paths)
             else:
                 into = target / _file_name(one, kind) if arguments.all or is_folder(target) else target
-                _write(document, kind, into, paths=arguments.paths)
+                _warn(write_document(document, into, kind, paths=arguments.paths))
                 written.append({"id": one.id, "file": str(into)})
                 note(f"Written: {into}")
     if arguments.json:
@@ -207,7 +206,8 @@ def _listed(store: Store, query: str | None, limit: int) -> Iterator[Conversatio
 
 def _print(document: Document, kind: str, *, paths: bool) -> None:
     """Print an export to stdout. JSON embeds its media; Markdown refers to files that are not written."""
-    exported = _exported(document, kind, Place("media", inline=True, paths=paths))
+    exported = FORMATS[kind].render(document, Place("media", inline=True, paths=paths))
+    _warn(exported.damaged)
     text = exported.text
     if kind in _JSON and not is_utf8():
         text = json.dumps(json.loads(text), indent=1)
@@ -218,20 +218,9 @@ def _print(document: Document, kind: str, *, paths: bool) -> None:
         note("note: media are not written to stdout; -o FILE writes them next to the file.")
 
 
-def _write(document: Document, kind: str, path: Path, *, paths: bool) -> None:
-    """Write an export to a file and its media to a folder next to it, without overwriting other files there."""
-    exported = _exported(document, kind, Place(f"{path.stem}.media", paths=paths))
-    for copy in exported.copies:
-        write_output(path.parent / copy.name, copy.source)
-    write_output(path, exported.text.encode("utf-8", "replace"))
-
-
-def _exported(document: Document, kind: str, place: Place) -> ExportText:
-    """Return the export. Warns of every stored file that is damaged and left out."""
-    exported = FORMATS[kind].render(document, place)
-    for name in exported.damaged:
+def _warn(damaged: Sequence[str]) -> None:
+    for name in damaged:
         note(f"warning: the stored file of {name} is damaged, so the export is without it.")
-    return exported
 
 
 def _file_name(conversation: ConversationRecord, kind: str) -> str:

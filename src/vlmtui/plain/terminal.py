@@ -1,113 +1,135 @@
-"""The terminal in plain mode: lines in, lines out, not one escape sequence. Used by the main thread only."""
+"""The terminal in plain mode: lines are read and appended, and no escape byte is ever written."""
 
 from __future__ import annotations
 
 import os
+import queue
 import signal
+import socket
 import sys
 import termios
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING
 
-from vlmtui.plain.signals import handled_signals
+from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.text import one_line, visible
 
-if TYPE_CHECKING:
-    from vlmtui.session.prompt_history import PromptHistory
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_SETTINGS = ("enable-bracketed-paste off", "enable-meta-key off", "page-completions off", "bell-style none")
+_HANDLED_WITHIN_S = 0.3
+_READLINE = ("enable-bracketed-paste off", "enable-meta-key off", "bell-style none")
 
 
 class TerminalGone(Exception):
-    """The terminal disappeared, or the process was asked to end. `typed` is the line that was being typed."""
+    """The terminal has gone, or the process was asked to end. `typed`: the line that was being typed."""
 
-    def __init__(self, typed: str = "", number: int = signal.SIGHUP) -> None:
+    def __init__(self, typed: str = "") -> None:
         super().__init__("the terminal is gone")
         self.typed = typed
-        self.number = number
 
 
 class LineTerminal:
-    """Appends text, and reads lines: with editing and history, unless the terminal edits lines itself."""
+    """Reads lines with editing and history by readline, unless stdin is a pipe or Emacs edits the lines. Used by the
+    main thread, which gets the signals."""
 
-    def __init__(self, history: PromptHistory, *, commands: tuple[str, ...] = ()) -> None:
-        """`commands`: what Tab completes at the start of a line."""
+    def __init__(self, history: PromptHistory) -> None:
         self._history = history
         self._is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        self._readline = _Readline(history.entries, commands) if self._is_terminal and _edits_lines() else None
+        is_edited = self._is_terminal and not os.environ.get("INSIDE_EMACS")
+        self._readline = _Readline(history.entries) if is_edited else None
         self._is_reading = False
-        self._at_start = True
+        self._is_line_start = True
         """Whether the cursor stands at the start of a line."""
-        self._ended_by = 0
-        """The signal that asked the process to end; 0: none."""
-        self.on_interrupt: Callable[[], None] = lambda: None
-        """Called on Ctrl+C while no line is being read."""
-        self.on_end: Callable[[], None] = lambda: None
-        """Called when the process is asked to end while no line is being read."""
+        self._is_second = False
+        """Whether the next Ctrl+C is the second one in a row."""
+        self._handled: queue.SimpleQueue[int] = queue.SimpleQueue()
+        """The signals that were handled."""
+        self.ended_by = 0
+        """The signal that ends the session; 0: none. SIGHUP, too, when the terminal has gone."""
+        self.on_interrupt: Callable[[bool], object] = lambda is_second: None
+        """Called on Ctrl+C while no line is read."""
+        self.on_end: Callable[[], object] = lambda: None
+        """Called when the session has to end while no line is read."""
 
-    def signals(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def signals(self) -> Iterator[None]:
         """Handle Ctrl+C, SIGTERM and SIGHUP meanwhile."""
-        return handled_signals(_SIGNALS, self._on_signal)
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        woken_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        thread = threading.Thread(target=self._send_again, args=(reader, threading.get_ident()), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(woken_before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            writer.close()
+            thread.join()
+            reader.close()
 
-    def require(self) -> None:
-        """Raise TerminalGone if the process was asked to end."""
-        if self._ended_by:
-            raise TerminalGone(number=self._ended_by)
+    def _send_again(self, arrived: socket.socket, main: int) -> None:
+        """Send each signal again that the main thread does not handle: readline looks for one only before it waits for
+        a key, and would wait for the next key with one that arrives just then."""
+        while number := arrived.recv(1):
+            try:
+                self._handled.get(timeout=_HANDLED_WITHIN_S)
+            except queue.Empty:
+                signal.pthread_kill(main, number[0])
 
     def write(self, text: str) -> None:
-        """Append text, control characters made visible. Raises TerminalGone."""
-        shown = visible(text)
-        if not shown:
+        """Append text, control characters made visible."""
+        if not text or self.ended_by:
             return
         try:
-            sys.stdout.write(shown)
+            sys.stdout.write(visible(text))
             sys.stdout.flush()
-        except (OSError, ValueError) as error:
-            raise TerminalGone from error
-        self._at_start = shown.endswith("\n")
+        except (OSError, ValueError):
+            self._end(signal.SIGHUP)
+        self._is_line_start = text.endswith("\n")
 
     def write_line(self, text: str) -> None:
-        """Append lines of their own. Raises TerminalGone."""
-        self.write(("" if self._at_start else "\n") + text + "\n")
+        """Append lines of their own."""
+        self.write(("" if self._is_line_start else "\n") + text + "\n")
 
-    def read(self, prompt: str, *, prefill: str = "", remember: bool = True) -> str:
-        """Read a line. `prefill` stands in it where lines can be edited, and above it elsewhere.
-
-        Raises EOFError at the end of the input, KeyboardInterrupt on Ctrl+C, and TerminalGone.
-        """
-        self.require()
+    def read_message(self, prompt: str, prefill: str = "") -> str | None:
+        """Read a message: a line, and the next one after a backslash at its end. Ctrl+C clears the line, which stays
+        in the history. `prefill` stands in the line; where lines cannot be edited it is shown, and Enter alone takes
+        it. Return None when the input ends, or after two Ctrl+C in a row. Raises TerminalGone with all that was
+        typed."""
+        read = ""
         if prefill and self._readline is None:
             self.write_line(f"Draft (Enter on an empty line sends it): {prefill}")
-        if not self._at_start:
-            self.write("\n")
-        try:
-            line = self._read(one_line(prompt), prefill)
-        except OSError as error:
-            raise TerminalGone from error
-        except EOFError:
-            self._at_start = False
-            if self._ended_by or self._is_gone():
-                raise TerminalGone(number=self._ended_by or signal.SIGHUP) from None
-            self.write("\n")  # what is told next stands in a line of its own
-            raise
-        if self._ended_by or self._is_gone():
-            # When the terminal goes away, what was typed so far reads as a whole line.
-            raise TerminalGone(line, self._ended_by or signal.SIGHUP)
-        if not sys.stdin.isatty():  # nobody has seen the line: a log is to read as a conversation
-            self.write(f"{line}\n")
-        self._at_start = sys.stdin.isatty()  # it echoed the line's end
-        if remember and line.strip():
-            self.remember(line)
-        return line
+        while True:
+            try:
+                line = self._read("… " if read else prompt, "" if read else prefill)
+            except EOFError:
+                return None
+            except KeyboardInterrupt as interrupt:
+                read, typed = "", str(interrupt)
+                if self._is_second and typed in ("", prefill):
+                    return None
+                self._is_second = True
+                self.write_line("Ctrl+C again or Ctrl+D quits; /help lists the commands.")
+                continue
+            except TerminalGone as gone:
+                raise TerminalGone(read + gone.typed) from gone
+            self._remember(line)
+            if not line.endswith("\\"):
+                return read + line or (prefill if self._readline is None else "")
+            read += f"{line[:-1]}\n"
 
-    def remember(self, line: str) -> None:
-        """Add a line to the history."""
-        self._history.add(line)
-        if self._readline is not None:
-            self._readline.remember(line)
+    def read_answer(self, prompt: str) -> str:
+        """Read the answer to a question; empty at the end of the input and after Ctrl+C. Raises TerminalGone."""
+        try:
+            return self._read(prompt).strip()
+        except (EOFError, KeyboardInterrupt):
+            return ""
+        except TerminalGone as gone:
+            raise TerminalGone from gone  # an answer is no part of the draft
 
     @staticmethod
     def detach() -> None:
@@ -117,49 +139,76 @@ class LineTerminal:
             os.dup2(null, number)
         os.close(null)
 
-    def _read(self, prompt: str, prefill: str) -> str:
+    def _read(self, prompt: str, prefill: str = "") -> str:
+        """Read a line. Raises EOFError, KeyboardInterrupt with the line typed so far, and TerminalGone."""
+        self.write("" if self._is_line_start else "\n")
+        if self.ended_by:
+            raise TerminalGone
         if self._readline is not None:
             self._readline.prefill = prefill
-        self._is_reading = True
+        line, is_over = "", False
         try:
-            return input(prompt)
+            self._is_reading = True
+            line = input(one_line(prompt))
+        except EOFError:
+            is_over = True
+        except OSError:
+            self.ended_by = signal.SIGHUP
         finally:
             self._is_reading = False
+        if not self.ended_by and self._is_terminal and _is_hung_up():
+            self.ended_by = signal.SIGHUP
+        if self.ended_by:  # when the terminal goes away, what was typed so far reads as a whole line
+            raise TerminalGone(line)
+        if not sys.stdin.isatty() or is_over:  # nobody has seen the line: a log is to read as a conversation
+            self.write(f"{line}\n")
+        if is_over:
+            raise EOFError
+        self._is_line_start, self._is_second = True, False
+        return line
 
-    def _is_gone(self) -> bool:
-        if not self._is_terminal:
-            return False
-        try:
-            termios.tcgetattr(0)
-        except termios.error:
-            return True
-        return False
+    def _remember(self, line: str) -> None:
+        """Add a line to the history."""
+        if line.strip():
+            self._history.add(line)
+            if self._readline is not None:
+                self._readline.module.add_history(line)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        typed = self._readline.typed if self._readline is not None and self._is_reading else ""
+        self._handled.put(number)
+        is_reading, self._is_reading = self._is_reading, False
+        typed = self._readline.module.get_line_buffer() if self._readline is not None and is_reading else ""
+        if number != signal.SIGINT and is_reading:
+            self.ended_by = number
+            raise TerminalGone(typed)
         if number != signal.SIGINT:
-            self._ended_by = number
-            if self._is_reading:
-                raise TerminalGone(typed, number)
-            self.on_end()
-        elif self._is_reading:
-            self._at_start = False
-            if typed.strip():
-                self.remember(typed)
-            raise KeyboardInterrupt
+            self._end(number)
+        elif is_reading:
+            self._is_line_start = False
+            self._remember(typed)
+            raise KeyboardInterrupt(typed)
         else:
-            self.on_interrupt()
+            is_second, self._is_second = self._is_second, True
+            self.on_interrupt(is_second)
+
+    def _end(self, number: int) -> None:
+        if not self.ended_by:
+            self.ended_by = number
+            self.on_end()
 
 
-def _edits_lines() -> bool:
-    """Return whether lines are edited here: Emacs' shell edits them itself."""
-    return not os.environ.get("INSIDE_EMACS")
+def _is_hung_up() -> bool:
+    try:
+        termios.tcgetattr(0)
+    except termios.error:
+        return True
+    return False
 
 
 class _Readline:
     """GNU readline or libedit, told that the terminal can do nothing but append."""
 
-    def __init__(self, entries: list[str], commands: tuple[str, ...]) -> None:
+    def __init__(self, entries: Sequence[str]) -> None:
         named = os.environ.get("TERM")
         os.environ["TERM"] = "dumb"  # read when the module is imported; then it writes no escape sequences
         try:
@@ -169,36 +218,18 @@ class _Readline:
                 del os.environ["TERM"]
             else:
                 os.environ["TERM"] = named
-        self._module = readline
-        self._commands = commands
+        self.module = readline
         self.prefill = ""
-        for setting in _SETTINGS:
+        """Stands in the next line that is read."""
+        for setting in _READLINE:
             readline.parse_and_bind(f"set {setting}")
-        readline.parse_and_bind("tab: complete")
         with suppress(AttributeError):  # libedit may lack it
             readline.set_auto_history(False)
         for entry in entries:
             if "\n" not in entry:
                 readline.add_history(entry)
-        readline.set_completer_delims(" ")
-        readline.set_completer(self._complete)
         readline.set_startup_hook(self._begin)
 
-    @property
-    def typed(self) -> str:
-        """The line being typed."""
-        return self._module.get_line_buffer()
-
-    def remember(self, line: str) -> None:
-        self._module.add_history(line)
-
     def _begin(self) -> None:
-        if self.prefill:
-            self._module.insert_text(self.prefill)
+        self.module.insert_text(self.prefill)
         self.prefill = ""
-
-    def _complete(self, text: str, at: int) -> str | None:
-        if self._module.get_begidx() or not text.startswith("/"):
-            return None
-        found = [command for command in self._commands if command.startswith(text)]
-        return f"{found[at]} " if at < len(found) else None

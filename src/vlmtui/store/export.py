@@ -16,6 +16,7 @@ import msgspec
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Media, Part, Text
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.files import write_output
 from vlmtui.media.content_store import require_intact
 from vlmtui.media.web_address import is_url, public_address
 from vlmtui.reading import is_file
@@ -322,3 +323,14 @@ def format_of(path: Path) -> str:
     name = path.name.lower()
     fitting = [(len(end), key) for key, one in FORMATS.items() for end in one.suffixes if name.endswith(end)]
     return max(fitting, default=(0, DEFAULT))[1]
+
+
+def write_document(document: Document, path: Path, kind: str, *, paths: bool = False) -> tuple[str, ...]:
+    """Write an export in a format, replacing an existing file, and its media to a folder next to it, without
+    overwriting other files there. Return the names of attachments that are left out, as their stored file is damaged.
+    Raises VlmtuiError."""
+    exported = FORMATS[kind].render(document, Place(f"{path.stem}.media", paths=paths))
+    for copy in exported.copies:
+        write_output(path.parent / copy.name, copy.source)
+    write_output(path, exported.text.encode("utf-8", "replace"))
+    return exported.damaged

@@ -116,6 +116,14 @@ CHAT = Scope(
             footer=True,
         ),
         Action(
+            "save",
+            "Save",
+            "Save the conversation as FILE.md, FILE.html or FILE.json.",
+            verb="save",
+            slash="/save",
+            argument="FILE",
+        ),
+        Action(
             "copy_answer",
             "Copy answer",
             "Copy the last answer to your clipboard.",

@@ -23,7 +23,7 @@ class BranchesView(ChatView, Protocol):
 
 
 class Branches:
-    """Edits messages, switches branches, and starts new conversations."""
+    """Edits messages, switches branches, starts new conversations and saves them as files."""
 
     def __init__(self, view: BranchesView, chat: Conversation) -> None:
         self._view = view
@@ -33,6 +33,7 @@ class Branches:
     def actions(self) -> ActionMethods:
         return {
             "new_chat": self.new_chat,
+            "save": self.save,
             "edit": self.edit,
             "leave_edit": self.leave_edit,
             "branch_before": self.show_before,
@@ -48,6 +49,15 @@ class Branches:
             return
         self._chat.clear()
         await self._view.show_conversation()
+
+    async def save(self, name: str = "") -> None:
+        """Save the conversation as a file."""
+        from vlmtui.session.conversation_file import save_conversation  # with all that exports it
+
+        try:
+            await save_conversation(self._chat, name, self._view)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
 
     async def edit(self, number: str = "") -> None:
         """Edit message `number`, or else the selected one or the last. Sending creates a branch."""

@@ -1,0 +1,589 @@
+"""Plain mode: the chat in lines. While a line is read, the session rests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from vlmtui.config.settings import Settings
+from vlmtui.config.trust import TrustStore
+from vlmtui.domain.attachment import VideoSampling
+from vlmtui.engine.interface import EngineHost
+from vlmtui.engine.machine import Machine
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
+from vlmtui.media.describe import attachment_facts
+from vlmtui.media.gather import ASK_ABOVE, gather
+from vlmtui.media.mentions import as_written
+from vlmtui.media.stage import stage_source
+from vlmtui.paths import Paths
+from vlmtui.plain.output import AnswerLines, PlainOutput
+from vlmtui.plain.terminal import LineTerminal, TerminalGone
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import Model, resolve
+from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.conversation_holder import ConversationHolder
+from vlmtui.session.cost import Cost, CostEstimate
+from vlmtui.session.dials import with_setting
+from vlmtui.session.draft import token_text
+from vlmtui.session.draft_cost import draft_cost
+from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.events import AnswerEnded, AnswerReplaced, ConversationEvent
+from vlmtui.session.exchange import Exchange
+from vlmtui.session.housekeeping import keep_house
+from vlmtui.session.interrupted_answers import InterruptedAnswers
+from vlmtui.session.load_checks import LoadChecks
+from vlmtui.session.model_choices import model_choices
+from vlmtui.session.prompt_history import PromptHistory
+from vlmtui.session.resume import not_used, resumed_model
+from vlmtui.session.settings import ChatSettings
+from vlmtui.store.records import ConversationId
+from vlmtui.text import is_number, one_line
+from vlmtui.ui.actions import ACTIONS
+from vlmtui.ui.actions.slash import parse_slash
+
+if TYPE_CHECKING:
+    from vlmtui.domain.backend_choice import BackendChoice
+    from vlmtui.session.resume import ResumePoint
+    from vlmtui.store.database import Damage
+
+_SHOWN_EXCHANGES = 3
+ELSEWHERE: Mapping[str, str] = {
+    "adapter": "`vlmtui ask --adapter FOLDER …`",
+    "batch": "`vlmtui batch IN -o OUT`",
+    "boxes": "`vlmtui ask --boxes FILE.png …`",
+    "cleanup": "`vlmtui ps` and `vlmtui stop`",
+    "compare": "`vlmtui ask --mode both …`",
+    "conversations": "`vlmtui conversations` and `vlmtui --plain --resume ID`",
+    "copy_answer": "/save FILE",
+    "engine": "`vlmtui --plain --engine NAME --continue`",
+    "fan_out": "`vlmtui ask --fan-out seed=1,2,3 …`",
+    "inspect": "`vlmtui prompt FAMILY …` and `vlmtui ask --json …`",
+    "lint": "`vlmtui lint MODEL`",
+    "look": "`vlmtui ask --fan-out picture=sent,none …`",
+    "page": "/attach FILE#page=2",
+    "restart_engine": "/model NAME",
+    "settings": "/set and /system",
+    "show_log": "`vlmtui top` and the files that `vlmtui config paths` names",
+    "sound": "/attach FILE#sound",
+    "where": "`vlmtui ask --boxes FILE.png …`",
+}
+"""The command that does an action which plain mode does not have, by action id."""
+
+
+class PlainServices(msgspec.Struct, frozen=True, kw_only=True):
+    """What plain mode needs from outside."""
+
+    paths: Paths
+    settings: Settings
+    registry: Registry
+    host: EngineHost
+    store: AsyncStore
+    """Closed with the session."""
+    model: str | None = None
+    """The model to load at once."""
+    backend: BackendChoice | None = None
+    served: Model | None = None
+    """A server's model to use."""
+    resumed: ResumePoint | None = None
+    """The conversation to continue."""
+
+
+class PlainReport(msgspec.Struct, frozen=True):
+    """What remains after the session."""
+
+    model: str | None
+    stays: bool
+    """Whether the engine stays loaded."""
+    conversation: ConversationId | None
+    """The conversation shown last, if it is stored."""
+    is_saved: bool
+    """Whether everything could be stored."""
+
+
+class Repl:
+    """Takes lines and writes what they do, until the user quits, the input ends, or the terminal goes away."""
+
+    def __init__(self, services: PlainServices, terminal: LineTerminal) -> None:
+        self.commands: Mapping[str, Callable[[str], Awaitable[None]]] = {
+            "attach": self._attach,
+            "branch": self._show_branch,
+            "drop_attachment": self._detach,
+            "help": self._help,
+            "models": self._pick_model,
+            "new_chat": self._new_chat,
+            "quit": self._quit,
+            "regenerate": self._answer_again,
+            "save": self._save,
+            "set": self._set,
+            "stop": self._stop,
+            "system": self._set_system_prompt,
+        }
+        """By action id. Each raises VlmtuiError."""
+        self._services = services
+        self._terminal = terminal
+        self._out = PlainOutput(terminal, self.commands)
+        self._controller = EngineController(
+            services.host,
+            keep_alive_s=services.settings.keep_alive_s,
+            on_change=self._engine_changed,
+            hang_s=services.settings.hang_s,
+        )
+        self._controller.on_death = self._tell_death
+        self._holder = ConversationHolder(
+            self._out, self._controller, store=services.store, settings=services.settings, paths=services.paths
+        )
+        self._interrupted = InterruptedAnswers(
+            self._out,
+            self._controller,
+            self._holder,
+            host=services.host,
+            store=services.store,
+            registry=services.registry,
+            show=self._show_brought_back,
+            load=self._load,
+            opens_another=services.resumed is not None,
+        )
+        self._checks = LoadChecks(TrustStore(services.paths))
+        self._is_subscribed = False
+        self._is_leaving = False
+        self._lines: AnswerLines | None = None
+        """The answer written last."""
+        self._work: asyncio.Future[Any] | None = None
+        """The running command."""
+        self._loading: asyncio.Task[Any] | None = None
+        self._moved = asyncio.Event()
+        """Set by the next change of the engine."""
+        self._told: tuple[object, ...] = ()
+        """The engine's state as told last."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._damage: Damage | None = None
+        """The damage of the database about which the user was asked."""
+
+    # -- the session
+
+    async def run(self) -> tuple[int, PlainReport]:
+        """Run the session. Return the exit code, and what remains."""
+        loop, talking = asyncio.get_running_loop(), asyncio.ensure_future(self._talk())
+        self._terminal.on_interrupt = lambda is_second: loop.call_soon_threadsafe(self._interrupt, is_second)
+        self._terminal.on_end = lambda: loop.call_soon_threadsafe(talking.cancel)
+        try:
+            await asyncio.wait([talking])
+            if not talking.cancelled():
+                talking.result()
+        except TerminalGone as gone:
+            if gone.typed.strip():
+                self._take_words(gone.typed)
+        finally:
+            report = await self._leave()
+        number = self._terminal.ended_by
+        return 128 + number if number else int(not report.is_saved), report
+
+    async def _talk(self) -> None:
+        """Load the model and open the conversation of the start, complete interrupted answers, then take lines."""
+        services = self._services
+        self._start(keep_house(services.store, services.paths, services.settings, self._out.tell_error))
+        for warning in services.registry.warnings:
+            self._out.tell(one_line(str(warning)), severity="warning")
+        for work in (self._load_first, self._open_first, self._interrupted.bring_back):
+            if not self._is_leaving:
+                await self._run(work())
+                if await self._offer_backup():
+                    await self._run(work())
+        self._holder.tell_notice()
+        while not self._is_leaving:
+            await self._offer_backup()
+            if (chat := self._holder.chat) is not None:
+                await chat.record()  # nothing is stored while a line is read
+                prompt, prefill = f"{chat.draft.only_tokens()}> ", chat.draft.words.strip()
+            else:
+                prompt, prefill = "> ", self._holder.typed_ahead
+            line = self._terminal.read_message(prompt, prefill)
+            if line is None:
+                return
+            await self._take(line)
+
+    async def _offer_backup(self) -> bool:
+        """Ask once whether a backup takes the place of a damaged database, which stays. Return whether one did."""
+        damage = self._services.store.damage
+        if damage is None or damage == self._damage:
+            return False
+        self._damage = damage
+        fault = f"{damage.path.name} is damaged: {one_line(damage.reason)}. {damage.offer}"
+        if not self._out.confirm(f"{fault} Continue with {damage.successor}? The damaged file is kept."):
+            return False
+        try:
+            self._out.tell(one_line(await self._services.store.restore()), severity="warning")
+        except VlmtuiError as error:
+            self._out.tell_error(error)
+            return False
+        return True
+
+    def _interrupt(self, is_second: bool) -> None:
+        """Stop the running answer, load or command, after Ctrl+C. The second time in a row: quit."""
+        chat, controller = self._holder.chat, self._controller
+        if is_second:
+            self._is_leaving = True
+        elif chat is not None and chat.running is not None:
+            self._start(chat.cancel(controller.engine))
+            return
+        elif controller.state is EngineState.LOADING:
+            self._start(controller.abort())
+            return
+        if self._work is not None:
+            self._work.cancel()
+
+    async def _leave(self) -> PlainReport:
+        """Store everything. When the terminal has gone, a running answer goes on in the engine."""
+        is_gone = bool(self._terminal.ended_by)
+        if is_gone:
+            self._terminal.detach()
+        is_saved = await self._holder.settle(stops=not is_gone)
+        model, chat = self._controller.model, self._holder.chat
+        stays = await self._controller.leave()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+        await self._holder.close()
+        name = model.spec.name if model is not None else None
+        return PlainReport(name, stays, chat.id if chat is not None else None, is_saved)
+
+    async def _take(self, line: str) -> None:
+        """Run a line: a command, or a message."""
+        chat = self._holder.chat
+        command = parse_slash((chat.draft.without_tokens(line) if chat is not None else line).strip())
+        if command is None:
+            self._take_words(line)
+            if line.strip():
+                await self._run(self._send())
+        elif command.action is None:
+            hint = "/help lists them; // sends a text that begins with a slash."
+            self._out.tell_error(bad_input(f"There is no command {one_line(command.argument)}.", hint=hint))
+        elif (run := self.commands.get(command.action.id)) is not None:
+            await self._run(run(command.argument))
+        else:
+            other = ELSEWHERE.get(command.action.id)
+            self._out.tell(f"{command.action.title} is in the full screen{f', or {other}' if other else ''}.")
+
+    def _take_words(self, line: str) -> None:
+        """Make the draft of a line: attachments that it does not name come first."""
+        if self._holder.chat is None:
+            self._holder.typed_ahead = line
+            return
+        draft = self._holder.chat.draft
+        draft.text = draft.only_tokens()
+        named = {token.number for token in draft.tokens_in(line)}
+        rest = "".join(draft.text[token.start : token.end] for token in draft.tokens if token.number not in named)
+        draft.text = rest + line
+        self._draft_changed()
+
+    async def _run(self, work: Awaitable[object]) -> None:
+        """Run a command, and tell its error. Ctrl+C may cancel it."""
+        self._work = asyncio.ensure_future(work)
+        try:
+            await self._work
+        except VlmtuiError as error:
+            self._out.tell_error(error)
+        except asyncio.CancelledError:
+            if self._terminal.ended_by:
+                raise
+            self._out.tell("Stopped.")
+        finally:
+            self._work = None
+
+    def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
+        """Run something beside the commands, until the session ends."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    @property
+    def _chat(self) -> Conversation:
+        """The conversation. Raises VlmtuiError before the first model is chosen."""
+        if self._holder.chat is None:
+            self._controller.require_model()
+        return self._conversation()
+
+    def _conversation(self) -> Conversation:
+        """Return the conversation, creating it if needed."""
+        chat = self._holder.require_chat()
+        if not self._is_subscribed:
+            self._is_subscribed = True
+            chat.subscribe(self._conversation_changed)
+            self._holder.take_typed()
+        return chat
+
+    def _draft_changed(self) -> None:
+        """Number the attachments as in the prompt, and store the draft."""
+        chat, model = self._conversation(), self._controller.model
+        chat.draft.renumber(chat.attachments_sent, 0)
+        chat.draft_changed(model.spec.name if model is not None else "")
+
+    # -- messages and answers
+
+    async def _send(self) -> None:
+        """Send the draft. Raises VlmtuiError; then the draft stays."""
+        chat = self._chat
+        await self._until_ready()
+        await self._answer(chat.begin(self._controller.require_model(), self._controller.info))
+
+    async def _answer_again(self, argument: str) -> None:
+        chat = self._chat
+        await self._until_ready()
+        await self._answer(chat.answer_again(self._controller.require_model(), self._controller.info))
+
+    async def _answer(self, exchange: Exchange) -> None:
+        """Send an exchange that was begun, and write its answer. Ctrl+C stops it; the partial answer stays."""
+        self._lines = AnswerLines(self._out, exchange.answer)
+        await self._chat.answer(self._controller.require_engine(), exchange)
+        if exchange.answer.failure is None:
+            self._controller.answered()
+
+    async def _stop(self, argument: str) -> None:
+        self._out.tell("No answer is running. Ctrl+C stops an answer while it is written.")
+
+    def _conversation_changed(self, event: ConversationEvent) -> None:
+        """Write the end of an answer, and go on with one that is received again from an earlier session."""
+        lines = self._lines
+        if lines is None or lines.answer.request_id != event.exchange.answer.request_id:
+            return
+        match event:
+            case AnswerReplaced(exchange) if exchange.is_running:
+                self._out.tell("The answer goes on; Ctrl+C stops it.")
+                lines.follow(exchange.answer)
+            case AnswerEnded(exchange):
+                lines.end(exchange.marks())
+
+    async def _show_brought_back(self, *, is_open: bool = False) -> None:
+        """Show the conversation that was opened; one that was shown already, only its last answer if it is another."""
+        last = self._conversation().last
+        if not is_open:
+            self._show()
+        elif last is not None and (self._lines is None or self._lines.answer.request_id != last.answer.request_id):
+            self._show(newest=1)
+
+    def _show(self, newest: int = _SHOWN_EXCHANGES) -> None:
+        """Write the newest messages and answers."""
+        chat = self._chat
+        everything = chat.all_exchanges()
+        shown = everything[-newest:]
+        if len(everything) > len(shown):
+            self._out.tell(f"{len(everything) - len(shown):,} earlier messages; /save FILE writes all.")
+        for exchange in shown:
+            media = [f"  {one_line(item.name)}, {attachment_facts(item)}" for item in exchange.user.attachments]
+            self._out.lines([f"{chat.number_of(exchange)} You: {exchange.user.text}", *media])
+            self._lines = AnswerLines(self._out, exchange.answer)
+            self._lines.end(exchange.marks())
+
+    async def _show_branch(self, argument: str) -> None:
+        if not is_number(argument):
+            raise bad_input("/branch takes a number.")
+        await self._chat.show_branch(int(argument))
+        self._show()
+
+    async def _new_chat(self, argument: str) -> None:
+        self._chat.clear()
+        self._draft_changed()
+        self._out.tell("A new conversation; the draft stays.")
+
+    async def _open_first(self) -> None:
+        """Open the conversation to continue."""
+        resumed = self._services.resumed
+        if resumed is None:
+            return
+        await self._services.store.run(lambda store: store.mark_interrupted())
+        await self._conversation().open(resumed.conversation)
+        self._show()
+        if resumed.record is not None and (text := not_used(resumed.record)):
+            self._out.tell(text)
+
+    async def _save(self, argument: str) -> None:
+        from vlmtui.session.conversation_file import save_conversation  # with all that exports it
+
+        await save_conversation(self._chat, argument, self._out)
+
+    # -- attachments
+
+    async def _attach(self, argument: str) -> None:
+        found = await asyncio.to_thread(gather, argument, base=Path.cwd())
+        for problem in found.problems:
+            self._out.tell_error(problem)
+        sources: list[Path | str] = [*found.paths, *found.urls]
+        if len(sources) > ASK_ABOVE and not self._out.confirm(f"Attach all {len(sources)} files?"):
+            return
+        for source in sources:
+            try:
+                await self._attach_one(source)
+            except VlmtuiError as error:
+                self._out.tell_error(error)
+        cost = await draft_cost(self._chat, self._controller)
+        if isinstance(cost, Cost | CostEstimate):
+            self._out.tell(cost.text)
+        elif isinstance(cost, VlmtuiError):
+            self._out.tell_error(cost)
+
+    async def _attach_one(self, source: Path | str) -> None:
+        """Open and check a file, and put it at the end of the draft. Raises VlmtuiError."""
+        paths, draft, model = self._services.paths, self._chat.draft, self._controller.model
+        sampling = VideoSampling(num_frames=model.spec.num_frames) if model is not None else None
+        number = draft.reserve(self._chat.attachments_sent, written=as_written(source))
+        try:
+            attachment = await stage_source(source, paths.media, paths.cache / "downloads", sampling)
+        except (VlmtuiError, asyncio.CancelledError):
+            draft.drop(number)
+            raise
+        draft.fill(number, attachment)
+        token = token_text(number, attachment)
+        draft.text += token
+        self._out.tell(f"{token} {one_line(attachment.name)}, {attachment_facts(attachment)}")
+        self._draft_changed()
+
+    async def _detach(self, argument: str) -> None:
+        draft = self._chat.draft
+        found = [token for token in draft.tokens if not argument or str(token.number) == argument]
+        if not found:
+            raise bad_input(f"The message has no attachment {one_line(argument)}".rstrip() + ".")
+        token = found[-1]
+        self._out.tell(f"Removed {draft.text[token.start : token.end]}.")
+        draft.text = draft.text[: token.start] + draft.text[token.end :]
+        self._draft_changed()
+
+    # -- settings
+
+    async def _set_system_prompt(self, argument: str) -> None:
+        self._apply(msgspec.structs.replace(self._chat.settings, system_prompt=argument))
+
+    async def _set(self, argument: str) -> None:
+        model, settings = self._controller.model, self._chat.settings
+        family = model.family if model is not None else None
+        sampling = await asyncio.to_thread(with_setting, settings.sampling, argument, family)
+        self._apply(msgspec.structs.replace(settings, sampling=sampling))
+
+    def _apply(self, settings: ChatSettings) -> None:
+        told = self._chat.settings.changed_to(settings)
+        self._chat.settings = settings
+        self._out.tell(f"{told[0].upper()}{told[1:]}" if told else "No setting has changed.")
+
+    # -- models
+
+    async def _load_first(self) -> None:
+        """Load the model that was named at the start, or that of the conversation to continue."""
+        services, resumed = self._services, self._services.resumed
+        if services.served is not None:
+            await self._choose(services.served)
+        elif services.model is not None:
+            await self._choose(resolve(services.registry, services.model, services.backend))
+        elif resumed is not None and resumed.names_a_model:
+            await self._choose(resumed_model(services.registry, services.settings.engines, resumed))
+        else:
+            self._out.tell("No model is loaded. /model lists the models, /model NAME loads one.")
+
+    async def _pick_model(self, argument: str) -> None:
+        """Load a model by its name; without one, list the models."""
+        if argument:
+            await self._choose(resolve(self._services.registry, argument))
+            return
+        running, current = await self._services.host.running(), self._controller.model
+        spec = current.spec if current is not None else None
+        rows = model_choices(self._services.registry, running=running, current=spec)
+        self._out.lines(
+            f"  {one_line(row.model.spec.name)}{f', {row.state}' if row.state else ''}"
+            for row in rows
+            if not row.closed
+        )
+        self._out.tell("/model NAME loads one of these, a repository id or a folder.")
+
+    async def _choose(self, model: Model) -> None:
+        """Load a model after the checks before a load, and wait until it is ready."""
+        model = self._checks.allowed(model)
+        machine = await asyncio.to_thread(Machine.measure)
+        is_size_accepted = False
+        while (check := self._checks.first(model, machine, size_accepted=is_size_accepted)) is not None:
+            self._out.lines([one_line(check.title), *check.text.splitlines()])
+            chosen = self._out.choose([option.label for option in check.options])
+            option = check.options[chosen] if chosen is not None else None
+            if option is None or option.model is None:
+                return
+            if option.trusts_code:
+                self._checks.remember(option.model)
+            model, is_size_accepted = option.model, True
+        self._load(model)
+        await self._until_ready()
+
+    def _load(self, model: Model) -> None:
+        """Start loading a model, unless it is loaded."""
+        controller = self._controller
+        is_current = controller.model is not None and controller.model.spec == model.spec
+        if not is_current or controller.state in (EngineState.NONE, EngineState.DEAD):
+            self._loading = self._start(self._load_now(model))
+        else:
+            self._out.tell(f"{one_line(model.spec.name)} is loaded already.")
+
+    async def _load_now(self, model: Model) -> None:
+        self._out.tell(f"Loading {one_line(model.spec.name)}. Ctrl+C stops it.")
+        await self._controller.start(model)
+        self._start(self._controller.watch())
+
+    async def _until_ready(self) -> None:
+        """Wait while a model loads. Raises VlmtuiError if that failed or was stopped."""
+        if self._loading is not None:
+            await asyncio.shield(self._loading)
+        while self._controller.state is EngineState.LOADING:
+            await self._moved.wait()
+        if self._controller.state is EngineState.NONE and self._controller.model is not None:
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "Loading was stopped.", remedy=Remedy.PICK_MODEL)
+        self._controller.require_engine()
+
+    def _engine_changed(self) -> None:
+        """Tell a stage of the load, and its end."""
+        controller = self._controller
+        self._moved.set()
+        self._moved = asyncio.Event()
+        self._interrupted.engine_changed()
+        is_loading, progress = controller.state is EngineState.LOADING, controller.progress
+        stage = progress.stage if is_loading and progress is not None else None
+        if self._told == (told := (controller.state, stage)):
+            return
+        self._told = told
+        name = one_line(controller.model.spec.name) if controller.model is not None else ""
+        info = controller.info
+        if stage is not None and progress is not None:
+            self._out.tell(f"  {stage.label} … {progress.elapsed_s:.0f} s")
+        elif controller.state is EngineState.READY and info is not None:
+            engine = f"{one_line(info.engine)} {one_line(info.engine_version)}"
+            self._out.tell(f"{name} is ready: {engine}, {info.max_model_len:,} tokens of context.")
+            self._out.lines(one_line(note) for note in info.notes)
+        elif controller.state is EngineState.HUNG:
+            self._out.tell(f"{name} does not answer.", severity="warning")
+
+    def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
+        """Tell that the engine died; an answer that it was writing tells it, too."""
+        name = one_line(self._controller.model.spec.name) if self._controller.model is not None else "The engine"
+        again = " It is loading again." if loads_again else ""
+        remedy = None if loads_again else Remedy.RESTART_ENGINE
+        self._out.tell(f"{name}: {one_line(error.message)}{again}", remedy, severity="warning")
+
+    # -- commands
+
+    async def _quit(self, argument: str) -> None:
+        self._is_leaving = True
+
+    async def _help(self, argument: str) -> None:
+        actions = sorted((ACTIONS[id] for id in self.commands), key=lambda action: action.slash)
+        self._out.lines(f"  {action.slash} {action.argument}".rstrip() + f": {action.help}" for action in actions)
+        self._out.tell("A line is sent as a message; a \\ at its end continues it. Ctrl+C stops an answer.")
+        self._out.tell("[Image #1] in a line places that attachment; otherwise attachments come first.")
+        self._out.tell("The app's other commands say which command does the same without a screen.")
+
+
+def run_plain(services: PlainServices) -> tuple[int, PlainReport]:
+    """Run plain mode. Return the exit code, and what remains."""
+    terminal = LineTerminal(PromptHistory(services.paths.state / "prompts.jsonl"))
+    with terminal.signals():
+        return asyncio.run(Repl(services, terminal).run())
