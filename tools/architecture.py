@@ -1,8 +1,9 @@
 """Measure the structure of the source: `python tools/architecture.py [CHECKOUT ...] [--list]`.
 
 Prints a table with one column a checkout (the current one without an argument): lines and files, deep inheritance,
-key bindings outside the action table, assignments to an exchange's fields from outside, sleeps and polls, and modules
-that no import contract covers. `--list` names every finding. `tests/unit/test_architecture.py`
+key bindings outside the action table, assignments to an exchange's fields from outside, sleeps and polls, attribute
+docstrings that stand elsewhere, private names of other packages, and modules that no import contract covers. `--list`
+names every finding. `tests/unit/test_architecture.py`
 holds the limits.
 
 Only source text is read: nothing is imported, and the standard library is enough. What cannot be known from the source
@@ -29,6 +30,8 @@ EXCHANGE_FIELDS = frozenset(
     | {"user_id", "answer_id", "user_siblings", "answer_siblings"}
 )
 """What an exchange is made of. Old names stay here: they cost nothing."""
+PUBLIC_PRIVATES = frozenset({"_replace", "_asdict", "_fields", "_make"})
+"""Names of a NamedTuple that only begin with an underscore so that they are no field."""
 CHANGING_METHODS = frozenset({"append", "extend", "insert", "clear", "pop", "remove"})
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -293,6 +296,58 @@ def broad_excepts(house: House) -> list[Place]:
     return sorted(found)
 
 
+def misplaced_docstrings(house: House) -> list[Place]:
+    """Texts that stand as statements in a module, a class or a function and are neither its docstring nor directly
+    below the attribute that they describe: one attribute, in the line above."""
+    found = []
+    for module in house.modules:
+        for owner in [module.tree, *module.classes, *(part.node for part in module.functions)]:
+            has_docstring = ast.get_docstring(owner, clean=False) is not None
+            for before, node in zip([None, *owner.body], owner.body, strict=False):
+                if _is_text(node) and not (before is None and has_docstring) and not _describes(node, before):
+                    found.append(Place(module.path, node.lineno, ast.unparse(node)[:60]))
+    return sorted(found)
+
+
+def foreign_privates(house: House) -> list[Place]:
+    """Private names of other packages: modules and names that are imported, attributes that are read or set, and
+    methods that are overridden.
+
+    An attribute is another's if no class or module of ours defines its name; that of `self`, if none of the class's
+    own bases of ours does. A private method is an override if its class has another package's base and nothing of ours
+    uses the name: then only that base calls it."""
+    defined = {name for module in house.modules for name in _private_definitions(module.tree)}
+    reads = [node for module in house.modules for node in module.nodes if isinstance(node, ast.Attribute)]
+    used = {node.attr for node in reads if _dotted(node.value) != "super"}
+    found = []
+    for module in house.modules:
+        own_of: dict[ast.AST, set[str]] = {}
+        for owner in module.classes:
+            name = next((one for one, node in house.classes.items() if node is owner), "")
+            chain = [house.classes[one] for one in house.ancestors(name)] if name else [owner]
+            own = {private for one in chain for private in _private_definitions(one)}
+            own_of |= dict.fromkeys(ast.walk(owner), own)
+            is_foreign = any(base not in house.classes for one in house.ancestors(name) for base in house.bases[one])
+            for method in owner.body:
+                if (
+                    is_foreign
+                    and isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+                    and _is_private(method.name)
+                    and method.name not in used
+                    and not method.decorator_list
+                ):
+                    found.append(Place(module.path, method.lineno, f"override {owner.name}.{method.name}"))
+        for node in module.nodes:
+            if isinstance(node, ast.Attribute) and _is_private(node.attr):
+                is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                if node.attr not in (own_of.get(node, defined) if is_own else defined):
+                    found.append(Place(module.path, node.lineno, f"access {ast.unparse(node)}"))
+            for origin in _imported(node):
+                if not origin.startswith(house.package) and any(map(_is_private, origin.split("."))):
+                    found.append(Place(module.path, getattr(node, "lineno", 1), f"import {origin}"))
+    return sorted(found)
+
+
 def stubs(house: House) -> list[Place]:
     """Methods that another class has to fill: they raise NotImplementedError, or are abstract in a class that is no
     ABC, where nothing checks it."""
@@ -379,6 +434,8 @@ def measure(checkout: Path) -> dict[str, list[str]]:
         "privates and constants that tests patch": patched_privates(tests),
         "broad excepts": broad_excepts(house),
         "stubs that another class fills": stubs(house),
+        "misplaced attribute docstrings": misplaced_docstrings(house),
+        "private names of other packages": foreign_privates(house),
         "messages with two handlers in one class": handled_twice(house),
         "functions that are copies of another": [
             " = ".join(map(str, group)) for group in copies(house) for _ in group[1:]
@@ -509,6 +566,50 @@ def _is_exchange(node: ast.expr, known: set[str]) -> bool:
             return _dotted(node.func).rpartition(".")[2] == "Exchange"
         case _:
             return False
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """Return whether a statement is a text and nothing else."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _describes(text: ast.stmt, before: ast.stmt | None) -> bool:
+    """Return whether a text stands directly below the one attribute that the statement before it sets."""
+    targets = _targets(before) if before is not None else []
+    return before is not None and len(targets) == 1 and text.lineno == (before.end_lineno or 0) + 1
+
+
+def _is_private(name: str) -> bool:
+    """Return whether a name begins with one underscore, and does not end with one as the names of protocols do."""
+    return name.startswith("_") and not name.endswith("_") and name not in PUBLIC_PRIVATES
+
+
+def _private_definitions(tree: ast.AST) -> set[str]:
+    """Return the private names that are defined in a class or module: functions, classes, names, and attributes of
+    `self`."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                found.add(name)
+            case _:
+                pass
+    return {name for name in found if _is_private(name)}
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """Return the dotted names that a statement imports."""
+    match node:
+        case ast.ImportFrom(module=str(module), level=0):
+            return [f"{module}.{alias.name}" for alias in node.names]
+        case ast.Import():
+            return [alias.name for alias in node.names]
+        case _:
+            return []
 
 
 def _is_protocol(node: ast.ClassDef) -> bool:

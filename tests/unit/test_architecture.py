@@ -113,6 +113,10 @@ def test_all_errors_are_caught_at_the_edges_only(house: House) -> None:
     assert without_lines(architecture.broad_excepts(house)) == set(BROAD_EXCEPTS)
 
 
+def test_attribute_docstrings_stand_below_their_attribute(house: House) -> None:
+    assert architecture.misplaced_docstrings(house) == []
+
+
 def test_nothing_is_written_twice(house: House) -> None:
     assert architecture.copies(house) == []
 
@@ -216,6 +220,71 @@ def test_waits_stubs_and_copies_are_seen(tmp_path: Path) -> None:
     assert [place.what for place in architecture.stubs(house)] == ["Two.part"]
     assert [[place.what for place in group] for group in architecture.copies(house)] == [["another", "copy"]]
     assert [place.what for place in architecture.broad_excepts(house)] == ["except ValueError, Exception in f"]
+
+
+def test_misplaced_docstrings_are_seen(tmp_path: Path) -> None:
+    house = made(
+        tmp_path,
+        one='''"""A module."""
+FIRST = 1
+"""Right."""
+"""Stacked."""
+SECOND, THIRD = 2, 3
+"""Of several."""
+class One:
+    """A class."""
+    field: int
+    """Right."""
+
+    """Alone."""
+    def __init__(self):
+        """A method."""
+        self.a = 1
+        """Right."""
+        print()
+        """Below a call."""
+''',
+    )
+    assert [place.what for place in architecture.misplaced_docstrings(house)] == [
+        "'Stacked.'",
+        "'Of several.'",
+        "'Alone.'",
+        "'Below a call.'",
+    ]
+
+
+def test_private_names_of_other_packages_are_seen(tmp_path: Path) -> None:
+    house = made(
+        tmp_path,
+        one="""
+import os
+from textual._context import active_app
+from textual.app import App
+from vlmtui._two import ours
+class One(App[None]):
+    def __init__(self):
+        self._own = 1
+        self._used()
+    def _used(self):
+        return self._own, self._driver, ours._helped
+    def _on_key(self, event):
+        super()._on_key(event)
+    @on(Something)
+    def _handled(self):
+        pass
+def first(screen, row):
+    row._replace(a=1)
+    return screen._compositor, screen.__dict__, os._exit
+""",
+        _two="def _helped(): ...\nclass Alone:\n    def _unused(self): ...\n",
+    )
+    assert [place.what for place in architecture.foreign_privates(house)] == [
+        "import textual._context.active_app",
+        "access self._driver",
+        "override One._on_key",
+        "access os._exit",
+        "access screen._compositor",
+    ]
 
 
 def test_what_tests_patch_is_seen(tmp_path: Path) -> None:

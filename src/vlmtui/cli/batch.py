@@ -46,8 +46,10 @@ _SAMPLES: dict[Modality, str] = {"image": "circle.png", "video": "moving-circle.
 _SHOWN = 10
 _STRICT_SHOWN = 20
 _PERCENTS = (50, 90, 99)
-_TERMINAL_S, _PLAIN_S = 0.25, 10.0
-"""Seconds between two lines that tell how far the batch is: on a terminal, and elsewhere."""
+_TERMINAL_S = 0.25
+"""Seconds between two lines that tell how far the batch is, on a terminal."""
+_PLAIN_S = 10.0
+"""The same where stderr is no terminal."""
 _CLEAR = "\r\x1b[K"
 
 

@@ -61,8 +61,10 @@ from vlmtui.session.generation import PromptMode
 from vlmtui.session.lint import model_folder
 from vlmtui.text import one_line
 
-DIFFERS, CANNOT = 1, 2
-"""Exit codes: a stage differs; something could not be compared."""
+DIFFERS = 1
+"""Exit code: a stage differs."""
+CANNOT = 2
+"""Exit code: something could not be compared."""
 _MARKS = {StageOutcome.SAME: "✓", StageOutcome.DIFFERS: "✗", StageOutcome.UNKNOWN: "–"}
 _EXACT = Tolerance(logprobs=None)
 _TOLERANCE, _TOLERANCE_16_BITS = 0.02, 0.25

@@ -6,8 +6,10 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-ROWS_MAX, COLUMNS_MAX = 2_000, 60
-"""Larger tables are not read."""
+ROWS_MAX = 2_000
+"""Tables of more rows are not read."""
+COLUMNS_MAX = 60
+"""Tables of more columns are not read."""
 
 Rows = list[list[str]]
 

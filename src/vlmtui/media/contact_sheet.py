@@ -18,8 +18,10 @@ DRAWN_MAX = 256
 
 _NARROWEST = 11
 """Minimum width of a frame and its gap in cells, so that a time fits below."""
-_LOWEST, _HIGHEST = 5, 14
-"""Range of a frame's height in cells."""
+_LOWEST = 5
+"""Minimum height of a frame in cells."""
+_HIGHEST = 14
+"""Maximum height of a frame in cells."""
 
 Rgb = tuple[int, int, int]
 

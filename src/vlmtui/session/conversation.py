@@ -41,8 +41,9 @@ class Conversation:
     conversation, and calls `on_opened` at its end."""
 
     def __init__(self, settings: ChatSettings, recorder: Recorder, opened: Callable[[], None] = lambda: None) -> None:
-        self.settings, self.on_opened = settings, opened
+        self.settings = settings
         """Apply from the next turn on."""
+        self.on_opened = opened
         self.recorder = recorder
         self.draft = Draft()
         self.queue = MessageQueue()

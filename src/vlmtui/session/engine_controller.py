@@ -92,7 +92,7 @@ class EngineController:
         self.deaths = 0
         """Consecutive deaths of the engine since it last finished an answer, within ten minutes."""
         self.log = LogRing(LOG_LINES)
-        """Facts of the most recently loaded engine; kept after its death."""
+        """The newest lines of the engine's log; kept after its death."""
 
     @property
     def info(self) -> EngineInfo | None:

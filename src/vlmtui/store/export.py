@@ -1,4 +1,4 @@
-"""Exports a conversation: Markdown, a web page, JSON, or OpenAI messages. Nothing is written; the media files are read.
+"""Exports a conversation: Markdown, a web page, JSON, or OpenAI messages. Only `write_document` writes files.
 
 To add a format, add a row to `FORMATS` and its name to `cli/conversations_parser.py`.
 """

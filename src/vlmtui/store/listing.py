@@ -18,8 +18,10 @@ _DRAFT = "(SELECT substr(text, 1, 1000) FROM drafts WHERE drafts.conversation = 
 _ORDER = "ORDER BY c.pinned DESC, c.updated_ms DESC, c.number DESC LIMIT ? OFFSET ?"
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: sorts numerically, and no two characters look alike."""
-_OPEN, _CLOSE = "\ue000", "\ue001"
-"""Private-use characters that mark the matches."""
+_OPEN = "\ue000"
+"""Private-use character before a match."""
+_CLOSE = "\ue001"
+"""Private-use character after a match."""
 _SNIPPET_TOKENS = 16
 _QUERY_MAX, _WORDS_MAX = 1_000, 32
 

@@ -82,8 +82,10 @@ _TOKENIZER = {
     ReadTrouble.NEEDS_CODE: (LintKind.CODE_NEEDED, "The tokenizer needs Python code of the repository."),
 }
 _MESSAGE_MAX = 300
-RECORD, SEVERAL = "record", "record, several items"
-"""Names of the templates that a record generates."""
+RECORD = "record"
+"""Name of the template that a record generates."""
+SEVERAL = "record, several items"
+"""Name of the template that a record generates for several items."""
 
 
 def check_reading(

@@ -78,8 +78,10 @@ class Tally:
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.media_tokens = 0
-        self.ttft, self.latency = array("d"), array("d")
-        """Seconds until the first token, and the whole answer."""
+        self.ttft = array("d")
+        """Seconds until the first token."""
+        self.latency = array("d")
+        """Seconds until the whole answer."""
 
     @property
     def done(self) -> int:

@@ -15,8 +15,12 @@ from vlmtui.ui.chat.marked import Marked, Part
 from vlmtui.ui.chat.past_answer import PastAnswer
 from vlmtui.ui.widgets.clicks import clickable
 
-_TURN, _ILLUSTRATED, _PICTURE = 2, 4, 4
-"""Number of widgets for an exchange of text, for one with attachments, and for each attachment."""
+_TURN = 2
+"""Number of widgets for an exchange of text."""
+_ILLUSTRATED = 4
+"""Number of widgets for an exchange with attachments."""
+_PICTURE = 4
+"""Number of widgets for each attachment."""
 _STYLE = "$muted 80%"
 
 

@@ -13,9 +13,9 @@ from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines
 
 _LAST_LINES = 3
+"""Lines shown of reasoning that streams, while it is folded."""
 _BLINK_S = 0.1
 """Reasoning that took less is told without its seconds."""
-"""Lines shown of reasoning that streams, while it is folded."""
 _TAIL = 1500
 """Most characters laid out while reasoning streams: laying out long text ten times a second is slow."""
 

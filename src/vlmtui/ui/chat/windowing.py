@@ -13,8 +13,10 @@ NEWEST = 60
 """Weight of the window of an opened conversation: thirty exchanges of text."""
 NEAR = 20
 """Weight next to the view below which the window is extended; more if the view itself holds more."""
-_REACH, _FAR = 2, 3
-"""A side is extended to, and cut back to, `_REACH` times NEAR; it is cut if longer than `_FAR` times NEAR."""
+_REACH = 2
+"""A side is extended to, and cut back to, this many times NEAR."""
+_FAR = 3
+"""A side is cut if it is longer than this many times NEAR."""
 
 
 class Window(NamedTuple):

@@ -22,8 +22,10 @@ from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.compare.plain_text import PlainText
 from vlmtui.ui.widgets.line_scroll import LineScroll
 
-NARROWEST, LOWEST = 36, 8
-"""Least width and height of a pane, in cells."""
+NARROWEST = 36
+"""Least width of a pane, in cells."""
+LOWEST = 8
+"""Least height of a pane, in cells."""
 COLUMNS_MAX = 4
 _COUNT_EVERY_S = 0.5
 """Interval in seconds between updates of the number of tokens."""

@@ -40,9 +40,9 @@ from vlmtui.ui.widgets.divider import Divider
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 NARROW = 100
+"""Columns below which only one side is shown."""
 _NARROWEST_SIDE = 24
 """Columns that a side keeps when the line between both is dragged."""
-"""Columns below which only one side is shown."""
 TALL = 36
 """Rows from which on a wide screen shows the prompts above their difference."""
 View = Literal["chat", "raw", "difference"]

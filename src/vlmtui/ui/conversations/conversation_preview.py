@@ -13,8 +13,10 @@ from vlmtui.store.records import StoredTurn
 from vlmtui.text import one_line, visible
 from vlmtui.ui.conversations.conversation_list import entry_title, facts_of
 
-_SHORT, _WHOLE = 400, 4_000
-"""Most characters of one message among several, and of a single one."""
+_SHORT = 400
+"""Most characters of one message among several."""
+_WHOLE = 4_000
+"""Most characters of a single message."""
 _BEFORE = 600
 """Characters shown before a match."""
 

@@ -26,8 +26,10 @@ from vlmtui.ui.models.stage_list import StageList
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _TICK_S = 1.0
-_TYPED_MAX, _TYPED_LINES_MAX = 400, 3
-"""Characters and lines shown of what was typed; all of it is kept."""
+_TYPED_MAX = 400
+"""Most characters shown of the text that was typed ahead; all of it is kept."""
+_TYPED_LINES_MAX = 3
+"""Most lines shown of it."""
 
 
 class LoadingScreen(Screen[None]):

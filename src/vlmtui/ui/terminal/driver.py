@@ -32,8 +32,9 @@ _LAST_WORDS_S = 5.0
 _TICK_S = 0.1
 """Interval at which the reading thread checks whether a lone Escape was a key."""
 _READ_BYTES = 4096
-_FRAME_BEGINS, _FRAME_ENDS = "\x1b[?2026h", "\x1b[?2026l"
-"""Synchronized output: what stands between them appears at once."""
+_FRAME_BEGINS = "\x1b[?2026h"
+"""Synchronized output: all that follows appears at once, at `_FRAME_ENDS`."""
+_FRAME_ENDS = "\x1b[?2026l"
 
 
 class NonBlockingDriver(LinuxDriver):

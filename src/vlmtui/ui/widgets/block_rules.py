@@ -10,8 +10,8 @@ from markdown_it.rules_block import StateBlock
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.texmath import texmath_plugin
 
+# Types of the blocks' nodes.
 HTML_TABLE, OTSL_TABLE, JSON, MATH = "html_table", "otsl_table", "json_value", "math_block"
-"""Types of the blocks' nodes."""
 
 _HTML = re.compile(r"<table[\s>]", re.IGNORECASE)
 _HTML_END = re.compile(r"</table\s*>", re.IGNORECASE)

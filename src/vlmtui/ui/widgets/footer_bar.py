@@ -20,8 +20,10 @@ from vlmtui.ui.keys import LEADER, key_bindings, spell_key
 from vlmtui.ui.leader import lacking_of, leader_entries
 from vlmtui.ui.terminal.front_screen import FrontScreen
 
-_AROUND_KEY, _AROUND_TEXT = 2, 1
-"""Cells around a key and after its description."""
+_AROUND_KEY = 2
+"""Cells around a key."""
+_AROUND_TEXT = 1
+"""Cells after a key's description."""
 _ALWAYS = ("help", "command_palette")
 """Actions shown at the end, at every width."""
 _RANKS = {id: number for number, id in enumerate(ACTIONS)}

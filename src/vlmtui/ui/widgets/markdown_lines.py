@@ -41,8 +41,10 @@ _HIGHLIGHTED_MAX = 64_000
 _UNSETTLED = 2
 """Blocks at the end that more text may change: a new list item joins the list before it."""
 
-_FOLDED_FROM, _FOLDED_TO = 30, 20
-"""JSON of more lines is folded to its first ones."""
+_FOLDED_FROM = 30
+"""JSON of more lines is folded."""
+_FOLDED_TO = 20
+"""First lines of folded JSON that are shown."""
 _NUMBERS = re.compile(r"\[[\s\d.,eE+-]{1,4000}\]")
 
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")

@@ -11,8 +11,10 @@ from textual.visual import Visual
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines, MarkdownLines
 
-_AT_ONCE, _PIECE = 32_000, 16_000
-"""Characters that are laid out at once, and of a piece of what is longer; a piece takes about a tenth of a second."""
+_AT_ONCE = 32_000
+"""Most characters that are laid out at once; a longer text is laid out in pieces."""
+_PIECE = 16_000
+"""Characters of a piece, which takes about a tenth of a second."""
 _PAUSE_S = 0.05
 """Least seconds between pieces, as a key takes from the terminal to its letter; half of the time is for others."""
 

@@ -98,8 +98,7 @@ class PromptText(ScrollView, can_focus=True):
 
 def parts_of(line: Content, width: int) -> list[int]:
     """Return how many characters of the line go into each row of `width` cells."""
-    rows, used, taken = [], 0, 0
-    """The rows so far; cells and characters of the current one."""
+    rows, used, taken = [], 0, 0  # the rows so far; cells and characters of the current one
     for text, is_whole in _stretches(line):
         cells = cell_len(text)
         if is_whole and used and used + cells > width >= cells:
