@@ -13,7 +13,7 @@ import pytest
 from tests.support.command_line import CommandLine, opened
 from vlmtui.config.engines import EngineSettings
 from vlmtui.domain.metrics import parse_metrics
-from vlmtui.engine.server_metrics import fetch_metrics
+from vlmtui.engine.remote_models import fetch_metrics
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.remote import http_api
 

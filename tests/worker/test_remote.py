@@ -491,7 +491,7 @@ async def test_a_server_that_drops_frames_is_found_out_by_its_token_count(server
     def video(frames: int) -> MediaPart:
         return MediaPart("video", "data:video/jpeg;base64," + ",".join(["AAAA"] * frames), "v")
 
-    api = ServerApi(server_address(server.url), ServerOptions(url=server.url))
+    api = ServerApi(ServerOptions(url=server.url))
     counts = [{"count": 900}, {"count": 900}, {"nothing": 1}, {"count": 1000}, {"count": 900}]
     server.replies["/tokenize"] = [sends(one) for one in counts]
     limit = FrameLimit(api, "shapes")

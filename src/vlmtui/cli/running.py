@@ -19,8 +19,7 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.engine_labels import distinction, kind_of
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.engine.local.worker_info import WorkerInfo
-from vlmtui.engine.remote_models import Server, engine_settings, look_at_server
-from vlmtui.engine.server_metrics import fetch_metrics
+from vlmtui.engine.remote_models import Server, engine_settings, fetch_metrics, look_at_server
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.paths import Paths
 from vlmtui.text import one_line, visible

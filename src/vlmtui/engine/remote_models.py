@@ -1,9 +1,10 @@
-"""Models that servers serve: which family they are of, and the spec to reach them."""
+"""Servers: the models that they serve, which family these are of, the spec to reach them, and their metrics."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import msgspec
 from vlmtui.config.engines import EngineSettings
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
+from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.placeholders import placeholder_texts
 from vlmtui.registry.loader import Registry
@@ -20,6 +22,7 @@ from vlmtui.registry.schema import Family
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
+    from vlmtui.worker.backends.remote.http_api import ServerApi
     from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts
 
 _LOOK_S = 5.0
@@ -80,6 +83,12 @@ def look_at_server(registry: Registry, name: str, settings: EngineSettings) -> S
     return asyncio.run(_look(registry, name, settings))
 
 
+def fetch_metrics(settings: EngineSettings) -> EngineMetrics:
+    """Ask a server for its metrics. Blocks for ten seconds at most; what fails is told as by `ask --engine`. Raises
+    VlmtuiError."""
+    return asyncio.run(_ask_for_metrics(settings))
+
+
 def known_remote_model(
     registry: Registry, engines: Mapping[str, EngineSettings], address: str, *, model: str, family: str | None
 ) -> Model:
@@ -138,14 +147,27 @@ async def _look(registry: Registry, name: str, settings: EngineSettings) -> Serv
 
 async def _ask(settings: EngineSettings, named: str | None = None) -> tuple[ServerFacts, str]:
     """Return what the server tells, and its address as people write it. Raises VlmtuiError."""
-    from vlmtui.worker.backends.remote.http_api import ServerApi
-    from vlmtui.worker.backends.remote.options import server_address, server_options
     from vlmtui.worker.backends.remote.probe import probe
 
-    address = server_address(settings.url)
-    api = ServerApi(address, server_options(settings.arguments()))
+    async with _connected(settings) as api:
+        return await probe(api, named or settings.model), api.shown
+
+
+async def _ask_for_metrics(settings: EngineSettings) -> EngineMetrics:
+    from vlmtui.worker.backends.remote.probe import ask_for_metrics
+
+    async with _connected(settings) as api:
+        return await ask_for_metrics(api)
+
+
+@asynccontextmanager
+async def _connected(settings: EngineSettings) -> AsyncIterator[ServerApi]:
+    from vlmtui.worker.backends.remote.http_api import ServerApi  # the HTTP client takes a while to import
+    from vlmtui.worker.backends.remote.options import server_options
+
+    api = ServerApi(server_options(settings.arguments()))
     try:
-        return await probe(api, named or settings.model), address.shown
+        yield api
     finally:
         await api.close()
 

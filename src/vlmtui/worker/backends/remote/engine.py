@@ -9,8 +9,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
-import msgspec
-
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.capabilities import Capabilities, Capability
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
@@ -30,7 +28,7 @@ from vlmtui.worker.backends.remote.answer_stream import PartBuffer, StreamedPart
 from vlmtui.worker.backends.remote.bodies import MediaPart, RequestBodies, read_media
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import NOT_NOW, ConnectionBroken, ServerError, Unanswered, endless
-from vlmtui.worker.backends.remote.options import server_address, server_options
+from vlmtui.worker.backends.remote.options import server_options
 from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServedModel, ServerFacts, ask_for_metrics, wait_for
 from vlmtui.worker.backends.remote.prompt_checks import FrameLimit, Placeholders
 from vlmtui.worker.backends.remote.token_texts import (
@@ -65,15 +63,14 @@ async def connect_to_server(spec: LoadSpec, report: Report) -> RemoteEngine:
     """Connect to the server that the spec's arguments name. Raises VlmtuiError."""
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # it writes a line for each request
     options = server_options(spec.engine_args)
-    address = server_address(options.url)
-    api = ServerApi(address, options)
-    report(LoadStep(LoadStage.CONFIG, f"asking {address.shown}"))
+    api = ServerApi(options)
+    report(LoadStep(LoadStage.CONFIG, f"asking {api.shown}"))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(api.close)
         facts = await wait_for(
             api,
             options.wait_s,
-            lambda waited: report(LoadStep(LoadStage.CONFIG, f"waiting for {address.shown}, {waited:.0f} s")),
+            lambda waited: report(LoadStep(LoadStage.CONFIG, f"waiting for {api.shown}, {waited:.0f} s")),
             options.model,
         )
         model = facts.model(options.model)
@@ -141,7 +138,7 @@ class RemoteEngine:
                     await self._frames.check(one)
         if request.only_render:
             yield await self._render(request, media)
-            yield _finished(request, StreamedPart(finish="stop"), None)
+            yield _finished(request, StreamedPart(finish="stop"), None, Usage(), None)
             return
         is_prompt_told = has_begun = False
         for attempt in range(len(self._api.back_off_s) + 1):
@@ -180,7 +177,7 @@ class RemoteEngine:
         self, request: GenerateRequest, path: str, body: dict[str, Any], written: Sequence[int] | None
     ) -> AsyncGenerator[EngineEvent, None]:
         buffer: PartBuffer | None = None
-        ending, number = Ending(), ""
+        usage, queued_s, number = Usage(), None, ""
         last, reason, sent_at, length = StreamedPart(), StreamedPart(), 0.0, 0
         try:
             async with aclosing(self._api.events(path, body)) as events:
@@ -191,10 +188,17 @@ class RemoteEngine:
                         raise of_another(self._api.shown)
                     if part.finish is not None:
                         reason = part
-                    ending = _ending_after(ending, part)
+                    usage = part.usage or usage
+                    queued_s = part.queued_s if part.queued_s is not None else queued_s
                     if buffer is None and (part.prompt_ids is not None or part.text or part.token_ids):
-                        ready = await self._reported_prompt(request, part, body, written)
-                        buffer = self._buffer(request, ready, body)
+                        ready = await self._prompt_ready(request, part, written)
+                        buffer = PartBuffer(
+                            request.request_id,
+                            self._texts if self._facts.tokenizes else None,
+                            ready.vocabulary,
+                            decoded=self._decoding(body),
+                            has_logprobs=request.logprobs is not None,
+                        )
                         yield ready
                     if buffer is None or not (part.text or part.token_ids):
                         continue
@@ -215,30 +219,21 @@ class RemoteEngine:
         if reason.finish not in ("stop", "length"):
             raise unfinished(reason.finish, self._api.shown)
         if buffer is None:
-            yield self._unreported_prompt(request, body)
-        yield _finished(request, reason, await self._stop_text(reason, last), ending)
+            yield await self._prompt_ready(request, StreamedPart(), None)
+        yield _finished(request, reason, await self._stop_text(reason, last), usage, queued_s)
 
-    def _buffer(self, request: GenerateRequest, ready: PromptReady, body: dict[str, Any]) -> PartBuffer:
-        return PartBuffer(
-            request.request_id,
-            self._texts if self._facts.tokenizes else None,
-            ready.vocabulary,
-            decoded=AnswerText(self._texts, self._api.deaf_max_s) if body.get("output_mode") == "tokens" else None,
-            has_logprobs=request.logprobs is not None,
-        )
-
-    async def _reported_prompt(
-        self, request: GenerateRequest, part: StreamedPart, body: dict[str, Any], written: Sequence[int] | None
-    ) -> PromptReady:
-        if part.prompt_ids is None:
-            return self._unreported_prompt(request, body)
-        return await self._prompt_ready(request, part, written)
+    def _decoding(self, body: dict[str, Any]) -> AnswerText | None:
+        """Return what decodes an answer that comes as tokens alone; None if it comes with its text."""
+        return AnswerText(self._texts, self._api.deaf_max_s) if body.get("output_mode") == "tokens" else None
 
     async def _prompt_ready(
         self, request: GenerateRequest, part: StreamedPart, written: Sequence[int] | None
     ) -> PromptReady:
-        """Return the prompt as the server tells it."""
-        ids, attachments = part.prompt_ids or (), attachments_of(request.prompt)
+        """Return the prompt as the server tells it. Where it tells none, the text of a raw one is known."""
+        if part.prompt_ids is None:
+            text = request.prompt.text if isinstance(request.prompt, RawPrompt) else ""
+            return PromptReady(request_id=request.request_id, prompt=text, token_ids=(), media=())
+        ids, attachments = part.prompt_ids, attachments_of(request.prompt)
         if not self._facts.tokenizes:
             return PromptReady(request_id=request.request_id, prompt=part.prompt_text or "", token_ids=ids, media=())
         vocabulary = await self._texts.entries(ids)
@@ -264,11 +259,6 @@ class RemoteEngine:
             return await self._texts.text_of(ids, self._api.stall_s)
         except Unanswered:
             return ""
-
-    def _unreported_prompt(self, request: GenerateRequest, body: dict[str, Any]) -> PromptReady:
-        """The server tells no prompt. Of a raw one the text is known; of a chat nothing is."""
-        text = request.prompt.text if isinstance(request.prompt, RawPrompt) else ""
-        return PromptReady(request_id=request.request_id, prompt=text, token_ids=(), media=())
 
     async def _render(self, request: GenerateRequest, media: Sequence[MediaPart]) -> PromptReady:
         """Count and tell the prompt without an answer."""
@@ -307,13 +297,6 @@ class RemoteEngine:
         return known[token].text if token in known else None
 
 
-class Ending(msgspec.Struct, frozen=True):
-    """What a server counted, told with the end of an answer."""
-
-    usage: Usage = Usage()
-    queued_s: float | None = None
-
-
 def _limits(facts: ServerFacts, limits: dict[Modality, int]) -> dict[Modality, int]:
     """The most items of each modality. Only vLLM takes a video as its frames, and a sound by address."""
     found = limits or _LIMITS
@@ -347,19 +330,13 @@ def _remedies(facts: ServerFacts, *, is_known: bool) -> dict[str, str]:
     return {name: hint for name, hint in hints.items() if not getattr(_capabilities(facts), name)}
 
 
-def _ending_after(ending: Ending, part: StreamedPart) -> Ending:
-    if part.usage is None and part.queued_s is None:
-        return ending
-    return Ending(part.usage or ending.usage, part.queued_s if part.queued_s is not None else ending.queued_s)
-
-
 def _finished(
-    request: GenerateRequest, reason: StreamedPart, stop: str | None, ending: Ending | None = None
+    request: GenerateRequest, reason: StreamedPart, stop: str | None, usage: Usage, queued_s: float | None
 ) -> Finished:
     return Finished(
         request_id=request.request_id,
         finish_reason="length" if reason.finish == "length" else "stop",
         stop=stop,
-        usage=ending.usage if ending else Usage(),
-        timings=Timings(queued_s=ending.queued_s if ending else None),
+        usage=usage,
+        timings=Timings(queued_s=queued_s),
     )

@@ -18,7 +18,7 @@ import httpx2
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.protocol.peer import peer_uid, require_owner
 from vlmtui.worker.backends.remote.http_errors import ServerError, Unanswered, broken, endless, event_error, refusal
-from vlmtui.worker.backends.remote.options import ServerAddress, ServerOptions
+from vlmtui.worker.backends.remote.options import ServerOptions, server_address
 
 _BODY_MAX = 64_000_000
 """Bytes of an answer that is no stream."""
@@ -41,8 +41,9 @@ _BROKEN = (httpx2.HTTPError, ssl.SSLError)
 class ServerApi:
     """One server. Redirects are never followed: the key would go with them."""
 
-    def __init__(self, address: ServerAddress, options: ServerOptions) -> None:
+    def __init__(self, options: ServerOptions) -> None:
         """Raises VlmtuiError: no such host can be, or the key or a certificate cannot be read."""
+        address = server_address(options.url)
         self.shown = address.shown
         try:
             httpx2.URL(address.base)
@@ -97,9 +98,9 @@ class ServerApi:
 
     async def text(self, path: str) -> str:
         """Return what answers a GET, as text. Raises VlmtuiError."""
-        code, content = await self.status(path)
+        code, content, kind = await self._answered("GET", path, None, _STATUS_S)
         if code != 200:
-            raise self._refusal(code, content, "")
+            raise self._refusal(code, content, kind)
         return content.decode("utf-8", "replace")
 
     async def post(self, path: str, body: object, *, seconds: float = _ANSWER_S) -> Any:
@@ -108,15 +109,8 @@ class ServerApi:
 
     async def status(self, path: str, body: object | None = None, *, seconds: float = _STATUS_S) -> tuple[int, bytes]:
         """Return the status and the content of an answer, whatever it is. Raises VlmtuiError where there is none."""
-        try:
-            async with asyncio.timeout(seconds):
-                method = "GET" if body is None else "POST"
-                async with self._client.stream(method, self._base + path, json=body) as response:
-                    return response.status_code, await self._content(response)
-        except TimeoutError as error:
-            raise self._silent() from error
-        except _BROKEN as error:
-            raise self._broken(error) from error
+        code, content, _ = await self._answered("GET" if body is None else "POST", path, body, seconds)
+        return code, content
 
     async def events(self, path: str, body: object) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events of a stream, up to `[DONE]` or its end. Raises VlmtuiError for a refusal, an error event,
@@ -212,23 +206,28 @@ class ServerApi:
             return False
 
     async def _json(self, method: str, path: str, body: object | None, seconds: float = _ANSWER_S) -> Any:
+        code, content, kind = await self._answered(method, path, body, seconds)
+        if code != 200:
+            raise self._refusal(code, content, kind)
+        try:
+            return _decoded(content)
+        except (ValueError, RecursionError) as error:
+            raise self._refusal(code, content, kind) from error
+
+    async def _answered(self, method: str, path: str, body: object | None, seconds: float) -> tuple[int, bytes, str]:
+        """Return the status, the content and its type. Raises VlmtuiError where there is no answer."""
         try:
             async with (
                 asyncio.timeout(seconds),
                 self._client.stream(method, self._base + path, json=body) as response,
             ):
                 content = await self._content(response)
-                kind = response.headers.get("content-type", "")
-                if response.status_code != 200:
-                    raise self._refusal(response.status_code, content, kind)
+                return response.status_code, content, response.headers.get("content-type", "")
         except TimeoutError as error:
-            raise self._silent() from error
+            hint = "It may hang, sleep or be busy. Look at its log."
+            raise Unanswered(ErrorKind.NO_NETWORK, f"{self.shown} did not answer in time.", hint=hint) from error
         except _BROKEN as error:
             raise self._broken(error) from error
-        try:
-            return _decoded(content)
-        except (ValueError, RecursionError) as error:
-            raise self._refusal(response.status_code, content, kind) from error
 
     async def _content(self, response: httpx2.Response) -> bytes:
         """The body, as long as it is not too long."""
@@ -261,10 +260,6 @@ class ServerApi:
         found = broken(error, shown=self.shown, is_answering=is_answering)
         found.detail = self._hide(found.detail.encode()).decode()
         return found
-
-    def _silent(self) -> VlmtuiError:
-        hint = "It may hang, sleep or be busy. Look at its log."
-        return Unanswered(ErrorKind.NO_NETWORK, f"{self.shown} did not answer in time.", hint=hint)
 
 
 def _hiding(secrets: Sequence[bytes]) -> Callable[[bytes], bytes]:
