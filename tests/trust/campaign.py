@@ -27,7 +27,7 @@ import vlmtui.engine.local.launcher as launcher
 from tests.trust.canaries import SECRET, WORD, Canaries, heard
 from tests.trust.inputs import ARGUMENTS, Inputs
 from vlmtui.cli import main
-from vlmtui.cli.adapters import allow_adapters
+from vlmtui.cli.ask_engine import allow_adapters
 from vlmtui.cli.replay import name_by_document, read_comparison
 from vlmtui.config.engines import EngineSettings
 from vlmtui.config.trust import TrustStore

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeGuard
 
 import msgspec
 
-from vlmtui.cli.adapters import allow_adapters
-from vlmtui.cli.answer_stream import AnswerStream
-from vlmtui.cli.ask_engine import AskSetup, prepare, ready_engine
-from vlmtui.cli.ask_usage import check_usage, fan_out_plan
+from vlmtui.cli.ask_engine import AskSetup, allow_adapters, prepare, ready_engine
+from vlmtui.cli.ask_parser import check_usage, fan_out_plan
 from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
 from vlmtui.cli.boxes import box_convention, box_reader, with_special_tokens
+from vlmtui.cli.inputs import read_question, read_raw_prompt
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.lane_engines import command_engines, models_on
-from vlmtui.cli.output import note, print_json
-from vlmtui.cli.questions import read_question
-from vlmtui.cli.raw_prompt import check, read_raw_prompt
+from vlmtui.cli.output import note, print_json, write_answer
 from vlmtui.cli.results import (
     difference_json,
     likelihood_json,
@@ -30,25 +27,30 @@ from vlmtui.domain.conversation import Turn, system_turn
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.errors import VlmtuiError
+from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.inspection.answer_diff import tally_text
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.comparison_pages import difference_lines
+from vlmtui.inspection.findings import Finding, FindingKind
+from vlmtui.inspection.raw_prompt_check import check_raw
 from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import check_attachments
+from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import find_adapter
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.dials import with_default_parameters, with_parameters
 from vlmtui.session.engine_turns import answer_in_turns
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, Plan, why_identical
-from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, planned_specs
+from vlmtui.session.lanes import Lane, Lanes, LaneSpec, OnChange, lane_spec, planned_specs
 from vlmtui.session.likelihood import LaneScore, is_unchanged, score_lanes, verdict
 from vlmtui.session.picture_changes import changed_pictures
 
 _TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out", "on")
 """Options of those who look at tokens; the JSON of others stays short."""
+_NEVER = frozenset({FindingKind.TOO_FEW, FindingKind.NOT_TAKEN})
+"""Findings that --force does not override: an attachment without a placeholder may crash the engine."""
 
 
 def ask(arguments: argparse.Namespace) -> int:
@@ -121,7 +123,7 @@ def _check_raw(setup: AskSetup, specs: Sequence[LaneSpec], info: EngineInfo | No
     """The raw prompt is the last, or the same in all."""
     prompt = specs[-1].request.prompt
     if isinstance(prompt, RawPrompt):
-        check(prompt, setup.model.family, info, setup.application.registry.values(), force=force)
+        _check_findings(prompt, setup.model.family, info, setup.application.registry.values(), force=force)
 
 
 async def _scores(lanes: Lanes, arguments: argparse.Namespace) -> list[LaneScore | None]:
@@ -286,3 +288,85 @@ def _modes(arguments: argparse.Namespace) -> list[PromptMode]:
 
 def _turns(system: str, asked: Turn) -> list[Turn]:
     return [system_turn(system), asked] if system else [asked]
+
+
+def _check_findings(
+    prompt: RawPrompt, family: Family, info: EngineInfo | None, families: Iterable[Family], *, force: bool
+) -> None:
+    """Print the findings about a raw prompt to stderr. Raises VlmtuiError(BAD_INPUT) if it must not be sent.
+
+    Without `info`, before anything is loaded, only findings that would block it are printed.
+    """
+    found = check_raw(
+        prompt.text,
+        prompt.attachments,
+        family,
+        special_tokens=frozenset(info.special_tokens if info else ()),
+        stop_tokens=info.stop_tokens if info else (),
+        bos=info.bos_token if info else None,
+        adds_bos=info.adds_bos if info else True,
+        families=families,
+    )
+    blocking = [finding for finding in found if finding.blocks and (finding.kind in _NEVER or not force)]
+    for finding in found:
+        if blocking or info is not None:
+            _tell_finding(finding, prompt.text)
+    if blocking:
+        never = any(finding.kind in _NEVER for finding in blocking)
+        hint = "Every attachment needs its placeholder." if never else "--force sends it regardless."
+        raise bad_input("The raw prompt was not sent.", hint=hint)
+
+
+def _tell_finding(finding: Finding, text: str) -> None:
+    line = text.count("\n", 0, finding.start) + 1
+    column = finding.start - (text.rfind("\n", 0, finding.start) + 1) + 1
+    note(f"raw prompt, line {line}, column {column}: {finding.message}")
+    if finding.fix is not None:
+        note(f"    fix: {finding.fix.label}")
+
+
+class AnswerStream:
+    """Streams the first answer, then prints the others in order, each below its label if it has one."""
+
+    def __init__(self, lanes: Lanes, run: Callable[[OnChange], Awaitable[None]] | None = None) -> None:
+        """`run` runs the lanes; None: all at once."""
+        self._lanes = lanes
+        self._run = run or lanes.run
+        self._at = 0
+        """Index of the lane being printed; past the last one when all are printed."""
+        self._pieces = -1
+        """Number of pieces of its answer printed so far; -1: not even its label."""
+
+    async def run(self) -> None:
+        """Run all lanes and print their answers. A partial answer ends with a line break."""
+        try:
+            self._print()
+            await self._run(self._changed)
+        finally:
+            if self._at < len(self._lanes):
+                self._end_line(self._lanes[self._at])
+
+    def _changed(self, lane: Lane) -> None:
+        if self._at < len(self._lanes) and lane is self._lanes[self._at]:
+            self._print()
+
+    def _print(self) -> None:
+        """Print the rest of the current lane's answer so far, and go on with the next ones if it has ended."""
+        while self._at < len(self._lanes):
+            lane = self._lanes[self._at]
+            if self._pieces < 0:
+                if lane.spec.label:
+                    write_answer(("\n" if self._at else "") + f"== {lane.spec.label} ==\n")
+                self._pieces = 0
+            for piece in lane.answer.pieces[self._pieces :]:
+                write_answer(piece)
+            self._pieces = len(lane.answer.pieces)
+            if lane.is_running:
+                return
+            self._end_line(lane)
+            self._at, self._pieces = self._at + 1, -1
+
+    def _end_line(self, lane: Lane) -> None:
+        printed = "".join(lane.answer.pieces[: max(self._pieces, 0)])
+        if printed and not printed.endswith("\n"):
+            write_answer("\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
@@ -20,6 +20,9 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.match import Model, resolve, with_trust
 from vlmtui.registry.routes import model_closed
+from vlmtui.session.adapters import NONE, find_adapter, rank_for, require_allowed
+from vlmtui.session.lane_plan import ADAPTER
+from vlmtui.session.plan_text import parse_plan
 
 _SETTINGS = ("model", "keep_alive", "system_prompt", *PARAMETERS)
 
@@ -53,6 +56,27 @@ def prepare(arguments: argparse.Namespace, model_name: str | None = None) -> Ask
         model = with_engine_args(model, arguments.engine_arg)
         model = with_consent(model, trust=arguments.trust_remote_code)
     return AskSetup(application, model, arguments.keep_alive is not None, arguments.json)
+
+
+def allow_adapters(arguments: argparse.Namespace, recorded: Iterable[str] = ()) -> None:
+    """Have the model loaded with LoRA where the command names adapters.
+
+    recorded: the folders of a document's adapters, which are loaded where the command's `--adapter` is that folder or
+    one above it: a document by itself has nothing loaded. Raises VlmtuiError for an adapter that is not there or not
+    allowed.
+    """
+    folders = list(dict.fromkeys(filter(None, recorded)))
+    for folder in folders:
+        require_allowed(folder, arguments.adapter)
+    if not folders and arguments.adapter:
+        folders = [arguments.adapter]
+    plan = parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
+    if plan is not None and plan.parameter == ADAPTER:
+        folders += [str(value) for value in plan.values if value != NONE]
+    if folders:
+        rank = rank_for([find_adapter(folder) for folder in folders])
+        own = ["enable_lora=true", f"max_lora_rank={rank}", f"max_loras={len(folders)}"]
+        arguments.engine_arg = [*own, *(arguments.engine_arg or ())]
 
 
 def with_consent(model: Model, *, trust: bool) -> Model:

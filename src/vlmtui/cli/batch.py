@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from vlmtui.cli.ask_engine import AskSetup, leave_engine, open_loaded, prepare
+from vlmtui.cli.inputs import read_raw_prompt
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import is_tty, note, print_json, write_notice
-from vlmtui.cli.raw_prompt import read_raw_prompt
 from vlmtui.config.duration import describe_duration
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.parameters import find_parameter

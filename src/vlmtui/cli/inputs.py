@@ -1,4 +1,5 @@
-"""Reads a command's input, with a size limit: a file, a pipe, or standard input for `-`."""
+"""Reads a command's input, with a size limit: a file, a pipe, or standard input for `-`; as bytes, a question or a raw
+prompt."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from vlmtui.errors import bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.text import human_bytes, one_line
 
 TEXT_BYTES_MAX = 16_000_000
@@ -26,6 +27,37 @@ def read_input(name: str, *, bytes_max: int) -> bytes:
             return _bounded(file, one_line(name), bytes_max)
     except (OSError, ValueError) as error:
         raise bad_input(f"{one_line(name)} cannot be read.", detail=str(error)) from error
+
+
+def read_question(given: str) -> str:
+    """Return the question, read from stdin for `-`. Raises VlmtuiError if it is empty or not valid text."""
+    if given == "-":
+        try:
+            given = read_input("-", bytes_max=TEXT_BYTES_MAX).decode().rstrip("\n")
+        except UnicodeDecodeError as error:
+            raise bad_input("The question on stdin is not UTF-8 text.", detail=str(error)) from error
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise bad_input("The question is not valid text in this terminal's encoding.", detail=str(error)) from error
+    if not given.strip():
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "The question is empty.")
+    return given
+
+
+def read_raw_prompt(given: str) -> str:
+    """Return the text verbatim, including a final line break; from a file for `@FILE`, from stdin for `@-`."""
+    if not given.startswith("@"):
+        text = given
+    else:
+        name = given[1:]
+        try:
+            text = read_input(name, bytes_max=TEXT_BYTES_MAX).decode()
+        except UnicodeDecodeError as error:
+            raise bad_input(f"The raw prompt in {name} is not UTF-8 text.", detail=str(error)) from error
+    if not text.strip():
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "The raw prompt is empty.")
+    return text
 
 
 def _bounded(stream: BinaryIO, name: str, bytes_max: int) -> bytes:

@@ -11,8 +11,8 @@ import msgspec
 from vlmtui.bootstrap import build
 from vlmtui.cli.ask_parser import add_media
 from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
+from vlmtui.cli.inputs import read_question
 from vlmtui.cli.output import note, print_json, print_warnings
-from vlmtui.cli.questions import read_question
 from vlmtui.domain.adapter_choice import adapter_for
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Text, Turn, system_turn

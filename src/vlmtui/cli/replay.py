@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.cli.adapters import allow_adapters
-from vlmtui.cli.ask_engine import AskSetup, prepare, ready_engine
+from vlmtui.cli.ask_engine import AskSetup, allow_adapters, prepare, ready_engine
 from vlmtui.cli.inputs import DOCUMENT_BYTES_MAX, read_input
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import note, print_json
