@@ -24,7 +24,7 @@ from PIL import Image
 
 from tests.support.plain_app import HOLD
 from tests.support.scripted_engine import Die, Hold, ScriptedHost
-from tests.support.sounds import write_tone
+from tests.support.sounds import write_tone, write_with_pictures
 from tests.support.typed_lines import TypedLines
 from tests.unit.store.made import exchange
 from vlmtui.cli.help import command_parsers
@@ -195,6 +195,15 @@ async def test_a_damaged_database_is_replaced_by_its_backup_after_a_yes(tmp_path
     assert "is damaged" in text and "lacks" in text
     assert "1 You: " in text and "a red circle at the left" in text
     assert report.is_saved and report.conversation == conversation
+
+
+async def test_the_sound_of_a_video_and_a_page_of_a_tiff_are_attached_by_name(tmp_path: Path) -> None:
+    clip, scan = write_with_pictures(tmp_path / "clip.mp4"), tmp_path / "scan.tiff"
+    pages = [Image.new("RGB", (64, 48), colour) for colour in ("red", "blue")]
+    pages[0].save(scan, save_all=True, append_images=pages[1:])
+    text, _ = await said(tmp_path, f"/attach {clip}#sound", f"/attach {scan}#page=2")
+    assert "[Audio #1] clip.mp4, 1.0 s" in text
+    assert "[Image #2] scan.tiff" in text
 
 
 @pytest.mark.parametrize("line", ["/detach", "/branch"])
