@@ -24,7 +24,6 @@ from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.ui.actions.slash import SlashCommand, parse_slash
 from vlmtui.ui.chat.attachment_bar import AttachmentBar
 from vlmtui.ui.chat.composer import Composer
-from vlmtui.ui.chat.composer_row import ComposerRow
 from vlmtui.ui.chat.path_completion import PathCompletion, Span, complete
 from vlmtui.ui.chat.path_menu import PathMenu
 from vlmtui.ui.chat.path_offer import PathOffer
@@ -39,7 +38,11 @@ class ComposerPanel(Vertical):
     """Tells messages from commands, and opens attached files. The draft stays until it is sent."""
 
     DEFAULT_CSS = """
-    ComposerPanel { height: auto; }
+    ComposerPanel {
+        height: auto;
+        #composer-row { height: auto; margin: 1 2 0 2; border-left: outer $accent; background: $surface; }
+        &.-busy #composer-row { border-left: outer $faint; }
+    }
     """
 
     class MessageWritten(Message):
@@ -99,7 +102,7 @@ class ComposerPanel(Vertical):
         yield PathMenu(id="paths")
         yield AttachmentBar(cache=self._paths.thumbnails, id="attachments")
         yield PathOffer(id="path-offer")
-        with ComposerRow(id="composer-row"):
+        with Vertical(id="composer-row"):
             yield Composer(self._prompts, self._draft, id="composer")
 
     def on_mount(self) -> None:
@@ -300,10 +303,6 @@ class ComposerPanel(Vertical):
         self._prompts.add(self._draft.words)
         self._composer.text = self._draft.only_tokens()
         self._composer.move_cursor(self._composer.document.end)
-
-    @property
-    def row(self) -> ComposerRow:
-        return self.query_one(ComposerRow)
 
     @property
     def bar(self) -> AttachmentBar:

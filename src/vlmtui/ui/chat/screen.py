@@ -377,7 +377,7 @@ class ChatScreen(FrontScreen[None]):
         self.show_status()
 
     def show_status(self) -> None:
-        self.panel.row.show_busy(self.chat.running is not None)
+        self.panel.set_class(self.chat.running is not None, "-busy")
         self.query_one(StatusBar).show(context=not self.has_class("-wide"))
         self.query_one(ChatFrame).show_facts()
         # Refresh only on changes: Textual's footer never releases the keys that it showed before.

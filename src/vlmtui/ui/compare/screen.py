@@ -198,7 +198,7 @@ class CompareScreen(SidesScreen):
         """Send both prompts at the same time."""
         if self.engine_controller.state is EngineState.DEAD:
             self.tell("The model is loading again.")
-            getattr(self.app, "restart_engine")()  # noqa: B009  (a screen does not import the app)
+            self.call_later(self.run_action, "app.restart_engine")
             return
         controller = self.controller
         try:
