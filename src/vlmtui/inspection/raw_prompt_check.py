@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.inspection.findings import Finding, FindingKind, Fix, apply_fix
+from vlmtui.inspection.findings import Finding, FindingKind, Fix
 from vlmtui.inspection.placeholder_check import (
     ForeignPlaceholder,
     InsertionPoint,
@@ -152,8 +152,6 @@ def _stop_at_end(shape: CheckedPrompt, stops: AbstractSet[str]) -> Iterator[Find
 def _ending(text: str, stops: Sequence[str] | AbstractSet[str]) -> str:
     return max((stop for stop in stops if stop and text.endswith(stop)), key=len, default="")
 
-
-__all__ = ["Finding", "FindingKind", "Fix", "apply_fix", "check_raw", "lost_attachments"]
 
 _Found = dict[Modality, tuple[Layout, Form, list[Occurrence]]]
 

@@ -16,9 +16,10 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.inspection.build import fingerprint_of
+from vlmtui.inspection.findings import Finding
 from vlmtui.inspection.folded_prompt import PlaceholderSlot, placeholders, raw_text_of
 from vlmtui.inspection.prompt_turns import own_tokens
-from vlmtui.inspection.raw_prompt_check import Finding, check_raw, lost_attachments
+from vlmtui.inspection.raw_prompt_check import check_raw, lost_attachments
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from vlmtui.inspection.raw_prompt_check import Finding
+from vlmtui.inspection.findings import Finding
 from vlmtui.text import one_line
 from vlmtui.ui.compare.raw_editor import LineNote
 

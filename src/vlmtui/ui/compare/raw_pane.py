@@ -15,8 +15,8 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static, TextArea
 
+from vlmtui.inspection.findings import Finding
 from vlmtui.inspection.folded_prompt import PlaceholderSlot, chip, placeholders, special_pattern
-from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.session.comparison import CompareController
 from vlmtui.text import one_line
 from vlmtui.ui.compare.findings_list import FindingsList, line_notes

@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from vlmtui.domain.generation import usage_of
 from vlmtui.errors import Remedy, VlmtuiError
-from vlmtui.inspection.raw_prompt_check import Finding
+from vlmtui.inspection.findings import Finding
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController, ComparedSide
 from vlmtui.session.engine_controller import EngineController, EngineState
