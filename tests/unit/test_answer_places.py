@@ -112,8 +112,9 @@ def test_an_answer_about_a_video_says_when() -> None:
         assert not places.marks
         assert len(places.unreadable) == len(places.with_next_scale().unreadable) == 1
         assert places.medium_of(0).second == 0.5
+        end = timed.index("}") + 1
         assert places.as_json()["time_ranges"] == [
-            {"start_s": 0.5, "end_s": 1.0, "label": "a cat", "text": timed[: timed.index("}") + 1]}
+            {"start_s": 0.5, "end_s": 1.0, "label": "a cat", "text": timed[:end], "span": [0, end]}
         ]
     with pytest.raises(VlmtuiError, match="found in this answer"):
         places_of(msgspec.structs.replace(told, answer="A cat."), None)

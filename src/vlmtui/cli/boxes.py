@@ -45,19 +45,9 @@ class BoxReader(msgspec.Struct, frozen=True):
         for line in _listed(places):
             note(line)
         note(f"Written: {one_line(self.target)}")
-        found: dict[str, object] = {"boxes": [_box_json(places, at) for at in range(len(places.marks))]}
-        if self.medium.modality == "video":
-            found["time_ranges"] = [
-                {
-                    "label": one.label,
-                    "start_s": one.start_s,
-                    "end_s": one.end_s,
-                    "text": answer[one.start : one.end],
-                    "span": [one.start, one.end],
-                }
-                for one in places.ranges
-            ]
-        return {**found, "unreadable_boxes": [answer[start:end] for start, end in places.unreadable]}
+        timed = {"time_ranges": places.ranges_json()} if self.medium.modality == "video" else {}
+        unreadable = [answer[start:end] for start, end in places.unreadable]
+        return {"boxes": places.places_json(), **timed, "unreadable_boxes": unreadable}
 
     def _places(self, answer: str) -> AnswerPlaces:
         grounding = self.grounding or _ANY
@@ -136,17 +126,3 @@ def _listed(places: AnswerPlaces) -> list[str]:
 
 def _place_text(one: PlacedMark) -> str:
     return f"{one_line(one.mark.label) or one.mark.kind}: " + ", ".join(f"{value:.0f}" for value in one.xyxy)
-
-
-def _box_json(places: AnswerPlaces, at: int) -> dict[str, object]:
-    one, shown = places.placed[at], places.medium_of(at)
-    timed = {"second": shown.second} if shown.medium.modality == "video" else {}
-    return {
-        "kind": one.mark.kind,
-        "label": one.mark.label,
-        "xyxy": [round(value, 2) for value in one.xyxy],
-        **timed,
-        "clipped": one.is_clipped,
-        "text": places.answer[one.mark.start : one.mark.end],
-        "span": [one.mark.start, one.mark.end],
-    }

@@ -171,34 +171,44 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
             },
             "unreadable": [self.answer[start:end] for start, end in self.unreadable],
         }
-        if self.ranges:
-            found["time_ranges"] = [
-                {
-                    "start_s": one.start_s,
-                    "end_s": one.end_s,
-                    "label": one.label,
-                    "text": self.answer[one.start : one.end],
-                }
-                for one in self.ranges
-            ]
-        return found
+        return {**found, "time_ranges": self.ranges_json()} if self.ranges else found
+
+    def places_json(self) -> list[dict[str, object]]:
+        """Return each place with its box in pixels and the part of the answer that it was read from."""
+        return [self._place_json(at, one) for at, one in enumerate(self.placed)]
+
+    def ranges_json(self) -> list[dict[str, object]]:
+        """Return each time range with the part of the answer that it was read from."""
+        return [
+            {"label": one.label, "start_s": one.start_s, "end_s": one.end_s, **self._span_json(one)}
+            for one in self.ranges
+        ]
+
+    def _place_json(self, at: int, one: PlacedMark) -> dict[str, object]:
+        medium, second = self.medium_of(at)
+        return {
+            "kind": one.mark.kind,
+            "label": one.mark.label,
+            "xyxy": [round(value, 2) for value in one.xyxy],
+            **({"second": second} if medium.modality == "video" else {}),
+            "clipped": one.is_clipped,
+            **self._span_json(one.mark),
+        }
+
+    def _span_json(self, one: GroundingMark | TimeRange) -> dict[str, object]:
+        return {"text": self.answer[one.start : one.end], "span": [one.start, one.end]}
 
     def _annotation(self, number: int, one: PlacedMark, category: int) -> dict[str, object]:
         left, top, right, bottom = one.xyxy
-        medium, second = self.medium_of(number - 1)
-        timed = {"second": second} if medium.modality == "video" else {}
         return {
             "id": number,
-            "image_id": self.media.index(medium) + 1,
-            **timed,
+            "image_id": self.media.index(self.medium_of(number - 1).medium) + 1,
             "category_id": category,
-            "kind": one.mark.kind,
+            **self._place_json(number - 1, one),
             "bbox": [round(value, 2) for value in (left, top, right - left, bottom - top)],
             "area": round(_area(one), 2),
             "segmentation": [[round(value, 2) for point in _outline(one) for value in point]],
             "iscrowd": 0,
-            "clipped": one.is_clipped,
-            "text": self.answer[one.mark.start : one.mark.end],
         }
 
     def _read_as(self, grounding: Grounding) -> AnswerPlaces:

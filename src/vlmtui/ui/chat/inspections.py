@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -55,18 +56,18 @@ class Inspections:
     @property
     def actions(self) -> ActionMethods:
         return {
-            "inspect": self.inspect,
+            "inspect": partial(self._start, self._inspect),
             "lint": self.show_lint,
-            "where": self.show_places,
-            "boxes": self.mark_thumbnails,
+            "where": partial(self._start, self._show_places),
+            "boxes": partial(self._start, self._mark_thumbnails),
             "locate": self.write_location_prompt,
-            "seen": self.show_model_view,
-            "heat": self.show_occlusion,
+            "seen": partial(self._start, self._show_model_view),
+            "heat": partial(self._start, self._show_occlusion),
         }
 
     def inspect(self, number: str = "") -> None:
         """Inspect the prompt and the answer of message `number`, or else of the selected message or the last."""
-        self._view.start_dialog(partial(self._inspect, self._number(number)))
+        self._start(self._inspect, number)
 
     def show_lint(self) -> None:
         """Check the chat template of the loaded model."""
@@ -76,32 +77,6 @@ class Inspections:
             self._view.tell_error(error)
             return
         self._navigator.show_lint(model)
-
-    def show_places(self, number: str = "") -> None:
-        """Show where the answer to message `number` points, or else the selected one's or the last."""
-        self._view.start_dialog(partial(self._show_places, self._number(number)))
-
-    def mark_thumbnails(self, number: str = "") -> None:
-        """Draw the places that an answer names on the pictures of its prompt in the transcript, or remove them."""
-        self._view.start_dialog(partial(self._mark_thumbnails, self._number(number)))
-
-    async def _mark_thumbnails(self, number: str) -> None:
-        try:
-            places = await self._places(number)
-        except VlmtuiError as error:
-            self._view.tell_error(error)
-            return
-        if places.image.modality == "video":
-            self._view.tell("Moments of a video are drawn on their frames.", Remedy.SHOW_PLACES)
-            return
-        placed, badges = places.placed, badges_of(places.marks)
-        views = [view for view in self._view.transcript.query(AttachmentView) if view.attachment in places.media]
-        for view in views:
-            here = places.marks_on(ShownMedium(view.attachment))
-            marks = ThumbnailMarks(tuple(placed[at] for at in here), tuple(badges[at] for at in here))
-            view.mark(None if view.marks == marks else marks)
-        if not any(view.is_drawn for view in views):
-            self._view.tell("The picture is not on the screen.", Remedy.SHOW_PLACES)
 
     def write_location_prompt(self, what: str = "") -> None:
         """Write the prompt into the message by which the model's family is asked where something is, or when in a
@@ -116,52 +91,60 @@ class Inspections:
             return
         self._view.panel.query_one(Composer).insert(known)
 
-    def show_model_view(self, number: str = "") -> None:
-        """Show what the model sees of the attachments of a message's prompt, or else of the last one's."""
-        self._view.start_dialog(partial(self._show_model_view, self._number(number)))
+    def _start(self, show: Callable[[str], Awaitable[None]], number: str = "") -> None:
+        """Start what is shown of message `number`, or else of the selected message or the last, and say why it can't
+        be."""
+        if not number and self._view.marked is not None:
+            number = str(self._chat.number_of(self._view.marked.exchange))
+
+        async def told() -> None:
+            try:
+                await show(number)
+            except VlmtuiError as error:
+                self._view.tell_error(error)
+
+        self._view.start_dialog(told)
+
+    async def _inspect(self, number: str) -> None:
+        controller = self._engine_controller
+        exchange = exchange_numbered(self._chat, number)
+        known = await report_of(self._chat, exchange, controller.info)
+        model = controller.model
+        again = partial(request_again, self._chat, exchange, known, model.family) if model and known.recipe else None
+        self._navigator.show_inspector(made_here(known, family_of(known, model, self._registry)), again=again)
+
+    async def _show_places(self, number: str) -> None:
+        places = await self._places(number)
+        self._navigator.show_places(places, [self._number_of(medium) for medium in places.media])
+
+    async def _mark_thumbnails(self, number: str) -> None:
+        """Draw the places that an answer names on the pictures of its prompt in the transcript, or remove them."""
+        places = await self._places(number)
+        if places.image.modality == "video":
+            self._view.tell("Moments of a video are drawn on their frames.", Remedy.SHOW_PLACES)
+            return
+        placed, badges = places.placed, badges_of(places.marks)
+        views = [view for view in self._view.transcript.query(AttachmentView) if view.attachment in places.media]
+        for view in views:
+            here = places.marks_on(ShownMedium(view.attachment))
+            marks = ThumbnailMarks(tuple(placed[at] for at in here), tuple(badges[at] for at in here))
+            view.mark(None if view.marks == marks else marks)
+        if not any(view.is_drawn for view in views):
+            self._view.tell("The picture is not on the screen.", Remedy.SHOW_PLACES)
 
     async def _show_model_view(self, number: str) -> None:
-        try:
-            _, prompt = await self._prompt(number)
-            views = await ask_model_view(self._engine_controller.require_engine(), prompt, self._seen)
-        except VlmtuiError as error:
-            self._view.tell_error(error)
-            return
+        _, prompt = await self._prompt(number)
+        views = await ask_model_view(self._engine_controller.require_engine(), prompt, self._seen)
         self._navigator.show_model_view(views, [self._number_of(view.attachment) for view in views])
 
-    def show_occlusion(self, number: str = "") -> None:
-        """Show which part of the picture the answer to a message depends on, or else the last one's."""
-        self._view.start_dialog(partial(self._show_occlusion, self._number(number)))
-
     async def _show_occlusion(self, number: str) -> None:
-        try:
-            known, prompt = await self._prompt(number)
-            plan = occlusion_plan(known, prompt, self._engine_controller.require_engine())
-        except VlmtuiError as error:
-            self._view.tell_error(error)
-            return
+        known, prompt = await self._prompt(number)
+        plan = occlusion_plan(known, prompt, self._engine_controller.require_engine())
         self._navigator.show_occlusion(plan, self._number_of(plan.image))
 
     async def _prompt(self, number: str) -> tuple[PromptReport, Prompt]:
         """Return what is known of a message's answer, and its prompt for the loaded model. Raises VlmtuiError."""
         return await prompt_again(self._chat, exchange_numbered(self._chat, number), self._engine_controller)
-
-    def _number_of(self, attachment: Attachment) -> int:
-        numbered = self._chat.attachments_by_number()
-        return next((at for at, item in numbered.items() if item.sha256 == attachment.sha256), 1)
-
-    def _number(self, number: str) -> str:
-        if not number and self._view.marked is not None:
-            return str(self._chat.number_of(self._view.marked.exchange))
-        return number
-
-    async def _show_places(self, number: str) -> None:
-        try:
-            places = await self._places(number)
-        except VlmtuiError as error:
-            self._view.tell_error(error)
-            return
-        self._navigator.show_places(places, [self._number_of(medium) for medium in places.media])
 
     async def _places(self, number: str) -> AnswerPlaces:
         """Return where the answer to a message points. Raises VlmtuiError."""
@@ -169,14 +152,6 @@ class Inspections:
         known = await report_of(self._chat, exchange, self._engine_controller.info)
         return places_of(known, family_of(known, self._engine_controller.model, self._registry))
 
-    async def _inspect(self, number: str) -> None:
-        controller = self._engine_controller
-        try:
-            exchange = exchange_numbered(self._chat, number)
-            known = await report_of(self._chat, exchange, controller.info)
-        except VlmtuiError as error:
-            self._view.tell_error(error)
-            return
-        model = controller.model
-        again = partial(request_again, self._chat, exchange, known, model.family) if model and known.recipe else None
-        self._navigator.show_inspector(made_here(known, family_of(known, model, self._registry)), again=again)
+    def _number_of(self, attachment: Attachment) -> int:
+        numbered = self._chat.attachments_by_number()
+        return next((at for at, item in numbered.items() if item.sha256 == attachment.sha256), 1)
