@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -55,6 +55,11 @@ def assistant_turn(text: str) -> Turn:
 
 def system_turn(text: str) -> Turn:
     return Turn("system", (Text(text),))
+
+
+def with_changed_media(parts: Iterable[Part], change: Callable[[Attachment], Attachment]) -> tuple[Part, ...]:
+    """Return the parts with `change` applied to every attachment."""
+    return tuple(Media(change(part.attachment)) if isinstance(part, Media) else part for part in parts)
 
 
 def all_attachments(turns: Iterable[Turn]) -> tuple[Attachment, ...]:

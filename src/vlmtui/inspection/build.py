@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Part, Turn
+from vlmtui.domain.conversation import Turn, with_changed_media
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import (
     Cancelled,
@@ -188,10 +188,7 @@ def _with_attachments(prompt: Prompt, change: Callable[[Attachment], Attachment]
     if not isinstance(prompt, ChatPrompt):
         return msgspec.structs.replace(prompt, attachments=tuple(change(item) for item in prompt.attachments))
 
-    def part(one: Part) -> Part:
-        return Media(change(one.attachment)) if isinstance(one, Media) else one
-
-    turns = tuple(Turn(turn.role, tuple(part(one) for one in turn.parts)) for turn in prompt.turns)
+    turns = tuple(Turn(turn.role, with_changed_media(turn.parts, change)) for turn in prompt.turns)
     return msgspec.structs.replace(prompt, turns=turns)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Part, Text
+from vlmtui.domain.conversation import Media, Part, Text, with_changed_media
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_output
 from vlmtui.media.content_store import require_intact
@@ -157,12 +157,8 @@ def to_json_document(document: Document, place: Place = HERE) -> ExportText:
 
 def with_attachments(document: Document, change: Callable[[Attachment], Attachment]) -> Document:
     """Return the document with `change` applied to every attachment."""
-
-    def changed(part: Part) -> Part:
-        return Media(change(part.attachment)) if isinstance(part, Media) else part
-
     turns = tuple(
-        msgspec.structs.replace(turn, parts=tuple(changed(part) for part in turn.parts)) for turn in document.turns
+        msgspec.structs.replace(turn, parts=with_changed_media(turn.parts, change)) for turn in document.turns
     )
     kept = {number: change(item) for number, item in document.draft.attachments.items()}
     return msgspec.structs.replace(
