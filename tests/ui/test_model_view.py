@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from textual.widgets import OptionList
+from textual.widgets import OptionList, Static
 
 from tests.support.waiting import until
 from tests.ui.seeing_host import Host
@@ -64,6 +64,7 @@ async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
         await app.drawn(pilot, "What the model sees")
         await pilot.press("1")
         await app.drawn(pilot, "The original file is not there any more")
+        assert str(app.seen.query_one("#span", Static).render()) == "", "the line of the view before is gone"
         await pilot.press("4", "down")
         await app.drawn(pilot, "Which part of the picture")
         assert not app.seen.query(".picture")

@@ -124,7 +124,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
             self.tell_error(bad_input("There is no heat map yet.", hint="Measure first."))
             return
         make = self.sight()[1]
-        self.export(self._folder, "heat", lambda: make().image, self.map.as_json())
+        self.export(self._folder, "heat", lambda: make().image, self.map.as_json)
 
     @property
     def _tokens(self) -> range | None:

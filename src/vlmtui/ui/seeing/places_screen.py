@@ -88,7 +88,7 @@ class PlacesScreen(SeeingScreen["Image"]):
             drawn = _marked(image, places, self._medium, None)
             return draw_marks(image, drawn.marks, badges=drawn.badges)
 
-        self.export(self._folder, "places", picture, self.places.as_json())
+        self.export(self._folder, "places", picture, self.places.as_json)
 
     def _read_again(self, places: AnswerPlaces) -> None:
         at = self.chosen

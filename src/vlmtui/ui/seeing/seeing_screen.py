@@ -182,6 +182,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
             return
         self.shown = event.wanted
         if isinstance(event.outcome, VlmtuiError):
+            self.say("span", "")
             await self._say_why(event.outcome)
             return
         sight, drawing = event.outcome
@@ -225,10 +226,10 @@ class SeeingScreen(Screen[None], Generic[_O]):
             self.post_message(self.Drawn(wanted, outcome))
 
     @work(thread=True, group="export")
-    def export(self, folder: Path, name: str, picture: Callable[[], Image], numbers: object) -> None:
-        """Write a picture (`vlmtui-NAME.png`) and its numbers (`.json`) into a folder, and say where. `picture` is
-        called in a thread."""
-        data = msgspec.json.format(msgspec.json.encode(numbers), indent=2) + b"\n"
+    def export(self, folder: Path, name: str, picture: Callable[[], Image], numbers: Callable[[], object]) -> None:
+        """Write a picture (`vlmtui-NAME.png`) and its numbers (`.json`) into a folder, and say where. Both are made
+        in a thread."""
+        data = msgspec.json.format(msgspec.json.encode(numbers()), indent=2) + b"\n"
         try:
             written = write_numbered(folder, f"vlmtui-{name}.png", as_png(picture()))
             also = write_numbered(folder, f"vlmtui-{name}.json", data)
