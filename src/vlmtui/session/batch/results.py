@@ -77,10 +77,6 @@ class Score(msgspec.Struct, frozen=True):
         return self.correct / self.expected
 
 
-class _Outcome(msgspec.Struct, frozen=True):
-    correct: bool | None = None
-
-
 def read_results(path: Path) -> Iterator[StoredResult]:
     """Yield the results of a file, also while a batch appends to it. Lines that are no result are left out. Raises
     OSError."""
@@ -99,19 +95,9 @@ def decode_result(data: bytes) -> StoredResult | None:
 
 
 def score_of(path: Path) -> Score | None:
-    """Return the score of all lines of a file; None if nothing is expected of any. Lines that are no result are left
-    out. Raises OSError."""
-    correct = expected = 0
-    with path.open("rb") as file:
-        while data := file.readline(LINE_MAX):
-            try:
-                found = msgspec.json.decode(data, type=_Outcome)
-            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-                continue
-            if found.correct is not None:
-                expected += 1
-                correct += found.correct
-    return Score(correct, expected) if expected else None
+    """Return the score of all results of a file; None if nothing is expected of any. Raises OSError."""
+    outcomes = [one.correct for one in read_results(path) if one.correct is not None]
+    return Score(sum(outcomes), len(outcomes)) if outcomes else None
 
 
 def write_csv(output: Path, target: Path) -> None:
