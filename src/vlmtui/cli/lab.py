@@ -245,7 +245,7 @@ async def _replay(checks: Checks, arguments: argparse.Namespace, folder: Path) -
     for name, cases in groups.items():
         setup = AskSetup(checks.application, models[name], keep_alive_given=False, as_json=True)
         adapters = [find_adapter(one) for one in dict.fromkeys(case.request.adapter for case in cases) if one]
-        found = models_on(names, setup, arguments)
+        found = await asyncio.to_thread(models_on, names, setup, arguments)
         if not arguments.model and not all(map(is_remote, found)) and model_folder(models[name]) is None:
             message = f"{name} is not downloaded, which no file can have fetched by itself."
             checks.failed(Path(cases[0].file), bad_input(message, hint=f"If you want it, add --model {name}."))

@@ -284,14 +284,14 @@ async def sides_by_engine(
 
 async def _side(engine: Engine, request: GenerateRequest, folder: Path, *, is_asked: bool) -> CheckedSide:
     side = CheckedSide()
-    is_seen = is_asked and lack(engine.info, "model_view") is None
+    is_seen = is_asked and not lack(engine.info, "model_view")
     try:
         if is_seen or not is_asked:
             view = {"view": str(folder), "values": True} if is_seen else {}
             side = await _read(engine, msgspec.structs.replace(request, only_render=True, **view), side)
         if not is_asked:
             return side
-        top = _TOP if lack(engine.info, "logprobs") is None else None
+        top = None if lack(engine.info, "logprobs") else _TOP
         return await _read(engine, msgspec.structs.replace(request, logprobs=top), side)
     except VlmtuiError as error:
         return msgspec.structs.replace(side, error=text_of(error))
