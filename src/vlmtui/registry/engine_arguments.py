@@ -178,7 +178,7 @@ def refused_by_record(family: Family) -> tuple[str, Names] | None:
 def _named_inside(name: str, value: object) -> Names | None:
     """Return what the value of a harmless argument names all the same."""
     if name == "load_format":
-        return None if value in _LOAD_FORMATS else Names.FILE
+        return None if isinstance(value, str) and value in _LOAD_FORMATS else Names.FILE
     return None if name in _FREE_TEXT or is_plain(value) else Names.CODE
 
 

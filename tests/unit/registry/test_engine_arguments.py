@@ -74,6 +74,7 @@ def test_code_is_named_by(name: str) -> None:
         ({"quantization": "../evil"}, Names.CODE),
         ({"attention_backend": "evil.module:Backend"}, Names.CODE),
         ({"load_format": "runai_streamer"}, Names.FILE),
+        ({"load_format": ["auto"]}, Names.FILE),
         ({"download_dir": "/tmp"}, Names.FILE),
         ({"api_key_file": "/etc/passwd"}, Names.SECRET),
         ({"url": "http://thief"}, Names.ADDRESS),
