@@ -97,14 +97,18 @@ def test_a_question_of_ones_own_and_a_test_of_it(vlmtui: CommandLine, tmp_path: 
     mine = ("--case", "mine", "--question", "Where is the star?", "--image", str(picture), "--mode", "both")
     assert vlmtui("golden", "record", str(golden), "--model", "shapes", *mine).code == 0
     (chat,) = golden.glob("*/mine.chat.json")
-    assert json.loads(chat.read_text())["media"][0]["file"] == "../../pictures/mine.png"
+    assert json.loads(chat.read_text())["media"][0]["file"] == "mine.png"
+    assert (chat.parent / "mine.png").read_bytes() == picture.read_bytes()
     passed = run_pytest(tmp_path)
     assert (passed.returncode, "1 passed" in passed.stdout) == (0, True), passed.stdout + passed.stderr
     edit(chat, lambda data: data["media"][0].update(tokens=1))
     failed = run_pytest(tmp_path)
     assert failed.returncode == 1
     assert "mine.chat.json · mine chat · processor: image tokens: image 1 takes " in failed.stdout
-    picture.write_bytes((bundled("samples") / "circle.png").read_bytes())
+    edit(chat, lambda data: data["media"][0].update(file="../../pictures/mine.png"))
+    assert "is not below its own folder" in run_pytest(tmp_path).stdout
+    edit(chat, lambda data: data["media"][0].update(file="mine.png"))
+    (chat.parent / "mine.png").write_bytes((bundled("samples") / "circle.png").read_bytes())
     assert "its content has changed" in run_pytest(tmp_path).stdout
 
 

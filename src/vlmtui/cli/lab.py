@@ -44,6 +44,7 @@ from vlmtui.session.checking import (
     canned_cases,
     changed_fingerprint,
     comparison_cases,
+    copied_beside,
     golden_case,
     golden_path,
     question_case,
@@ -181,6 +182,8 @@ def _cases(
     case = arguments.case[0] if arguments.case else "question"
     here = golden_path(target, name, case, "chat").parent if target is not None else Path.cwd()
     images = [Path(one) for one in arguments.image]
+    if target is not None:
+        images = [copied_beside(path, here) for path in images]
     return [question_case(model.family, case, mode, arguments.question, images, here, media) for mode in modes]
 
 

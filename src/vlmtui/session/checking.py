@@ -29,6 +29,7 @@ from vlmtui.inspection.replay import Comparison, EngineFingerprint, engine_of
 from vlmtui.inspection.stages import CheckedSide, StageResult, Tolerance, compare_sides, first_difference
 from vlmtui.media.stage import stage
 from vlmtui.paths import bundled, private_dir
+from vlmtui.reading import is_file, read_whole
 from vlmtui.registry.estimate import settings_of
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
@@ -36,8 +37,10 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.generation import PromptMode, new_request_id, request_for
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.session.lint import download_hint, model_folder
+from vlmtui.text import one_line
 
 _BUNDLED = "bundled:"
+_COPY_BYTES_MAX = 1_000_000_000
 _SAMPLES: dict[Modality, tuple[str, ...]] = {
     "image": ("circle.png", "two-shapes.png"),
     "video": ("moving-circle.mp4",),
@@ -193,6 +196,19 @@ def question_case(
     return case_of(family, name, mode, (Turn("user", parts),), files)
 
 
+def copied_beside(path: Path, folder: Path) -> Path:
+    """Return a file that a golden file in `folder` may name: below that folder, where another one is copied to. Raises
+    VlmtuiError, also if another file of that name is there."""
+    if path.resolve().is_relative_to(folder.resolve()):
+        return path
+    data, target = read_whole(path, bytes_max=_COPY_BYTES_MAX), folder / path.name
+    if is_file(target) and read_whole(target, bytes_max=_COPY_BYTES_MAX) != data:
+        raise bad_input(f"{target} is another picture.", hint=f"Copy {path} below {folder} by another name.")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, data)
+    return target
+
+
 def golden_case(family: Family, golden: Golden, path: Path, media: Path) -> CheckCase:
     """Return the case of a golden file. Raises VlmtuiError if a file of it is gone or has changed, or if the family
     does not take it."""
@@ -260,8 +276,11 @@ def with_fixed_length(case: CheckCase, tokens: int) -> CheckCase:
 
 
 def _staged(file: str, folder: Path, media: Path) -> Attachment:
-    is_bundled = file.startswith(_BUNDLED)
-    return stage(bundled("samples") / Path(file.removeprefix(_BUNDLED)).name if is_bundled else folder / file, media)
+    if file.startswith(_BUNDLED):
+        return stage(bundled("samples") / Path(file.removeprefix(_BUNDLED)).name, media)
+    if not (folder / file).resolve().is_relative_to(folder.resolve()):
+        raise bad_input(f"The golden prompt names {one_line(file)}, which is not below its own folder.")
+    return stage(folder / file, media)
 
 
 # -- engines

@@ -35,6 +35,7 @@ KEPT = 3
 _DAY_S = 86_400
 _MEDIA_MEMBER = re.compile(rf"media/[0-9a-f]{{2}}/{MEDIA_NAME.pattern}")
 _BUSY_S = 5.0
+_MARK_IMPORTED = "UPDATE turns SET recipe = json_set(recipe, '$.imported', json('true')) WHERE recipe IS NOT NULL"
 _BYTES_MAX = 1 << 44
 """Most bytes of a backup: all of a large disk; what never ends is no regular file."""
 
@@ -94,8 +95,9 @@ def write_archive(data: Path, media: Path, target: Path) -> int:
 
 def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
     """Restore what `write_archive` wrote, or a daily backup. The database that is there is set aside; media that are
-    there stay. Only rows are taken from the backup's database: they are copied into a new one. Raises VlmtuiError and
-    replaces nothing if the archive is damaged, of another version, or has a schema with foreign parts."""
+    there stay. Only rows are taken from the backup's database: they are copied into a new one. How their answers were
+    made counts as imported, unless the backup is a daily one of this folder. Raises VlmtuiError and replaces nothing if
+    the archive is damaged, of another version, or has a schema with foreign parts."""
     private_dir(data)
     try:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary:
@@ -108,6 +110,9 @@ def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
                     raise _damaged(source, fault)
                 with closing(open_connection(theirs)) as old, closing(open_connection(fresh)) as new:
                     copy_rows(old, new, media)
+                    if source not in daily_backups(data):
+                        with new:
+                            new.execute(_MARK_IMPORTED)
             except (sqlite3.DatabaseError, ValueError) as error:
                 raise _damaged(source, str(error)) from error
             aside = replace_database(data, fresh, busy_s=_BUSY_S)

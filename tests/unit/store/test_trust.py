@@ -17,7 +17,7 @@ from tests.unit.store.made import COMPLETE, RECIPE, attachment, exchange, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import sample_image
-from vlmtui.store.backup import restore_archive, write_archive
+from vlmtui.store.backup import back_up_daily, restore_archive, write_archive
 from vlmtui.store.database import StoreError
 from vlmtui.store.document import document_of
 from vlmtui.store.export import Place, to_json_document
@@ -157,6 +157,27 @@ def test_rows_are_restored_into_a_new_database(theirs: Path, tmp_path: Path) -> 
     added = store.add_turn(listed.conversation.id, others[-1].id, user_turn("my secret"))
     assert added > others[-1].id and store.turn(added).text == "my secret"
     store.close()
+
+
+def test_what_a_backup_says_of_engines_counts_as_imported_unless_it_is_a_daily_one(
+    theirs: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    write_archive(theirs, theirs / "media", tmp_path / "backup.tar")
+    restore_archive(tmp_path / "backup.tar", mine, mine / "media")
+    assert made(mine) == {True}
+    own = back_up_daily(theirs)
+    assert own is not None
+    restore_archive(own, theirs, theirs / "media")
+    assert made(theirs) == {False}
+
+
+def made(folder: Path) -> set[bool]:
+    """Whether the records of the answers are imported."""
+    store = opened(folder)
+    turns = [turn for listed in store.conversations() for turn in store.tree(listed.conversation.id)]
+    store.close()
+    return {turn.generation.imported for turn in turns if turn.generation is not None}
 
 
 def row(statement: str) -> Callable[[Path], None]:
