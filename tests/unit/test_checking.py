@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
+from tests.support.batches import RepeatingEngine
 from tests.support.scripted_engine import scripted_info
 from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.generation import EngineEvent, GenerateRequest
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, Tolerance
 from vlmtui.registry.loader import Registry
-from vlmtui.session.checking import CheckCase, CheckResult, case_of, changed_fingerprint, run_cases
+from vlmtui.session.checking import CheckCase, CheckResult, case_of, changed_fingerprint, run_cases, sides_by_engine
 
 RECORDED = CheckedSide(token_ids=(1, 2, 3), answer="red", answer_ids=(7, 8), is_answered=True)
 GOLDEN = CheckedSide(token_ids=(1, 2, 3))
@@ -84,3 +87,22 @@ def test_a_fingerprint_says_what_changed() -> None:
         "engine_version": ("0.32.0", "0.33.0"),
         "engine_args.max_model_len": (4096, 512),
     }
+
+
+async def test_an_engine_is_asked_for_all_that_it_tells(tmp_path: Path) -> None:
+    """Its processor's values and log-probabilities are what most differences show in."""
+    engine = RepeatingEngine()
+    asked: list[GenerateRequest] = []
+    generate = engine.generate
+
+    def noted(request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        asked.append(request)
+        return generate(request)
+
+    setattr(engine, "generate", noted)  # noqa: B010
+    case = case_of(Registry.bundled()["shapes"], "text", "chat", (user_turn("What?"),))
+    (side,) = await sides_by_engine(engine, [case], tmp_path / "values")
+    assert (side.token_ids, side.is_answered, side.error) == ((1, 2), True, "")
+    seen, answered = asked
+    assert seen.only_render and seen.values and seen.view == str(tmp_path / "values")
+    assert answered.logprobs == 20
