@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "SECURITY.md"
-_PROMISE = re.compile(r"^\| (?!promise|---)(?P<promise>.+?) \| (?P<tests>.+) \|$", re.MULTILINE)
+_PROMISE = re.compile(r"^\| (?!promise|source|---)(?P<promise>.+?) \| (?P<tests>.+) \|$", re.MULTILINE)
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
