@@ -57,9 +57,15 @@ def system_turn(text: str) -> Turn:
     return Turn("system", (Text(text),))
 
 
-def with_changed_media(parts: Iterable[Part], change: Callable[[Attachment], Attachment]) -> tuple[Part, ...]:
-    """Return the parts with `change` applied to every attachment."""
-    return tuple(Media(change(part.attachment)) if isinstance(part, Media) else part for part in parts)
+def with_changed_media(parts: Iterable[Part], change: Callable[[Attachment], Attachment | None]) -> tuple[Part, ...]:
+    """Return the parts with `change` applied to every attachment; without those for which it returns None."""
+    found: list[Part] = []
+    for part in parts:
+        if not isinstance(part, Media):
+            found.append(part)
+        elif (new := change(part.attachment)) is not None:
+            found.append(Media(new))
+    return tuple(found)
 
 
 def all_attachments(turns: Iterable[Turn]) -> tuple[Attachment, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Role, Turn, all_attachments
+from vlmtui.domain.conversation import Role, Turn, all_attachments, with_changed_media
 
 
 class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="chat"):
@@ -51,3 +52,11 @@ Prompt = ChatPrompt | RawPrompt | MessagesPrompt
 def attachments_of(prompt: Prompt) -> tuple[Attachment, ...]:
     """Return the prompt's attachments in the order of their placeholders."""
     return all_attachments(prompt.turns) if isinstance(prompt, ChatPrompt) else prompt.attachments
+
+
+def with_attachments(prompt: Prompt, change: Callable[[Attachment], Attachment]) -> Prompt:
+    """Return the prompt with `change` applied to every attachment."""
+    if not isinstance(prompt, ChatPrompt):
+        return msgspec.structs.replace(prompt, attachments=tuple(change(item) for item in prompt.attachments))
+    turns = tuple(Turn(turn.role, with_changed_media(turn.parts, change)) for turn in prompt.turns)
+    return msgspec.structs.replace(prompt, turns=turns)

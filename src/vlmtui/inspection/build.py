@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Turn, with_changed_media
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import (
     Cancelled,
@@ -21,7 +20,7 @@ from vlmtui.domain.generation import (
     Vocabulary,
     usage_of,
 )
-from vlmtui.domain.prompt import ChatPrompt, Prompt, attachments_of
+from vlmtui.domain.prompt import Prompt, attachments_of, with_attachments
 from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.answer_diff import answer_diff
 from vlmtui.inspection.prompt_diff import PromptTokens, prompt_diff
@@ -171,7 +170,7 @@ def tokens_of(side: Side, attachments: Sequence[Attachment]) -> PromptTokens:
 
 def without_paths(prompt: Prompt) -> Prompt:
     """Return the prompt without the paths of its files, safe to share; `with_paths` puts them back."""
-    return _with_attachments(
+    return with_attachments(
         prompt,
         lambda item: msgspec.structs.replace(
             item, path="", source="", name=item.name.encode("utf-8", "replace").decode()
@@ -181,15 +180,7 @@ def without_paths(prompt: Prompt) -> Prompt:
 
 def with_paths(prompt: Prompt, paths: Mapping[str, str]) -> Prompt:
     """Return the prompt with the path of each file, looked up by SHA-256. Raises KeyError where one is missing."""
-    return _with_attachments(prompt, lambda item: msgspec.structs.replace(item, path=paths[item.sha256]))
-
-
-def _with_attachments(prompt: Prompt, change: Callable[[Attachment], Attachment]) -> Prompt:
-    if not isinstance(prompt, ChatPrompt):
-        return msgspec.structs.replace(prompt, attachments=tuple(change(item) for item in prompt.attachments))
-
-    turns = tuple(Turn(turn.role, with_changed_media(turn.parts, change)) for turn in prompt.turns)
-    return msgspec.structs.replace(prompt, turns=turns)
+    return with_attachments(prompt, lambda item: msgspec.structs.replace(item, path=paths[item.sha256]))
 
 
 def _bytes_of(vocabulary: Vocabulary) -> dict[int, bytes]:

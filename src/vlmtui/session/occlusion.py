@@ -22,14 +22,13 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import lack
-from vlmtui.domain.prompt import ChatPrompt, Prompt, attachments_of
+from vlmtui.domain.prompt import Prompt, attachments_of, with_attachments
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
 from vlmtui.paths import private_dir
 from vlmtui.session.lane_plan import MOST
 from vlmtui.session.lanes import Lane, Lanes
 from vlmtui.session.likelihood import scores_of, scoring_lane
-from vlmtui.session.picture_changes import exchanged
 from vlmtui.session.prompt_report import PromptReport, answer_tokens
 
 if TYPE_CHECKING:
@@ -211,21 +210,12 @@ def _masked_prompts(plan: OcclusionPlan, windows: Sequence[tuple[int, int] | Non
     """Return the plan's prompt for each window, which is grey in it; as it is for None."""
     from vlmtui.media.changed_images import occluded_image  # Pillow takes a while to import
 
-    return [
-        _with_image(plan.prompt, plan.image, occluded_image(plan.image, plan.box(window), store))
-        if window is not None
-        else plan.prompt
-        for window in windows
-    ]
+    def masked(window: tuple[int, int]) -> Prompt:
+        grey = occluded_image(plan.image, plan.box(window), store)
+        # An equal picture elsewhere in the prompt stays.
+        return with_attachments(plan.prompt, lambda item: grey if item is plan.image else item)
 
-
-def _with_image(prompt: Prompt, old: Attachment, new: Attachment) -> Prompt:
-    """Return the prompt with an attachment exchanged, which is told from equal ones by its identity."""
-    if isinstance(prompt, ChatPrompt):
-        turns = exchanged(prompt.turns, lambda item: new if item is old else item)
-        return msgspec.structs.replace(prompt, turns=turns)
-    attachments = tuple(new if item is old else item for item in prompt.attachments)
-    return msgspec.structs.replace(prompt, attachments=attachments)
+    return [plan.prompt if window is None else masked(window) for window in windows]
 
 
 def draw_heat(picture: Image, heat: Sequence[Sequence[float]], hottest: tuple[int, int, int, int] | None) -> Image:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Part, Turn, all_attachments
+from vlmtui.domain.conversation import Turn, all_attachments, with_changed_media
 from vlmtui.domain.parameters import Number
 from vlmtui.errors import bad_input
 
@@ -87,21 +87,11 @@ def with_pictures(turns: Sequence[Turn], change: PictureChange | int, made: Pict
     """Return the turns with every picture changed."""
     if change is PictureChange.SENT:
         return tuple(turns)
-    return exchanged(turns, lambda item: None if change is PictureChange.NONE else made[item.sha256, change])
 
+    def changed(item: Attachment) -> Attachment | None:
+        return None if change is PictureChange.NONE else made[item.sha256, change]
 
-def exchanged(turns: Sequence[Turn], exchange: Callable[[Attachment], Attachment | None]) -> tuple[Turn, ...]:
-    """Return the turns with what `exchange` returns in the place of each attachment; None leaves it out."""
-
-    def changed(part: Part) -> Part | None:
-        if not isinstance(part, Media):
-            return part
-        new = exchange(part.attachment)
-        return Media(new) if new is not None else None
-
-    return tuple(
-        Turn(turn.role, tuple(part for part in map(changed, turn.parts) if part is not None)) for turn in turns
-    )
+    return tuple(Turn(turn.role, with_changed_media(turn.parts, changed)) for turn in turns)
 
 
 def _why_not(change: PictureChange) -> str:
