@@ -138,11 +138,13 @@ async def test_a_batch_a_report_and_what_else_is_written_hold_no_key(home: Home,
         again,
         await home.run("doctor", "--report"),
         await home.run("golden", "record", "--model", "shapes", str(home.folder / "golden")),
+        await home.run("replay", str(home.folder / "golden"), "--on", "box"),
         await home.run("conversations", "--json"),
     ]
     for command in commands:
         assert not holds_a_secret(command.stdout + command.stderr), command.args
-        assert b"Traceback" not in command.stderr, command.stderr
+        assert b"Traceback" not in command.stderr and b"internal error" not in command.stderr, command.stderr
+    assert b"8 compared: " in commands[4].stderr, commands[4].stdout + commands[4].stderr
     assert b"vlmtui" in commands[2].stdout and list((home.folder / "golden").rglob("*.json")), "something was written"
     assert home.places_of_a_secret() == []
 
