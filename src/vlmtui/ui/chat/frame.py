@@ -45,11 +45,12 @@ class ChatFrame(Vertical):
         self.transcript = Transcript(cache=cache, id="transcript")
         self._panel = Vertical(id="conversation")
         self._pane, self._line = SidePane(), FactsLine(markup=False)
+        self._imported = Static("Imported: its messages and answers come from a file.", id="imported", markup=False)
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="body"):
             with self._panel:
-                yield Static("Imported: its messages and answers come from a file.", id="imported", markup=False)
+                yield self._imported
                 yield self.transcript
                 yield Static(with_keys(self.app, "↓ more below · {jump_end}"), id="more", markup=False)
             yield self._pane
@@ -79,7 +80,7 @@ class ChatFrame(Vertical):
     async def _show_title(self) -> None:
         head = await head_of(self._chat)
         self._panel.border_title = Content(one_line(head.title))
-        self.query_one("#imported").display = head.is_imported
+        self._imported.display = head.is_imported
 
     async def on_click(self, event: events.Click) -> None:
         """The title opens the list of conversations, `more below` goes there, the facts open the inspector."""

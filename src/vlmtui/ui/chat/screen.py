@@ -273,6 +273,11 @@ class ChatScreen(FrontScreen[None]):
         return self.query_one(Transcript)
 
     @property
+    def _is_left(self) -> bool:
+        """Whether the screen is being removed: its widgets go first, while work on it may still wait."""
+        return not self.query(StatusBar) or not self.query(Transcript)
+
+    @property
     def cost(self) -> Cost | None:
         """The cost of the current draft; None: unknown."""
         return self._cost.cost
@@ -320,6 +325,8 @@ class ChatScreen(FrontScreen[None]):
             return
         await self.transcript.clear()
         await self._fill_transcript()
+        if self._is_left:
+            return
         if not is_open and self.query_one(Composer).text != self.chat.draft.text:
             self.show_draft()
         self.show_editing()
@@ -343,13 +350,13 @@ class ChatScreen(FrontScreen[None]):
         self.call_later(self._show_begun)
 
     async def _show_begun(self) -> None:
-        if self.query(StatusBar):  # else the chat is being left
+        if not self._is_left:
             await self.query_one(ChatFrame).show_head()
             self.show_status()
 
     async def _fill_transcript(self) -> None:
         await self.query_one(ChatFrame).show_head()
-        if self.chat.exchanges:
+        if self.chat.exchanges and not self._is_left:
             await self.transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
         for cursor in self.query(MessageCursor):  # none where the chat is being left meanwhile
             await cursor.conversation_shown()
