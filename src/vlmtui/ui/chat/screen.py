@@ -275,7 +275,7 @@ class ChatScreen(FrontScreen[None]):
     @property
     def _is_left(self) -> bool:
         """Whether the screen is being removed: its widgets go first, while work on it may still wait."""
-        return not self.query(StatusBar) or not self.query(Transcript)
+        return not all(self.query(kind) for kind in (StatusBar, Transcript, EditingBar, ComposerPanel, Composer))
 
     @property
     def cost(self) -> Cost | None:
