@@ -5,11 +5,12 @@ person typed (`--engine-arg`, the command line, `config.toml`: `LoadSpec.typed`)
 vlmtui. In another record it is refused. Documents have no say at all: see `vlmtui.session.resume`.
 
 The tables class every field of vLLM's `EngineArgs` and of its server's options in 0.23, 0.32 and 0.33, and the options
-of the other backends. An argument that is in no table counts as one that names code.
+of the other backends. An argument that is in no table counts as one that a person alone may set.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cache
@@ -31,6 +32,7 @@ class Names(StrEnum):
     ADDRESS = "an address"
     SECRET = "a key, or what others may see"
     DEVICE = "a device"
+    UNKNOWN = "something that vlmtui does not know"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -136,7 +138,7 @@ def names_of(argument: str) -> Names | None:
     """Return what an argument names that only a person may name; None: it is harmless."""
     if argument in HARMLESS:
         return None
-    return next((kind for kind, words in GUARDED.items() if argument in words), Names.CODE)
+    return next((kind for kind, words in GUARDED.items() if argument in words), Names.UNKNOWN)
 
 
 def refused_argument(arguments: Mapping[str, object], typed: frozenset[str] = frozenset()) -> tuple[str, Names] | None:
@@ -157,7 +159,7 @@ def check_engine_args(spec: LoadSpec) -> None:
     if refused is None:
         return
     name, kind = refused
-    hint = f"Set it yourself if you mean it: --engine-arg {name}=VALUE."
+    hint = typed_hint(name)
     if name == "trust_remote_code":
         hint = "Answer the question in the app, or add --trust-remote-code to a command."
     raise VlmtuiError(
@@ -165,6 +167,13 @@ def check_engine_args(spec: LoadSpec) -> None:
         f"{spec.name} was not loaded: its engine argument `{name}` names {kind}, and nobody typed it.",
         hint=hint,
     )
+
+
+def typed_hint(name: str) -> str:
+    """Return what to do about a refused argument: another name that was meant, or who may set it."""
+    known = [*HARMLESS, *(word for words in GUARDED.values() for word in words)]
+    close = difflib.get_close_matches(name, known, n=1) if name not in known else []
+    return f"Did you mean {close[0]!r}?" if close else f"Set it yourself if you mean it: --engine-arg {name}=VALUE."
 
 
 def refused_by_record(family: Family) -> tuple[str, Names] | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import parse_toml, read_whole
-from vlmtui.registry.engine_arguments import refused_by_record
+from vlmtui.registry.engine_arguments import refused_by_record, typed_hint
 from vlmtui.registry.schema import Family, Grounding, Layout, Lora, RawTemplate, Route, Takes, Thinking
 from vlmtui.registry.token_rules import TokenRule
 
@@ -55,7 +55,7 @@ class Registry(Mapping[str, Family]):
                 if (refused := refused_by_record(family)) is not None:
                     argument, kind = refused
                     what = f"the engine argument {argument!r} names {kind}, which a record cannot set."
-                    raise _wrong(name, table["_text"], argument, what, f"Type it: --engine-arg {argument}=VALUE.")
+                    raise _wrong(name, table["_text"], argument, what, typed_hint(argument))
                 families[family.family] = family
             except VlmtuiError as error:
                 warnings.append(error)

@@ -57,7 +57,6 @@ def test_an_argument_is_in_one_table_only() -> None:
         "reasoning_parser_plugin",
         "logits_processors",
         "middleware",
-        "nobody_knows_it",
     ],
 )
 def test_code_is_named_by(name: str) -> None:
@@ -93,6 +92,14 @@ def test_trust_is_not_an_argument_even_where_it_is_typed() -> None:
     with pytest.raises(VlmtuiError) as caught:
         check_engine_args(spec)
     assert caught.value.kind is ErrorKind.BAD_ENGINE_ARGUMENT and "--trust-remote-code" in caught.value.hint
+
+
+def test_an_argument_that_nobody_knows_is_told_with_the_one_that_was_meant() -> None:
+    spec = LoadSpec(model="m", name="m", engine_args={"max_model_length": 5})
+    with pytest.raises(VlmtuiError, match="does not know") as caught:
+        check_engine_args(spec)
+    assert caught.value.hint == "Did you mean 'max_model_len'?"
+    check_engine_args(msgspec.structs.replace(spec, typed=("max_model_length",)))
 
 
 def test_what_is_typed_goes_through() -> None:
