@@ -70,7 +70,7 @@ def address(served: Served) -> str:
 
 async def remote(address: str, **options: object) -> RemoteEngine:
     given: dict[str, object] = {"url": address, "wait_s": 600, **options}
-    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
+    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given, typed=tuple(given))
     return await connect_to_server(spec, lambda step: None)
 
 
@@ -179,7 +179,7 @@ async def test_a_stopped_server_is_no_hang_of_the_worker_and_its_answer_goes_on(
     served: Served, shapes: Model, short_path: Path
 ) -> None:
     given = {"url": served.address, "wait_s": 600, "stall_s": 1.0, "deaf_max_s": 60}
-    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
+    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given, typed=tuple(given))
     client = await patient_host(Paths.below(short_path)).open(spec, client="tests", keep_alive_s=0)
     try:
         assert [_ async for _ in client.load()]

@@ -249,9 +249,9 @@ async def test_what_does_not_fit_is_refused(ask: Asker, in_transformers: Model, 
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [
-        ({"engine_args": {"max_model_length": 5}}, ErrorKind.BAD_ENGINE_ARGUMENT),
+        ({"engine_args": {"max_model_length": 5}, "typed": ("max_model_length",)}, ErrorKind.BAD_ENGINE_ARGUMENT),
         pytest.param(
-            {"engine_args": {"device": "cuda"}},
+            {"engine_args": {"device": "cuda"}, "typed": ("device",)},
             ErrorKind.NO_GPU,
             marks=pytest.mark.skipif(HAS_GPU, reason="needs a machine without a GPU"),
         ),
