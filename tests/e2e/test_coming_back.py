@@ -27,7 +27,7 @@ APP = [sys.executable, "-m", "vlmtui"]
 EMPTY = "Message, or / for commands"
 AWAY = "Finished while you were away"
 LONG = "Count to 100."
-TALK = 1500
+TALK = 3000
 """Tokens of a long answer: ten seconds and more."""
 
 
