@@ -34,7 +34,9 @@ ONE_MACHINE_ENVIRONMENT = {
 the address that the host name resolves to."""
 _SEVERAL_MACHINES = frozenset({"ray", "external_launcher"})
 _TRANSFER_ARGUMENTS = ("kv_transfer_config", "kv_events_config", "ec_transfer_config", "weight_transfer_config")
-CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1"}
+CPU_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""By its path, as vLLM takes the name `uni` for that of the other one on a CPU."""
+CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": str(max((os.cpu_count() or 2) - 1, 1))}
 """GiB. vLLM's own default is more than a small machine has."""
 EAGER_CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1"}
 """For a CPU without model compilation: vLLM would still compile a few small functions, each on the first request that
@@ -64,7 +66,8 @@ def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) ->
         given |= {"revision": spec.revision, "code_revision": spec.code_revision, "tokenizer_revision": spec.revision}
     if on_cpu and given.get("enable_lora"):
         given["max_loras"] = int(str(given.get("max_loras", 1))) + 1  # see `AdapterShelf`
-    return cpu_arguments(given) if on_cpu else given
+    # vLLM's own way on a CPU is one more process, for which its core waits in a loop that keeps a core busy.
+    return {"distributed_executor_backend": CPU_EXECUTOR, **cpu_arguments(given)} if on_cpu else given
 
 
 def environment(engine_args: Mapping[str, object]) -> dict[str, str]:
