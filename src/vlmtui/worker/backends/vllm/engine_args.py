@@ -66,8 +66,13 @@ def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) ->
         given |= {"revision": spec.revision, "code_revision": spec.code_revision, "tokenizer_revision": spec.revision}
     if on_cpu and given.get("enable_lora"):
         given["max_loras"] = int(str(given.get("max_loras", 1))) + 1  # see `AdapterShelf`
-    # vLLM's own way on a CPU is one more process, for which its core waits in a loop that keeps a core busy.
-    return {"distributed_executor_backend": CPU_EXECUTOR, **cpu_arguments(given)} if on_cpu else given
+    if not on_cpu:
+        return given
+    arguments = cpu_arguments(given)
+    if has_no_peers(arguments):
+        # vLLM's own way on a CPU is one more process, for which its core waits in a loop that keeps a core busy.
+        arguments.setdefault("distributed_executor_backend", CPU_EXECUTOR)
+    return arguments
 
 
 def environment(engine_args: Mapping[str, object]) -> dict[str, str]:
