@@ -67,12 +67,13 @@ def failed(message: str, hint: str) -> Exception:
 
 def set_up(variant: str) -> None:
     """Make `.venv`, or go on with the one that is there if it works and is of the same variant."""
-    from vlmtui.engines.environment import find_python, works
     from vlmtui.engines.uv import uv_for
     from vlmtui.engines.variants import VARIANTS
 
     build = VARIANTS[variant]
-    uv = uv_for(VENV, find_python(), is_kept=state()[0] == variant and bool(state()[1]) and works(VENV))
+    kept, was_finished = state()
+    is_kept = kept == variant and bool(was_finished) and PYTHON.exists()
+    uv = uv_for(VENV, Path(getattr(sys, "_base_executable", sys.executable)), is_kept=is_kept)
     STATE.write_text(variant, encoding="utf-8")
     print(f"Installing {build.title} and every other package (up to {build.disk_gb:g} GB).", flush=True)
     assert build.lock is not None
@@ -136,7 +137,7 @@ def main() -> int:
 
 def prepare() -> int:
     """Set up `.venv` unless it is finished. Raises VlmtuiError, OSError and KeyboardInterrupt."""
-    from vlmtui.engines.environment import installation_lock
+    from vlmtui.engines.uv import installation_lock
 
     if is_finished():
         return 0

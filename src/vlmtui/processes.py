@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _HERE = Path(__file__).absolute().parents[1]
 """The folder that this process has vlmtui from."""
+_BOUND = """
+import ctypes, os, signal, sys
+if sys.platform.startswith("linux"):
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 def python_command(interpreter: str | Path, *words: str) -> list[str]:
@@ -27,6 +35,12 @@ def isolated_command(interpreter: str | Path, *words: str) -> list[str]:
 
     It takes nothing from the current folder, from variables such as PYTHONPATH, or from the user's own packages."""
     return [str(interpreter), "-I", *words]
+
+
+def bound_command(command: Sequence[str]) -> list[str]:
+    """Return a command that runs `command` (its first word an absolute path) and dies with the thread of this process
+    that starts it (PR_SET_PDEATHSIG). On other systems than Linux it only runs it."""
+    return isolated_command(sys.executable, "-c", _BOUND, str(os.getpid()), *command)
 
 
 def search_path(environment: Mapping[str, str]) -> list[str]:

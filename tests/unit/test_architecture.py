@@ -46,7 +46,7 @@ BROAD_EXCEPTS = {
 STARTS = {
     "engines/hardware.py: subprocess.run in find_hardware": "nvidia-smi is no Python program; it runs in /",
     "engines/install.py: subprocess.run in describe_interpreter": "Python before 3.11 has no -P; it runs in /",
-    "engines/uv.py: subprocess.run in Uv.offers": "uv is no Python program; it runs in /",
+    "engines/uv.py: subprocess.run in _answer": "uv, or pip by python_command; in /",
     "engines/uv.py: subprocess.run in _run": "by bound_command: uv, or pip by isolated_command; in /",
     "media/clipboard.py: subprocess.Popen in _run": "wl-paste and xclip are no Python programs; they run in /",
     "ui/terminal/passage.py: subprocess.run in Passage.locate": "tmux is no Python program; it runs in /",

@@ -19,10 +19,10 @@ from tests.support.hosts import patient_host
 from vlmtui.domain.engine import EngineReady, LoadSpec
 from vlmtui.domain.model_reading import ReadRequest
 from vlmtui.engine.local.model_reader import LocalModelReader
-from vlmtui.engines.environment import find_python, works
 from vlmtui.engines.hardware import find_hardware
-from vlmtui.engines.install import describe_interpreter
+from vlmtui.engines.install import describe_interpreter, find_python
 from vlmtui.engines.uv import uv_for
+from vlmtui.engines.variants import VARIANTS
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.clipboard import clipboard_pictures
 from vlmtui.media.pdf import page_picture
@@ -130,8 +130,8 @@ def test_engines_are_listed_added_and_set_up(hostile: HostileFolder, monkeypatch
         pytest.skip("uv is not installed here")
     monkeypatch.setenv("PATH", os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)]))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    uv = uv_for(folder, find_python())
-    assert works(folder) and uv.environment["UV_NO_INDEX"] == "1"
+    uv = uv_for(folder, find_python(VARIANTS["cpu"]))
+    assert describe_interpreter(uv.python).new_enough and uv.environment["UV_NO_INDEX"] == "1"
     assert not uv.offers("torch==0")
     assert hostile.ran() == ""
 

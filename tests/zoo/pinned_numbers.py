@@ -141,7 +141,7 @@ def main() -> int:
     options = parser.parse_args()
     engine = pinned_engine(Engines(Paths.default()), VERSION)
     if engine is None:
-        print(f"vLLM {VERSION} is not installed: vlmtui engines install {VERSION}-cpu")
+        print(f"vLLM {VERSION} is not installed: vlmtui engines install {VERSION} --variant cpu")
         return 1
     found = {family: ask(program_of_record(engine), family, options.keep.resolve()) for family in FAMILIES}
     NUMBERS.write_text(json.dumps(found) + "\n", encoding="utf-8")

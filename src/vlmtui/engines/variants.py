@@ -17,6 +17,8 @@ UV_LOCK = LOCKS / "uv.txt"
 VLLM = "0.32.0"
 TORCH = "2.13.0"
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
+DRIVER = 580
+"""The oldest driver of NVIDIA that the CUDA build runs with, by its major version."""
 _VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}")
 
 
@@ -53,35 +55,23 @@ VARIANTS = {
     "cpu": EngineBuild("cpu", VLLM, 6.8, LOCKS / "cpu.txt", TORCH, LOCKS / "torch.txt"),
     "cuda": EngineBuild("cuda", VLLM, 10.0, LOCKS / "cuda.txt"),
 }
-DRIVER = 580
-"""The oldest driver of NVIDIA that the CUDA build runs with, by its major version."""
-
-
-OLDER = {
-    build.name: build
-    for build in (
-        EngineBuild(
-            "cpu", "0.23.0", 6.0, LOCKS / "pinned-0.23.0-cpu.txt", "2.11.0", LOCKS / "pinned-0.23.0-torch.txt",
-            is_pinned=True,
-        ),
-        EngineBuild(
-            "cuda", "0.23.0", 10.0, LOCKS / "pinned-0.23.0-cuda.txt", newest_python=(3, 13), is_pinned=True
-        ),
-    )
-}  # fmt: skip
-"""Older versions with locks, by name. `tools/lock.py` knows what they are made of."""
+_OLD_CPU, _OLD_TORCH, _OLD_CUDA = (LOCKS / f"pinned-0.23.0-{name}.txt" for name in ("cpu", "torch", "cuda"))
+OLDER = (
+    EngineBuild("cpu", "0.23.0", 6.0, _OLD_CPU, "2.11.0", _OLD_TORCH, is_pinned=True),
+    EngineBuild("cuda", "0.23.0", 10.0, _OLD_CUDA, newest_python=(3, 13), is_pinned=True),
+)
+"""Older versions with locks. `tools/lock.py` knows what they are made of."""
 
 
 def build_of(version: str, variant: str) -> EngineBuild:
     """Return a version of vLLM for `cpu` or `cuda`; empty: the current one. Raises VlmtuiError(BAD_INPUT) if it is no
     version."""
-    newest = VARIANTS[variant]
-    if version in ("", newest.version):
-        return newest
+    for build in (VARIANTS[variant], *OLDER):
+        if build.variant == variant and version in ("", build.version):
+            return build
     if not _VERSION.fullmatch(version):
         raise bad_input(f"{version!r} is not a version of vLLM.", hint="Write it as in 0.23.0.")
-    unlocked = EngineBuild(variant, version, newest.disk_gb, is_pinned=True)
-    return OLDER.get(unlocked.name, unlocked)
+    return EngineBuild(variant, version, VARIANTS[variant].disk_gb, is_pinned=True)
 
 
 def how_to_install(version: str) -> str:

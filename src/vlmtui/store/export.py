@@ -1,6 +1,6 @@
 """Exports a conversation: Markdown, a web page, JSON, or OpenAI messages. Only `write_document` writes files.
 
-To add a format, add a row to `FORMATS` and its name to `cli/conversations_parser.py`.
+To add a format, add a row to `FORMATS` and its name to `cli/conversations.py`.
 """
 
 from __future__ import annotations

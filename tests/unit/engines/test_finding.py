@@ -12,7 +12,7 @@ import pytest
 from vlmtui.engines import hardware
 from vlmtui.engines.hardware import Hardware, find_hardware
 from vlmtui.engines.records import ADDED, EngineRecord, Engines, choose_engine
-from vlmtui.engines.uv import PYTORCH_INDEX, Uv, pip_options, uv_variables
+from vlmtui.engines.uv import PYTORCH_INDEX, Uv, uv_variables
 from vlmtui.engines.variants import TORCH, VARIANTS
 from vlmtui.paths import Paths
 
@@ -42,12 +42,14 @@ def test_pips_configuration_is_said_to_uv(tmp_path: Path) -> None:
         "[global]\nindex-url = https://a.example/simple\nextra-index-url =\n  https://b.example\n  file:///c\n"
     )
     given = {"PIP_CONFIG_FILE": str(file), "PIP_FIND_LINKS": "/w /v", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    said = uv_variables(pip_options(Path(getattr(sys, "_base_executable", sys.executable)), given), given)
+    python = Path(getattr(sys, "_base_executable", sys.executable))
+    said = uv_variables(python, given)
     assert said["UV_DEFAULT_INDEX"] == "https://a.example/simple"
     assert said["UV_INDEX"] == "https://b.example file:///c"
     assert said["UV_FIND_LINKS"] == "/w,/v"
-    assert uv_variables({}, {})["UV_SYSTEM_CERTS"] == "1"
-    assert uv_variables({"cert": "/c.pem"}, {})["SSL_CERT_FILE"] == "/c.pem"
+    nothing = {"PIP_CONFIG_FILE": os.devnull, "HOME": str(tmp_path)}
+    assert uv_variables(python, nothing)["UV_SYSTEM_CERTS"] == "1"
+    assert uv_variables(python, {**nothing, "PIP_CERT": "/c.pem"})["SSL_CERT_FILE"] == "/c.pem"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_a_record_that_cannot_be_read_is_no_engine(tmp_path: Path) -> None:
 
 
 def test_the_set_up_of_a_checkout_needs_no_package() -> None:
-    imports = "; ".join(f"import vlmtui.engines.{name}" for name in ("variants", "hardware", "environment", "uv"))
+    imports = "; ".join(f"import vlmtui.engines.{name}" for name in ("variants", "hardware", "uv"))
     code = f"import sys; sys.path.insert(0, sys.argv[1]); {imports}"
     source = Path(hardware.__file__).parents[2]
     subprocess.run([sys.executable, "-I", "-S", "-c", code, str(source)], check=True)

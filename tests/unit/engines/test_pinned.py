@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.engines.light import environment, make_pinned_wheels
-from vlmtui.cli.engines import install_build
+from vlmtui.cli.engines import build_for
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.local.launcher import installed_program
 from vlmtui.engines import hardware, install
-from vlmtui.engines.environment import find_python
 from vlmtui.engines.hardware import Hardware
-from vlmtui.engines.install import describe_interpreter
+from vlmtui.engines.install import describe_interpreter, find_python
 from vlmtui.engines.records import EngineRecord, Engines, choose_engine, pinned_engine
 from vlmtui.engines.server_program import SERVER_VARIABLE, program_of_record
 from vlmtui.engines.uv import Uv
@@ -67,32 +66,34 @@ def test_the_worker_of_a_version_is_told_whose_server_to_start(engines: Engines,
 
 
 @pytest.mark.parametrize(
-    ("which", "name", "version", "pinned"),
+    ("version", "variant", "found", "pinned"),
     [
-        (None, "cpu", VLLM, False),
-        ("cpu", "cpu", VLLM, False),
-        (VLLM, "cpu", VLLM, False),
-        (f"{VLLM}-cuda", "cuda", VLLM, False),
-        ("0.23.0", "cpu", "0.23.0", True),
-        ("0.23.0-cuda", "cuda", "0.23.0", True),
-        ("0.28.0", "cpu", "0.28.0", True),
+        ("", None, ("cpu", VLLM), False),
+        ("", "cpu", ("cpu", VLLM), False),
+        (VLLM, None, ("cpu", VLLM), False),
+        (VLLM, "cuda", ("cuda", VLLM), False),
+        ("0.23.0", None, ("cpu", "0.23.0"), True),
+        ("0.23.0", "cuda", ("cuda", "0.23.0"), True),
+        ("0.28.0", None, ("cpu", "0.28.0"), True),
     ],
 )
-def test_what_a_word_installs(engines: Engines, which: str | None, name: str, version: str, pinned: bool) -> None:
-    build = install_build(which)
-    assert (build.variant, build.version, build.is_pinned) == (name, version, pinned)
+def test_a_version_and_a_variant_name_a_build(
+    engines: Engines, version: str, variant: str | None, found: tuple[str, str], pinned: bool
+) -> None:
+    build = build_for(version, variant)
+    assert (build.variant, build.version, build.is_pinned) == (*found, pinned)
     assert (build.lock is None) == (version == "0.28.0")
 
 
-@pytest.mark.parametrize("which", ["rocm", "0.23.0-rocm", "zero", "", "0.23.0-", "1.x", "-cpu-"])
-def test_what_is_no_engine_is_refused(engines: Engines, which: str) -> None:
+@pytest.mark.parametrize("version", ["rocm", "0.23.0-rocm", "zero", "0.23.0-", "1.x", "-cpu-"])
+def test_text_that_is_no_version_is_refused(engines: Engines, version: str) -> None:
     with pytest.raises(VlmtuiError) as caught:
-        install_build(which)
+        build_for(version)
     assert caught.value.exit_code == 2
 
 
 def test_the_locks_of_a_version_are_whole() -> None:
-    for lock in [lock for build in OLDER.values() for lock in (build.lock, build.torch_lock) if lock is not None]:
+    for lock in [lock for build in OLDER for lock in (build.lock, build.torch_lock) if lock is not None]:
         blocks = lock.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()[1:]
         assert all("==" in block and "--hash=sha256:" in block for block in blocks)
     for_cpu = build_of("0.23.0", "cpu").lock
@@ -103,10 +104,10 @@ def test_the_locks_of_a_version_are_whole() -> None:
 
 
 def test_a_python_without_wheels_is_refused_before_anything_is_made() -> None:
-    newest = build_of("0.23.0", "cuda").newest_python
-    assert newest == (3, 13) and VARIANTS["cuda"].newest_python == (3, 14)
+    build = build_of("0.23.0", "cuda")
+    assert build.newest_python == (3, 13) and VARIANTS["cuda"].newest_python == (3, 14)
     with pytest.raises(VlmtuiError, match=r"needs Python 3\.11 to 3\.10") as caught:
-        find_python(Path(sys.executable), newest=(3, 10))
+        find_python(build._replace(newest_python=(3, 10)), Path(sys.executable))
     assert "--python PATH" in caught.value.hint
 
 

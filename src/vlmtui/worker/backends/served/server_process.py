@@ -14,13 +14,12 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.engines.bound_process import bound_command
 from vlmtui.engines.serve_flags import private_server_flags
 from vlmtui.engines.server_program import SERVER_VARIABLE, ServerProgram
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
 from vlmtui.paths import bundled_model
-from vlmtui.processes import python_command, safe_environment, search_path
+from vlmtui.processes import bound_command, python_command, safe_environment, search_path
 from vlmtui.worker.backends.contract import ProcessEnded
 from vlmtui.worker.backends.served.legacy_copy import write_legacy_copy
 from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, EAGER_CPU_ENVIRONMENT, environment

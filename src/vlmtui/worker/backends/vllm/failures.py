@@ -50,7 +50,7 @@ _ENGINE_RULES: tuple[FailureRule, ...] = (
             re.IGNORECASE,
         ),
         "This build of vLLM needs a GPU, and none was found.",
-        "Check nvidia-smi and CUDA_VISIBLE_DEVICES, or `vlmtui engines install cpu`.",
+        "Check nvidia-smi and CUDA_VISIBLE_DEVICES, or `vlmtui engines install --variant cpu`.",
     ),
     FailureRule(
         ErrorKind.OUT_OF_MEMORY,
