@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
 from vlmtui.text import visible
-from vlmtui.ui.widgets.markdown_lines import MarkdownLines, markdown_lines, top_blocks
+from vlmtui.ui.document.markdown_lines import MarkdownLines, markdown_lines, top_blocks
 
 
 def plain(source: str, width: int = 40) -> list[str]:
@@ -96,7 +96,7 @@ def test_formulas_stay_as_written() -> None:
     ],
 )
 def test_no_line_is_too_wide(source: str, width: int) -> None:
-    assert max(line.cell_length for line in markdown_lines(source, width)) <= width
+    assert max(line.content.cell_length for line in markdown_lines(source, width)) <= width
 
 
 @pytest.mark.parametrize("source", ["", "```", "|", "- ", "<", "**", "[x](", "1. \n2. ", "> ", "| a |\n|-|"])
@@ -150,7 +150,7 @@ HUGE = {
 def test_a_huge_block_is_laid_out_in_pieces_and_nothing_of_it_vanishes(what: str) -> None:
     text = visible(HUGE[what])
     lines = markdown_lines(text, 80)
-    assert max(line.cell_length for line in lines) <= 80
+    assert max(line.content.cell_length for line in lines) <= 80
     written = text.replace("```python", "python").replace("```json", "json").replace("- ", "").replace("**", "")
     shown = "".join(line.plain for line in lines).replace("• ", "")
     left_out = Counter("".join(written.split())) - Counter("".join(shown.split()))
@@ -174,7 +174,7 @@ def test_one_more_token_of_a_huge_block_reads_only_its_end(monkeypatch: pytest.M
         read.append(len(source))
         return top_blocks(parser, source)
 
-    monkeypatch.setattr("vlmtui.ui.widgets.markdown_lines.top_blocks", noted)
+    monkeypatch.setattr("vlmtui.ui.document.markdown_lines.top_blocks", noted)
     growing.lay_out(text + "    more = 1\n", 80)
     assert read
     assert sum(read) < 40_000

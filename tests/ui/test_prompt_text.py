@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from textual.content import Content
 
-from vlmtui.ui.widgets.prompt_text import parts_of
+from vlmtui.ui.document.blocks import row_lengths
 
 
 def rows(width: int, *stretches: tuple[str, bool]) -> list[str]:
     """The text in rows; the stretches with True have a style."""
     line = Content.assemble(*((text, "bold") if styled else text for text, styled in stretches))
     at, found = 0, []
-    for part in parts_of(line, width):
+    for part in row_lengths(line, width):
         found.append(line.plain[at : at + part])
         at += part
     assert at == len(line.plain)

@@ -7,7 +7,7 @@ from enum import Enum
 
 from vlmtui.session.exchange import Exchange, Siblings
 from vlmtui.store.records import TurnId
-from vlmtui.ui.widgets.answer_parts import AnswerPart, answer_parts
+from vlmtui.ui.document.answer_parts import AnswerPart, answer_parts
 
 
 class Part(Enum):

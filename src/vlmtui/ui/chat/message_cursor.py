@@ -14,8 +14,8 @@ from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.marked import Marked, Part
 from vlmtui.ui.chat.past_answer import PastAnswer
 from vlmtui.ui.chat.transcript import Transcript
+from vlmtui.ui.document.answer_parts import PartKind
 from vlmtui.ui.keys import short_keys
-from vlmtui.ui.widgets.answer_parts import PartKind
 
 _PAGES = {"page_up": -1, "page_down": 1}
 

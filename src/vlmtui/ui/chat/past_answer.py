@@ -12,9 +12,9 @@ from vlmtui.session.generation import Answer
 from vlmtui.text import visible
 from vlmtui.ui.chat.failure_note import failure_note
 from vlmtui.ui.chat.thinking_block import thinking_lines, thinking_title
+from vlmtui.ui.document.markdown_lines import markdown_lines
 from vlmtui.ui.widgets.clicks import is_click
-from vlmtui.ui.widgets.line_widget import LineWidget
-from vlmtui.ui.widgets.markdown_lines import Lines, markdown_lines
+from vlmtui.ui.widgets.line_widget import Lines, LineWidget
 
 _MARKS = "$muted 80%"
 
@@ -63,7 +63,7 @@ class PastAnswer(LineWidget):
         width = max(width, 1)
         return [
             *self._thinking_lines(width),
-            *markdown_lines(self._parts.answer, width, folds=self._folds),
+            *(line.content for line in markdown_lines(self._parts.answer, width, folds=self._folds)),
             *_wrapped(marks_line(self.answer, self._marks()), width),
             *self._failure_lines(width),
         ]

@@ -9,8 +9,7 @@ from vlmtui.inspection.thinking import ThinkingParts
 from vlmtui.session.answer_line import seconds
 from vlmtui.session.generation import Answer
 from vlmtui.ui.widgets.clicks import is_click
-from vlmtui.ui.widgets.line_widget import LineWidget
-from vlmtui.ui.widgets.markdown_lines import Lines
+from vlmtui.ui.widgets.line_widget import Lines, LineWidget
 
 _LAST_LINES = 3
 """Lines shown of reasoning that streams, while it is folded."""

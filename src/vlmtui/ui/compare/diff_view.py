@@ -18,8 +18,7 @@ from vlmtui.session.difference import Difference, TokenAt
 from vlmtui.text import one_line, visible
 from vlmtui.ui.compare.divergence_line import LEFT, RIGHT, shown_token
 from vlmtui.ui.keys import error_text, with_keys
-from vlmtui.ui.widgets.line_widget import LineWidget
-from vlmtui.ui.widgets.markdown_lines import Lines
+from vlmtui.ui.widgets.line_widget import Lines, LineWidget
 
 _NAMES = {"chat": "the chat template", "raw": "the raw prompt"}
 _COLUMN = 15

@@ -6,8 +6,7 @@ from textual.content import Content
 
 from vlmtui.inspection.answer_diff import DifferingSpan
 from vlmtui.ui.compare.growing_text import GROWING_MAX, growing
-from vlmtui.ui.widgets.line_widget import LineWidget
-from vlmtui.ui.widgets.markdown_lines import Lines
+from vlmtui.ui.widgets.line_widget import Lines, LineWidget
 
 _Line = tuple[str, tuple[tuple[int, int], ...]]
 """A line's text, and what is marked of it."""

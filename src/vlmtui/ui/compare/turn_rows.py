@@ -10,8 +10,8 @@ from textual.content import Content
 
 from vlmtui.inspection.prompt_turns import PromptTurn, TurnPair
 from vlmtui.ui.compare.compare_pane import runs_content
+from vlmtui.ui.document.blocks import row_lengths
 from vlmtui.ui.widgets.clicks import clickable
-from vlmtui.ui.widgets.prompt_text import parts_of
 
 _FILLER = Content.styled("┊", "$faint")
 _FILL_MAX = 2000
@@ -79,7 +79,7 @@ def turn_rows(blocks: Sequence[TurnBlock], width: int) -> TurnRows:
         if block.differs:
             barred.update(range(len(lines), len(lines) + len(block.lines)))
         lines += block.lines
-        row += sum(len(parts_of(line, width)) for line in block.lines)
+        row += sum(len(row_lengths(line, width)) for line in block.lines)
     return TurnRows(lines, frozenset(barred), beside, row)
 
 

@@ -16,10 +16,11 @@ from textual.widget import Widget
 
 from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.widgets.blank_lines import blank_style, filtered
-from vlmtui.ui.widgets.markdown_lines import Lines
 
 if TYPE_CHECKING:
     from textual.css.styles import RulesMap
+
+Lines = list[Content]
 
 _DRAWN_MAX = 2000
 """Drawn lines that are kept at most."""

@@ -8,8 +8,8 @@ from textual.content import Content
 from textual.strip import Strip
 from textual.visual import Visual
 
-from vlmtui.ui.widgets.line_widget import LineWidget
-from vlmtui.ui.widgets.markdown_lines import Lines, MarkdownLines
+from vlmtui.ui.document.markdown_lines import MarkdownLines
+from vlmtui.ui.widgets.line_widget import Lines, LineWidget
 
 _AT_ONCE = 32_000
 """Most characters that are laid out at once; a longer text is laid out in pieces."""
@@ -60,7 +60,7 @@ class MarkdownText(LineWidget):
     def lines_of(self, width: int) -> Lines:
         if self._instead and not self.source:
             return Content.styled(self._instead, "$muted").wrap(width)[:1]
-        return self._layout_of_source.lay_out(self._begun, width, folds=self._folds)
+        return [line.content for line in self._layout_of_source.lay_out(self._begun, width, folds=self._folds)]
 
     def render_line(self, y: int) -> Strip:
         if self.text_selection is not None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
-from rich.cells import cell_len, chop_cells
 from textual import events, on
 from textual.content import Content
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
+
+from vlmtui.ui.document.blocks import row_lengths
 
 _NARROWEST = 8
 _BAR, _NO_BAR = Content.styled("▌ ", "$warning"), Content.styled("  ", "$faint")
@@ -89,57 +90,8 @@ class PromptText(ScrollView, can_focus=True):
         self._rows = []
         for number, line in enumerate(self._lines):
             start = 0
-            for part in parts_of(line, self.text_width):
+            for part in row_lengths(line, self.text_width):
                 self._rows.append((number, start, start + part))
                 start += part
         self.virtual_size = Size(width, len(self._rows))
         self.refresh()
-
-
-def parts_of(line: Content, width: int) -> list[int]:
-    """Return how many characters of the line go into each row of `width` cells."""
-    rows, used, taken = [], 0, 0  # the rows so far; cells and characters of the current one
-    for text, is_whole in _stretches(line):
-        cells = cell_len(text)
-        if is_whole and used and used + cells > width >= cells:
-            rows.append(taken)
-            used = taken = 0
-        for count, size in _chopped(text, width - used, width):
-            if used + size > width:
-                rows.append(taken)
-                used = taken = 0
-            used, taken = used + size, taken + count
-    return [*rows, taken]
-
-
-def _stretches(line: Content) -> Iterator[tuple[str, bool]]:
-    """Yield the line's text in order, with whether it may be broken: runs with their own style may not."""
-    text, position = line.plain, 0
-    for span in sorted(line.spans, key=lambda one: one.start):
-        start = max(span.start, position)
-        if span.end <= start:
-            continue
-        if start > position:
-            yield text[position:start], False
-        yield text[start : span.end], True
-        position = span.end
-    if position < len(text):
-        yield text[position:], False
-
-
-def _chopped(text: str, room: int, width: int) -> Iterator[tuple[int, int]]:
-    """Yield characters and cells of the pieces of a text: the first fits into `room` cells, or into `width` if
-    nothing does; all others into `width`."""
-    if text.isascii():
-        first = min(room, len(text))
-        yield first, first
-        for start in range(first, len(text), width):
-            size = min(width, len(text) - start)
-            yield size, size
-        return
-    head = next(iter(chop_cells(text, room)), "") if room > 1 else ""
-    if cell_len(head) > room:
-        head = ""
-    yield len(head), cell_len(head)
-    for part in chop_cells(text[len(head) :], width) if len(head) < len(text) else ():
-        yield len(part), cell_len(part)

@@ -18,10 +18,9 @@ from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
 
 from vlmtui.inspection.ocr_tables import Rows, read_html_table, read_otsl_table, without_tags
-from vlmtui.ui.widgets.block_rules import HTML_TABLE, JSON, MATH, OTSL_TABLE, use_block_rules
-from vlmtui.ui.widgets.table_lines import filled, table_lines
-
-Lines = list[Content]
+from vlmtui.ui.document.block_rules import HTML_TABLE, JSON, MATH, OTSL_TABLE, use_block_rules
+from vlmtui.ui.document.lines import BLANK, Line, Lines, one, wrapped
+from vlmtui.ui.document.table_lines import filled, table_lines
 
 _BULLETS = ("• ", "▪ ", "‣ ", "⭑ ", "◦ ")
 _CODE = "$text-warning 95% on $warning 10%"
@@ -187,7 +186,7 @@ class _Page:
 
     def add(self, block: _Block) -> None:
         if self.gap is not None:
-            self.lines += [Content()] * max(self.gap, block.above)
+            self.lines += [BLANK] * max(self.gap, block.above)
         self.lines += block.lines
         self.gap = block.below
 
@@ -210,9 +209,9 @@ def top_blocks(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNod
 def _block_or_literal(written: str, node: SyntaxTreeNode, width: int, *, folds: bool) -> _Block:
     block = _block(node, width, depth=0)
     text = without_tags(written) if node.type in _TABLES else written
-    if max((line.cell_length for line in block.lines), default=0) <= width and not _lost(text, block.lines):
+    if max((line.content.cell_length for line in block.lines), default=0) <= width and not _lost(text, block.lines):
         return _folded(block) if folds and is_json(node) else block
-    return _Block(Content(written.strip("\n")).wrap(width))
+    return _Block(wrapped(Content(written.strip("\n")), width))
 
 
 def is_json(node: SyntaxTreeNode) -> bool:
@@ -223,7 +222,7 @@ def is_json(node: SyntaxTreeNode) -> bool:
 def _folded(block: _Block) -> _Block:
     if len(block.lines) <= _FOLDED_FROM:
         return block
-    rest = Content.styled(f"  … {len(block.lines) - _FOLDED_TO:,} more lines", "$muted")
+    rest = one(f"  … {len(block.lines) - _FOLDED_TO:,} more lines", "$muted")
     return block._replace(lines=[*block.lines[:_FOLDED_TO], rest])
 
 
@@ -236,10 +235,10 @@ def _lost(text: str, lines: Lines) -> bool:
 def _block(node: SyntaxTreeNode, width: int, depth: int) -> _Block:
     match node.type:
         case "paragraph":
-            return _Block(_inline(node).wrap(max(_MIN_WIDTH, width)), below=0 if depth else 1)
+            return _Block(wrapped(_inline(node), max(_MIN_WIDTH, width)), below=0 if depth else 1)
         case "heading":
             title = _inline(node) or Content(node.markup)
-            return _Block(title.stylize(_heading(node.tag)).wrap(width), above=1)
+            return _Block(wrapped(title.stylize(_heading(node.tag)), width), above=1)
         case "fence" | "code_block":
             return _Block(_fence(node, width), above=1)
         case "blockquote":
@@ -250,15 +249,15 @@ def _block(node: SyntaxTreeNode, width: int, depth: int) -> _Block:
             return _Block(_table(node, width))
         case kind if kind in _TABLES:
             rows = _TABLES[kind](node.content)
-            return _Block(table_lines([[Content(cell) for cell in row] for row in rows or []], width))
+            return _Block(_table_lines([[Content(cell) for cell in row] for row in rows or []], width))
         case kind if kind == JSON:
             return _Block(_code(_readable(node.content, width), "json", "", width), above=1)
         case kind if kind == MATH:
-            return _Block(Content.styled(node.content.strip("\n"), _MATH_STYLE).wrap(width))
+            return _Block(wrapped(Content.styled(node.content.strip("\n"), _MATH_STYLE), width))
         case "hr":
-            return _Block([Content.styled("─" * width, "$foreground 20%")])
+            return _Block([one("─" * width, "$foreground 20%")])
         case _:
-            return _Block(Content(node.content.rstrip("\n") if node.children == [] else "").wrap(width))
+            return _Block(wrapped(Content(node.content.rstrip("\n") if node.children == [] else ""), width))
 
 
 def _heading(tag: str) -> str:
@@ -277,9 +276,13 @@ def _code(text: str, language: str, title: str | None, width: int) -> Lines:
 
     room, text = _code_room(width), text.removesuffix("\n") if title is None else text.rstrip("\n")
     code = highlight(text, language=language) if language else Content(text)
-    above = [] if title is None else Content.styled(title, "$muted").wrap(room)
-    lines = [*above, *code.wrap(room), Content()]
-    return [filled(line.pad_left(2), width, "on $surface") for line in lines]
+    above = [] if title is None else wrapped(Content.styled(title, "$muted"), room)
+    lines = [*above, *wrapped(code, room), BLANK]
+    return [_on_surface(line.pad_left(2), width) for line in lines]
+
+
+def _on_surface(line: Line, width: int) -> Line:
+    return line._replace(content=filled(line.content, width, "on $surface"))
 
 
 def _code_room(width: int) -> int:
@@ -301,16 +304,16 @@ def _in_one_line(numbers: re.Match[str]) -> str:
 
 
 def _quote(node: SyntaxTreeNode, width: int, depth: int) -> Lines:
-    inner = _stacked(_block(child, width - 2, depth + 1) for child in node.children) or [Content()]
-    return [Content.assemble(("▌ ", "$accent 50%"), line) for line in inner]
+    inner = _stacked(_block(child, width - 2, depth + 1) for child in node.children) or [BLANK]
+    return [line.after(("▌ ", "$accent 50%")) for line in inner]
 
 
 def _list(node: SyntaxTreeNode, width: int, depth: int) -> Lines:
     marks = _marks(node, depth)
     lines: Lines = []
     for mark, item in zip(marks, node.children, strict=True):
-        inner = _stacked(_block(child, width - len(mark), depth + 1) for child in item.children) or [Content()]
-        lines.append(Content.assemble((mark, "$accent"), inner[0]))
+        inner = _stacked(_block(child, width - len(mark), depth + 1) for child in item.children) or [BLANK]
+        lines.append(inner[0].after((mark, "$accent"))._replace(indent=0))
         lines += [line.pad_left(len(mark)) for line in inner[1:]]
     return lines
 
@@ -324,7 +327,11 @@ def _marks(node: SyntaxTreeNode, depth: int) -> list[str]:
 
 def _table(node: SyntaxTreeNode, width: int) -> Lines:
     rows = [row for part in node.children for row in part.children]
-    return table_lines([[_inline(cell) for cell in row.children] for row in rows], width)
+    return _table_lines([[_inline(cell) for cell in row.children] for row in rows], width)
+
+
+def _table_lines(rows: list[list[Content]], width: int) -> Lines:
+    return [Line(line) for line in table_lines(rows, width)]
 
 
 def _inline(node: SyntaxTreeNode) -> Content:

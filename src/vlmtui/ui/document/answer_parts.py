@@ -8,8 +8,8 @@ from typing import NamedTuple
 from markdown_it.tree import SyntaxTreeNode
 
 from vlmtui.inspection.thinking import ThinkingParts
-from vlmtui.ui.widgets.block_rules import HTML_TABLE, MATH, OTSL_TABLE
-from vlmtui.ui.widgets.markdown_lines import is_json, markdown_parser, top_blocks
+from vlmtui.ui.document.block_rules import HTML_TABLE, MATH, OTSL_TABLE
+from vlmtui.ui.document.markdown_lines import is_json, markdown_parser, top_blocks
 
 
 class PartKind(Enum):

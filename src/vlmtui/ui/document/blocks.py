@@ -1,0 +1,202 @@
+"""Blocks of text: styled, exact, Markdown, and the rows of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from rich.cells import cell_len, chop_cells
+from textual.content import Content
+
+from vlmtui.inspection.answer_diff import DifferingSpan
+from vlmtui.ui.document.document import Block
+from vlmtui.ui.document.lines import Line, Lines, wrapped
+from vlmtui.ui.document.markdown_lines import MarkdownLines
+
+_PIECE = 16_000
+"""Characters that are laid out at a time, which takes less than a key may wait."""
+_AT_ONCE = 2 * _PIECE
+"""Most characters that are laid out at once."""
+_LONG_LINE = 4_000
+"""A line that goes on after so many characters is laid out in pieces."""
+_NARROWEST = 8
+
+
+class TextBlock(Block):
+    """Styled text, wrapped at words. Control characters must be visible already."""
+
+    def __init__(self, text: Content | str = "", *, edge: str = "", margin: int = 0) -> None:
+        super().__init__()
+        self.text = text if isinstance(text, Content) else Content(text)
+        self.edge, self.margin = edge, margin
+
+    def lay_out(self, width: int) -> Lines:
+        return wrapped(self.text, width) if self.text else []
+
+
+class PlainBlock(Block):
+    """Text that grows, shown exactly: white space is kept, Markdown is not rendered. Control characters must be
+    visible already."""
+
+    def __init__(self, *, margin: int = 0) -> None:
+        super().__init__()
+        self.margin = margin
+        self.text = ""
+        self.instead = Content()
+        """Shown in place of an empty text."""
+        self.below = Content()
+        """Shown below the text: why it ends."""
+        self._marks: tuple[DifferingSpan, ...] = ()
+        self._mark_style = ""
+        self._settled: Lines = []
+        """Lines that more text does not change."""
+        self._taken = 0
+        """The number of characters in them."""
+        self._is_in_line = False
+        """Whether a line goes on after them."""
+        self._settled_for = 0
+
+    def show(self, text: str) -> None:
+        if not text.startswith(self.text):
+            self._settled_for = 0
+        self.text = text
+
+    def mark(self, marks: tuple[DifferingSpan, ...], style: str) -> None:
+        """Show these parts of the text in a style."""
+        if marks != self._marks:
+            self._marks, self._mark_style = marks, style
+            self._settled_for = 0
+
+    def lay_out(self, width: int) -> Lines:
+        if width != self._settled_for:
+            self._settled, self._taken, self._is_in_line, self._settled_for = [], 0, False, width
+        whole = len(self.text)
+        end = whole if whole - self._taken <= _AT_ONCE else self._taken + _PIECE
+        self.is_behind = end < whole
+        settled = self.text.rfind("\n", self._taken, end) + 1
+        if not settled and end - self._taken > _LONG_LINE:
+            settled = max(self.text.rfind(" ", self._taken, end) + 1, self._taken + _LONG_LINE)
+        if settled > self._taken:
+            is_line = self.text[settled - 1] == "\n"
+            self._settled += self._lines(self._taken, settled - is_line, width)
+            self._taken, self._is_in_line = settled, not is_line
+        rest = self._lines(self._taken, end, width) if end > self._taken or self._ends_in_blank_line else []
+        found = [*self._settled, *rest] if whole else wrapped(self.instead, width) if self.instead else []
+        return [*found, *wrapped(self.below, width)] if self.below and not self.is_behind else found
+
+    @property
+    def _ends_in_blank_line(self) -> bool:
+        return not self.text or self.text.endswith("\n")
+
+    def _lines(self, start: int, end: int, width: int) -> Lines:
+        content = Content(self.text[start:end])
+        for mark in self._marks:
+            if mark.start < end and mark.end > start:
+                content = content.stylize(self._mark_style, max(0, mark.start - start), min(end, mark.end) - start)
+        lines = wrapped(content, width)
+        if self._is_in_line:
+            lines[0] = lines[0]._replace(joins="")
+        return lines
+
+
+class MarkdownBlock(Block):
+    """Markdown that grows. Control characters must be visible already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.source = ""
+        self.instead = Content()
+        """Shown in place of an empty text."""
+        self.folds = True
+        """Whether only the beginning of long JSON is shown."""
+        self._begun = ""
+        """The beginning of the text that is laid out so far."""
+        self._layout = MarkdownLines()
+
+    def lay_out(self, width: int) -> Lines:
+        if not self.source:
+            self._begun, self.is_behind = "", False
+            return wrapped(self.instead, width)[:1] if self.instead else []
+        begun = len(self._begun) if width == self.width and self.source.startswith(self._begun) else 0
+        self.is_behind = len(self.source) - begun > _AT_ONCE
+        self._begun = self.source[: begun + _PIECE] if self.is_behind else self.source
+        return self._layout.lay_out(self._begun, width, folds=self.folds)
+
+
+class PromptBlock(Block):
+    """A prompt, exactly. Wraps at the width, not at words, so that every space is visible; a run with its own style (a
+    special token, an image) moves to the next row whole if it fits there."""
+
+    def __init__(self, lines: Sequence[Content], *, barred: Collection[int] = ()) -> None:
+        """`lines`: control characters must be visible already. `barred`: the numbers of the lines with a bar."""
+        super().__init__()
+        self.written = lines
+        self._barred = barred
+        self._rows: list[int] = []
+        """The number of the line that each row is of."""
+
+    def lay_out(self, width: int) -> Lines:
+        found: Lines = []
+        self._rows = []
+        for number, line in enumerate(self.written):
+            start = 0
+            for part in row_lengths(line, max(width, _NARROWEST)):
+                found.append(Line(line[start : start + part], "" if start else None))
+                self._rows.append(number)
+                start += part
+        return found
+
+    def edge_at(self, number: int) -> str:
+        return "$warning" if self._rows[number] in self._barred else ""
+
+    def row_of(self, line: int) -> int:
+        """Return the first row of a line."""
+        return next((row for row, number in enumerate(self._rows) if number >= line), 0)
+
+
+def row_lengths(line: Content, width: int) -> list[int]:
+    """Return how many characters of the line go into each row of `width` cells."""
+    rows, used, taken = [], 0, 0  # the rows so far; cells and characters of the current one
+    for text, is_whole in _stretches(line):
+        cells = cell_len(text)
+        if is_whole and used and used + cells > width >= cells:
+            rows.append(taken)
+            used = taken = 0
+        for count, size in _chopped(text, width - used, width):
+            if used + size > width:
+                rows.append(taken)
+                used = taken = 0
+            used, taken = used + size, taken + count
+    return [*rows, taken]
+
+
+def _stretches(line: Content) -> Iterator[tuple[str, bool]]:
+    """Yield the line's text in order, with whether it may be broken: runs with their own style may not."""
+    text, position = line.plain, 0
+    for span in sorted(line.spans, key=lambda one: one.start):
+        start = max(span.start, position)
+        if span.end <= start:
+            continue
+        if start > position:
+            yield text[position:start], False
+        yield text[start : span.end], True
+        position = span.end
+    if position < len(text):
+        yield text[position:], False
+
+
+def _chopped(text: str, room: int, width: int) -> Iterator[tuple[int, int]]:
+    """Yield characters and cells of the pieces of a text: the first fits into `room` cells, or into `width` if
+    nothing does; all others into `width`."""
+    if text.isascii():
+        first = min(room, len(text))
+        yield first, first
+        for start in range(first, len(text), width):
+            size = min(width, len(text) - start)
+            yield size, size
+        return
+    head = next(iter(chop_cells(text, room)), "") if room > 1 else ""
+    if cell_len(head) > room:
+        head = ""
+    yield len(head), cell_len(head)
+    for part in chop_cells(text[len(head) :], width) if len(head) < len(text) else ():
+        yield len(part), cell_len(part)

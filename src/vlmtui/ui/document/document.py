@@ -1,0 +1,171 @@
+"""A document: blocks below each other, laid out as lines of one width. Knows no widgets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from vlmtui.ui.document.lines import Line, Lines
+
+
+class Block(ABC):
+    """A part of a document: a message, an answer, a line of a log."""
+
+    edge = ""
+    """Style of the bar at its left edge; empty: it has none."""
+    margin = 0
+    """Blank lines above it, without the bar."""
+    is_behind = False
+    """Whether `lay_out` has left some of its text for the next call: so much came at once."""
+
+    def __init__(self) -> None:
+        self.lines: Lines = []
+        self.width: int | None = None
+        """The width in cells that `lines` are laid out for; None: they are not."""
+
+    @abstractmethod
+    def lay_out(self, width: int) -> Lines:
+        """Return all lines, each at most `width` cells wide. The lines that stay the same are the same objects, where
+        there may be many."""
+
+    def edge_at(self, number: int) -> str:
+        """Return the style of the bar beside a line."""
+        return self.edge
+
+    def clicked(self, number: int, column: int) -> object:
+        """Return what is at a column of a line, to act on when it is clicked; None: nothing of its own."""
+        return None
+
+
+class Place(NamedTuple):
+    """A line of a document."""
+
+    block: Block
+    number: int
+    """The number of the line in its block; negative in the block's margin."""
+
+
+class Change(NamedTuple):
+    """What a layout has changed, in lines of the document."""
+
+    first: int
+    """The first line that looks different."""
+    before: int
+    """The number of lines that the block had, with its margin."""
+    now: int
+
+
+class Document:
+    """Blocks, and where each begins."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+        self._starts: list[int] = [0]
+        """The line where each block's margin begins; the last entry is the number of all lines."""
+        self.width = 0
+        """Width in cells that blocks are laid out for; 0: it is not known yet."""
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        return self._blocks
+
+    @property
+    def height(self) -> int:
+        """Number of all lines."""
+        return self._starts[-1]
+
+    def insert(self, blocks: Sequence[Block], at: int) -> None:
+        """Insert blocks before the one with this number. Lay them out afterwards."""
+        self._blocks[at:at] = blocks
+        self._count_from(at)
+
+    def remove(self, blocks: Sequence[Block]) -> None:
+        gone = set(map(id, blocks))
+        first = next((number for number, one in enumerate(self._blocks) if id(one) in gone), None)
+        if first is not None:
+            self._blocks[first:] = [one for one in self._blocks[first:] if id(one) not in gone]
+            self._count_from(first)
+
+    def clear(self) -> None:
+        self._blocks, self._starts = [], [0]
+
+    def index(self, block: Block) -> int:
+        """Return the number of a block. Raises ValueError."""
+        return len(self._blocks) - 1 if self._blocks and block is self._blocks[-1] else self._blocks.index(block)
+
+    def start(self, block: Block) -> int:
+        """Return the first line of a block, below its margin."""
+        at = self.index(block)
+        return self._starts[at] + self._margin(at)
+
+    def end(self, block: Block) -> int:
+        """Return the line after a block."""
+        return self._starts[self.index(block) + 1]
+
+    def place(self, line: int) -> Place | None:
+        """Return where a line of the document is; None below the last one."""
+        if not 0 <= line < self.height:
+            return None
+        at = bisect_right(self._starts, line) - 1
+        return Place(self._blocks[at], line - self._starts[at] - self._margin(at))
+
+    def line(self, at: int) -> Line | None:
+        """Return a line of the document; None in a margin, and below the last one."""
+        place = self.place(at)
+        if place is None or not 0 <= place.number < len(place.block.lines):
+            return None
+        return place.block.lines[place.number]
+
+    def between(self, first: int, last: int) -> list[Block]:
+        """Return the blocks that have one of these lines; `last` is exclusive."""
+        if first >= last or not self._blocks:
+            return []
+        return self._blocks[max(0, bisect_right(self._starts, first) - 1) : bisect_right(self._starts, last - 1)]
+
+    def lay_out(self, block: Block) -> Change:
+        """Lay out a block that has changed, or was laid out for another width."""
+        before, had, at = block.lines, _height(block), self.index(block)
+        block.lines, block.width = block.lay_out(self.width), self.width
+        same = _same(before, block.lines)
+        grown = len(block.lines) - had
+        if grown:
+            for number in range(at + 1, len(self._starts)):
+                self._starts[number] += grown
+        margin = self._margin(at)
+        return Change(self._starts[at] + margin + same, margin + had, margin + len(block.lines))
+
+    def stale(self, around: int) -> Iterator[Block]:
+        """Return the blocks that are to be laid out, the nearest to a line first."""
+        middle = min(max(0, bisect_right(self._starts, around) - 1), len(self._blocks))
+        for distance in range(max(middle, len(self._blocks) - middle) + 1):
+            for at in {middle + distance, middle - distance}:
+                if 0 <= at < len(self._blocks) and self.is_stale(self._blocks[at]):
+                    yield self._blocks[at]
+
+    def is_stale(self, block: Block) -> bool:
+        return block.width != self.width or block.is_behind
+
+    def _margin(self, at: int) -> int:
+        """The document begins without a margin."""
+        return self._blocks[at].margin if at else 0
+
+    def _count_from(self, first: int) -> None:
+        del self._starts[first + 1 :]
+        for at in range(first, len(self._blocks)):
+            self._starts.append(self._starts[-1] + self._margin(at) + _height(self._blocks[at]))
+
+
+def _height(block: Block) -> int:
+    """Return how many lines a block takes; one as long as it is not laid out."""
+    return 1 if block.width is None else len(block.lines)
+
+
+def _same(before: Lines, now: Lines) -> int:
+    """Return how many lines at the start look the same."""
+    least = min(len(before), len(now))
+    for number in range(least):
+        if before[number] is not now[number] and not before[number].same_as(now[number]):
+            return number
+    return least

@@ -1,0 +1,115 @@
+"""Lines of text as they are shown, and how they were written."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from textual.content import Content
+from textual.strip import Strip
+
+Drawn = Callable[[], Strip]
+"""Returns a row of a picture as it is now."""
+
+
+class Line(NamedTuple):
+    """A line of a given width."""
+
+    content: Content
+    joins: str | None = None
+    """The text between this line and the one before, where both are one line as written; None: a line break."""
+    indent: int = 0
+    """Characters at its start that are not part of the text."""
+    drawn: Drawn | None = None
+    """Draws the line in place of `content`: a row of a picture."""
+
+    @property
+    def plain(self) -> str:
+        return self.content.plain
+
+    def after(self, *before: Content | str | tuple[str, str]) -> Line:
+        """Return the line with something in front that is not part of the text."""
+        content = Content.assemble(*before, self.content)
+        return self._replace(content=content, indent=self.indent + len(content) - len(self.content))
+
+    def pad_left(self, count: int) -> Line:
+        return self._replace(content=self.content.pad_left(count), indent=self.indent + count)
+
+    def same_as(self, other: Line) -> bool:
+        """Return whether both look the same."""
+        if self is other:
+            return True
+        mine, its = self.content, other.content
+        is_equal = mine is its or (mine.plain == its.plain and mine.spans == its.spans)
+        return is_equal and self.drawn is other.drawn
+
+
+Lines = list[Line]
+
+BLANK = Line(Content())
+
+
+def one(content: Content | str, style: str = "") -> Line:
+    """Return a line that fits."""
+    return Line(content if isinstance(content, Content) else Content.styled(content, style))
+
+
+def wrapped(text: Content, width: int) -> Lines:
+    """Return a text wrapped at words; an empty one is a blank line."""
+    lines: Lines = []
+    for written in text.split("\n", allow_blank=True):
+        plain, at = written.plain, 0
+        for number, piece in enumerate(written.wrap(max(1, width)) or [Content()]):
+            shown = piece.plain.strip(" ")
+            start = plain.find(shown, at) if number and shown else at
+            joins = None if not number else plain[at:start] if start >= 0 else ""
+            lines.append(Line(piece, joins))
+            at = max(at, start) + len(shown if number else piece.plain.rstrip(" "))
+    return lines
+
+
+def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:
+    """Return the text of parts of lines: of each line the first character, and the one after the last (None: all)."""
+    found: list[str] = []
+    for line, start, end in lines:
+        text = line.plain[:end][max(start, line.indent) :].rstrip(" ")
+        if found and line.joins is not None:
+            found.append(line.joins)
+        elif found:
+            found.append("\n")
+        found.append(text)
+    return "".join(found)
+
+
+def places_of(words: str, lines: Sequence[Line]) -> Iterator[tuple[tuple[int, int, int], ...]]:
+    """Yield where words, in small letters, stand in lines of any case: each line with the first character, and the one
+    after the last. Words that were wrapped are found."""
+    texts, starts, at = list[str](), list[int](), 0
+    for line in lines:
+        gap = "\n" if line.joins is None else line.joins
+        text = _lower(line.plain[line.indent :].rstrip(" "))
+        at += len(gap)
+        texts += [gap, text]
+        starts.append(at)
+        at += len(text)
+    whole = "".join(texts)
+    found = whole.find(words)
+    while found >= 0:
+        end = found + len(words)
+        first, last = bisect_right(starts, found) - 1, bisect_right(starts, end - 1) - 1
+        yield tuple(
+            (
+                number,
+                lines[number].indent + max(0, found - starts[number]),
+                lines[number].indent + min(end - starts[number], len(lines[number].plain)),
+            )
+            for number in range(max(0, first), last + 1)
+        )
+        found = whole.find(words, end)
+
+
+def _lower(text: str) -> str:
+    """Return a text in small letters, each of which stands where it stood."""
+    lower = text.lower()
+    return lower if len(lower) == len(text) else "".join(one if len(one.lower()) > 1 else one.lower() for one in text)

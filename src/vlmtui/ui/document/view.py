@@ -1,0 +1,457 @@
+"""The widget that shows a document."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from textual import events
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import Visual
+
+from vlmtui.ui.document.document import Block, Document, Place
+from vlmtui.ui.document.lines import Line, as_written, places_of
+
+EDGE = 2
+"""Columns of the bar at the left edge, and the gap beside it."""
+_DRAWN_MAX = 2000
+"""Lines that are kept as they were drawn; more than fit on a screen."""
+_SLICE_S = 0.02
+"""Seconds of layout after which keys have their turn."""
+_BAR = "▌"
+_MARK = "█"
+
+
+class Hit(NamedTuple):
+    """Where a text was found."""
+
+    block: Block
+    parts: tuple[tuple[int, int, int], ...]
+    """Lines of the block with the first character, and the one after the last: a text may go over a line's end."""
+
+
+class _Anchor(NamedTuple):
+    """What stays in place when lines above it come or go."""
+
+    block: Block
+    number: int
+    """The line in its block."""
+    below_top: int
+    """Its distance in lines from the top of the view."""
+
+
+class DocumentView(ScrollView, can_focus=False):
+    """Shows a document, only the lines in view of which are drawn.
+
+    It follows the end until the user scrolls up, and again from the end on. Otherwise what is in view stays there when
+    something above it grows. Text is selected with the mouse and copied as it was written, not as it was wrapped.
+    """
+
+    DEFAULT_CSS = """
+    DocumentView {
+        overflow-x: hidden;
+        overflow-y: auto;
+        scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
+        & > .document--marked { background: $boost; }
+        & > .document--found { background: $warning 40%; text-style: bold; }
+    }
+    """
+    COMPONENT_CLASSES = {"document--marked", "document--found"}
+    ALLOW_SELECT = True
+
+    @dataclass
+    class Clicked(Message):
+        """A block was clicked."""
+
+        view: DocumentView
+        block: Block
+        what: object
+        """What the block has at this place; None: nothing of its own."""
+        told: dict[str, object]
+        """What the clicked text says of itself, as made by `clickable`."""
+
+        @property
+        def control(self) -> DocumentView:
+            return self.view
+
+    def __init__(
+        self, *, follows: bool = False, has_edge: bool = True, id: str | None = None, classes: str | None = None
+    ) -> None:
+        """`follows`: begin at the end, which a document that does not fill the view also stands at. `has_edge`: leave
+        room for a bar beside the blocks."""
+        super().__init__(id=id, classes=classes)
+        self.document = Document()
+        self._follows = follows
+        self.is_following = follows
+        """Whether the end stays in view."""
+        self._edge = EDGE if has_edge else 0
+        self._marked: Block | None = None
+        self._hit: Hit | None = None
+        self._drawn: dict[int, tuple[Line, tuple[object, ...], Strip]] = {}
+        """Lines as they were drawn, by the line's identity: the line, and what else it depended on."""
+        self._is_settling = False
+        self._is_moving = False
+        """Whether the view itself scrolls."""
+
+    # -- content
+
+    def add(self, *blocks: Block, before: Block | None = None) -> None:
+        """Add blocks at the end, or before another one."""
+        document = self.document
+        at = len(document.blocks) if before is None else document.index(before)
+        with self._keeping_place():
+            document.insert(blocks, at)
+            if len(blocks) == 1:
+                self._lay_out(blocks[0])
+
+    def drop(self, *blocks: Block) -> None:
+        with self._keeping_place():
+            self.document.remove(blocks)
+            if self._marked in blocks:
+                self._marked = None
+
+    def clear(self) -> None:
+        """Remove all blocks."""
+        self.document.clear()
+        self._drawn.clear()
+        self._marked = self._hit = None
+        self.is_following = self._follows
+        self._placed()
+
+    def changed(self, block: Block) -> None:
+        """Show a block that has changed, now."""
+        document = self.document
+        if not document.width:
+            return
+        top, total = self.top, document.height
+        anchor = self._anchor()
+        change = document.lay_out(block)
+        if block.is_behind:
+            self._settle_soon()
+        self._put_back(anchor)
+        if self.top == top:  # otherwise all of it is drawn anew
+            self._refresh(change.first, document.height if change.before != change.now else document.end(block))
+            if document.height < total:
+                self._refresh(document.height, total)
+
+    # -- places
+
+    @property
+    def top(self) -> int:
+        """The document's line at the top of the view; negative where a short document stands at the end."""
+        if self._follows and self.document.height < self.size.height:
+            return self.document.height - self.size.height
+        return self.scroll_offset.y
+
+    @property
+    def text_width(self) -> int:
+        """Columns of a line of text."""
+        return max(0, self.scrollable_content_region.width - self._edge)
+
+    def place_at(self, y: int) -> Place | None:
+        """Return what is on a line of the view."""
+        return self.document.place(self.top + y)
+
+    @property
+    def in_view(self) -> list[Block]:
+        """The blocks of which a line is in view."""
+        return self.document.between(max(0, self.top), self.top + self.size.height)
+
+    def is_in_view(self, block: Block) -> bool:
+        return block in self.in_view
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the end of the document is in view."""
+        return self.document.height <= self.top + self.size.height
+
+    def show_block(self, block: Block) -> None:
+        """Scroll the least that shows a block, or its beginning."""
+        self._lay_out(block)
+        start, end, height = self.document.start(block), self.document.end(block), self.size.height
+        top = min(max(self.top, end - height), start)
+        self.is_following = False
+        self._scroll(max(0, top))
+
+    def show_line(self, block: Block, number: int) -> None:
+        """Scroll so that a line is in view, in its upper half if it was not."""
+        line, height = self.document.start(block) + number, self.size.height
+        if not self.top <= line < self.top + height:
+            self.is_following = False
+            self._scroll(max(0, line - height // 3))
+
+    def show_end(self) -> None:
+        """Scroll to the end, and follow it."""
+        self.is_following = self._follows
+        self._scroll(self.max_scroll_y)
+
+    def page(self, pages: int) -> bool:
+        """Scroll by pages; False if that is not possible."""
+        before = self.scroll_offset.y
+        self.scroll_to(y=before + pages * max(1, self.size.height - 1), animate=False)
+        return self.scroll_offset.y != before
+
+    # -- marks
+
+    @property
+    def marked(self) -> Block | None:
+        """The block that is marked."""
+        return self._marked
+
+    def mark(self, block: Block | None) -> None:
+        """Mark a block, or none."""
+        before, self._marked = self._marked, block
+        for one in (before, block):
+            if one is not None and before is not block:
+                self._refresh_block(one)
+
+    def find(self, words: str, *, back: bool = False) -> Hit | None:
+        """Show the next place of a text, in any case, from the last one on or from the view on; None if there is none.
+        Goes on at the other end. Without words the place found last is no longer shown."""
+        hits = list(self._hits(words.casefold())) if words else []
+        before, self._hit = self._hit, None
+        if before is not None:
+            self._refresh_block(before.block)
+        if not hits:
+            return None
+        places = [self._place_of(hit) for hit in hits]
+        if before is not None and before.block in self.document.blocks:
+            at = self._place_of(before)
+        else:
+            at = (self.top + self.size.height * back, -1)
+        if back:
+            found = next((number for number in reversed(range(len(hits))) if places[number] < at), len(hits) - 1)
+        else:
+            found = next((number for number in range(len(hits)) if places[number] > at), 0)
+        self._hit = hit = hits[found]
+        self.show_line(hit.block, hit.parts[0][0])
+        self._refresh_block(hit.block)
+        return hit
+
+    def _place_of(self, hit: Hit) -> tuple[int, int]:
+        number, start, _ = hit.parts[0]
+        return self.document.start(hit.block) + number, start
+
+    def _hits(self, words: str) -> Iterator[Hit]:
+        return (Hit(block, parts) for block in self.document.blocks for parts in places_of(words, block.lines))
+
+    # -- drawing
+
+    def render_line(self, y: int) -> Strip:
+        at, width = self.top + y, self.size.width
+        place = self.document.place(at)
+        base = self.visual_style
+        if place is None or place.number < 0 or place.block.width != self.document.width:
+            return Strip.blank(width, base.rich_style)
+        block, number = place
+        line = block.lines[number]
+        is_marked = block is self._marked
+        edge = block.edge_at(number)
+        hit = self._found(block, number)
+        selected = self._selected(at)
+        look = (at, width, base, is_marked, edge, hit, selected)
+        drawn = self._drawn.get(id(line))
+        if drawn is not None and drawn[0] is line and drawn[1] == look and line.drawn is None:
+            return drawn[2]
+        style = base + self.get_visual_style("document--marked", partial=True) if is_marked else base
+        strip = self._draw(line, style, width - self._edge, hit, selected).apply_offsets(0, at)
+        if self._edge:
+            bar = Content.styled(_MARK, "$accent") if is_marked else Content.styled(_BAR, edge) if edge else Content()
+            drawn_bar = Visual.to_strips(self, bar, self._edge, 1, style, apply_selection=False)[0]
+            strip = Strip.join([drawn_bar.adjust_cell_length(self._edge, style.rich_style), strip])
+        strip = strip.adjust_cell_length(width, base.rich_style)
+        if len(self._drawn) > _DRAWN_MAX:
+            self._drawn.clear()
+        self._drawn[id(line)] = line, look, strip
+        return strip
+
+    def _draw(
+        self, line: Line, style: Style, width: int, hit: tuple[int, int] | None, selected: tuple[int, int] | None
+    ) -> Strip:
+        if line.drawn is not None:
+            return line.drawn().adjust_cell_length(width, style.rich_style)
+        content = line.content
+        if hit is not None:
+            content = content.stylize(self.get_visual_style("document--found", partial=True), *hit)
+        if selected is not None:
+            content = content.stylize(
+                Style.from_styles(self.screen.get_component_styles("screen--selection")), *selected
+            )
+        strips = Visual.to_strips(self, content, max(1, width), 1, style, apply_selection=False)
+        return (strips[0] if strips else Strip([])).adjust_cell_length(width, style.rich_style)
+
+    def _found(self, block: Block, number: int) -> tuple[int, int] | None:
+        """Return the part of a line that was found."""
+        if self._hit is None or self._hit.block is not block:
+            return None
+        return next((part[1:] for part in self._hit.parts if part[0] == number), None)
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._drawn.clear()
+
+    # -- selection
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """Return the selected text as it was written."""
+        first = selection.start.y if selection.start is not None else 0
+        last = selection.end.y if selection.end is not None else self.document.height - 1
+        parts: list[tuple[Line, int, int | None]] = []
+        for at in range(max(0, first), min(last, self.document.height - 1) + 1):
+            line, span = self.document.line(at), selection.get_span(at)
+            if line is None:
+                parts.append((Line(Content()), 0, None))
+            elif line.drawn is None and span is not None:
+                parts.append((line, span[0], None if span[1] < 0 else span[1]))
+        return as_written(parts), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.refresh()
+
+    def _selected(self, at: int) -> tuple[int, int] | None:
+        selection, line = self.text_selection, self.document.line(at)
+        span = selection.get_span(at) if selection is not None else None
+        if span is None or line is None:
+            return None
+        return span[0], len(line.content) if span[1] < 0 else span[1]
+
+    # -- mouse
+
+    def on_click(self, event: events.Click) -> None:
+        offset = event.get_content_offset(self)
+        if offset is None or event.button != 1 or self.screen.selections:
+            return
+        place = self.place_at(offset.y)
+        if place is not None:
+            what = place.block.clicked(place.number, offset.x - self._edge)
+            self.post_message(self.Clicked(self, place.block, what, dict(event.style.meta)))
+
+    # -- layout
+
+    def on_resize(self) -> None:
+        if not self.size:
+            return
+        anchor = self._anchor()
+        self.document.width = self.text_width
+        self._put_back(anchor)
+        self._settle()
+
+    def watch_scroll_y(self, old: float, new: float) -> None:
+        super().watch_scroll_y(old, new)
+        if not self._is_moving:
+            self.is_following = self._follows and new >= self.max_scroll_y
+            self._lay_out_view()
+            self.scrolled(round(new) - round(old))
+
+    def scrolled(self, by: int) -> None:
+        """Called after the user has scrolled, with the number of lines."""
+
+    @contextmanager
+    def _keeping_place(self) -> Iterator[None]:
+        anchor = self._anchor()
+        yield
+        self._put_back(anchor)
+        self._settle()
+        self.refresh()
+
+    def _anchor(self) -> _Anchor | None:
+        """Return what is to stay in place: the first line in view, preferably one that begins a block."""
+        if self.is_following or not self.document.width:
+            return None
+        found = None
+        for y in range(self.size.height):
+            place = self.place_at(y)
+            if place is not None and place.number >= 0:
+                anchor = _Anchor(place.block, place.number, y)
+                if place.number == 0:
+                    return anchor
+                found = found or anchor
+        return found
+
+    def _put_back(self, anchor: _Anchor | None) -> None:
+        """Take in the document's height, and scroll to where the place is now."""
+        self._placed()
+        if self.is_following:
+            self._scroll(self.max_scroll_y)
+        elif anchor is not None and anchor.block in self.document.blocks:
+            start = self.document.start(anchor.block)
+            self._scroll(max(0, start + min(anchor.number, len(anchor.block.lines)) - anchor.below_top))
+
+    def _placed(self) -> None:
+        size = Size(self.scrollable_content_region.width, self.document.height)
+        if size != self.virtual_size:
+            self.virtual_size = size
+            if self._follows and self.document.height <= self.size.height:
+                self.refresh()
+
+    def _scroll(self, y: int) -> None:
+        if y == self.scroll_offset.y:
+            return
+        self._is_moving = True
+        try:
+            self.scroll_to(y=y, animate=False, force=True)
+        finally:
+            self._is_moving = False
+        self._lay_out_view()
+
+    def _lay_out(self, *blocks: Block) -> None:
+        if self.document.width:
+            for block in blocks:
+                if self.document.is_stale(block):
+                    self.document.lay_out(block)
+
+    def _lay_out_view(self) -> None:
+        """Lay out what is in view, which may bring other blocks into view."""
+        if not self.document.width:
+            return
+        while stale := [block for block in self.in_view if block.width != self.document.width]:
+            anchor = self._anchor()
+            self.document.lay_out(stale[-1 if self.is_following else 0])
+            self._put_back(anchor)
+            self.refresh()
+
+    def _settle(self) -> None:
+        """Lay out what is stale: what is in view now, the rest a slice at a time between keys."""
+        self._is_settling = False
+        if not self.document.width or not self.is_attached:
+            return
+        self._lay_out_view()
+        stale = self.document.stale(max(0, self.top) + self.size.height // 2)
+        ends_s, anchor, done = time.monotonic() + _SLICE_S, self._anchor(), False
+        for block in stale:
+            if done and time.monotonic() > ends_s:
+                self._settle_soon()
+                break
+            self.document.lay_out(block)
+            done = True
+            if block.is_behind:
+                self._settle_soon()
+        if done:
+            self._put_back(anchor)
+            self.refresh()
+
+    def _settle_soon(self) -> None:
+        if not self._is_settling:
+            self._is_settling = True
+            self.call_later(self._settle)
+
+    def _refresh_block(self, block: Block) -> None:
+        if block in self.document.blocks:
+            self._refresh(self.document.start(block), self.document.end(block))
+
+    def _refresh(self, first: int, last: int) -> None:
+        """Draw lines of the document anew, the last exclusive, as far as they are in view."""
+        top = self.top
+        first, last = max(first, top), min(last, top + self.size.height)
+        if first < last:
+            self.refresh_lines(first - top + self.scroll_offset.y, last - first)

@@ -1,0 +1,224 @@
+"""The view of a document, used as a person does."""
+
+from __future__ import annotations
+
+from textual.app import App, ComposeResult
+from textual.content import Content
+from textual.geometry import Offset
+from textual.pilot import Pilot
+from textual.selection import Selection
+
+from vlmtui.ui.document.blocks import MarkdownBlock, PlainBlock, PromptBlock, TextBlock
+from vlmtui.ui.document.lines import as_written, places_of, wrapped
+from vlmtui.ui.document.markdown_lines import markdown_lines
+from vlmtui.ui.document.view import DocumentView
+
+
+class Reader(App[None]):
+    CSS = "DocumentView { width: 100%; height: 100%; }"
+
+    def __init__(self, *, follows: bool = False) -> None:
+        super().__init__()
+        self.view = DocumentView(follows=follows)
+        self.clicks: list[DocumentView.Clicked] = []
+
+    def compose(self) -> ComposeResult:
+        yield self.view
+
+    def on_document_view_clicked(self, event: DocumentView.Clicked) -> None:
+        self.clicks.append(event)
+
+    @property
+    def shown(self) -> list[str]:
+        return [self.view.render_line(y).text.rstrip() for y in range(self.view.size.height)]
+
+
+async def rest(pilot: Pilot[None]) -> None:
+    for _ in range(3):
+        await pilot.pause()
+
+
+def lines(count: int, word: str = "line") -> str:
+    return "\n".join(f"{word} {number}" for number in range(count))
+
+
+async def test_a_document_begins_at_its_top_with_bars_and_margins() -> None:
+    app = Reader()
+    async with app.run_test(size=(20, 6)) as pilot:
+        app.view.add(TextBlock("said", edge="$accent", margin=1), TextBlock("answered", margin=1))
+        await rest(pilot)
+        assert app.shown == ["▌ said", "", "  answered", "", "", ""]
+
+
+async def test_a_short_document_that_follows_stands_at_the_end() -> None:
+    app = Reader(follows=True)
+    async with app.run_test(size=(20, 4)) as pilot:
+        app.view.add(TextBlock("one\ntwo"))
+        await rest(pilot)
+        assert app.shown == ["", "", "  one", "  two"]
+
+
+async def test_the_end_is_followed_until_the_user_scrolls_and_again_from_the_end_on() -> None:
+    app = Reader(follows=True)
+    async with app.run_test(size=(20, 4)) as pilot:
+        block = PlainBlock()
+        app.view.add(block)
+        for count in (5, 10):
+            block.show(lines(count))
+            app.view.changed(block)
+            await rest(pilot)
+            assert app.shown[-1] == f"  line {count - 1}"
+        app.view.scroll_to(y=2, animate=False)
+        block.show(lines(15))
+        app.view.changed(block)
+        await rest(pilot)
+        assert app.shown == ["  line 2", "  line 3", "  line 4", "  line 5"]
+        app.view.scroll_end(animate=False)
+        await rest(pilot)
+        block.show(lines(20))
+        app.view.changed(block)
+        await rest(pilot)
+        assert app.shown[-1] == "  line 19"
+
+
+async def test_what_is_in_view_stays_when_something_above_it_grows_or_goes() -> None:
+    app = Reader()
+    async with app.run_test(size=(20, 4)) as pilot:
+        above, seen, below = PlainBlock(), TextBlock(lines(4, "seen")), TextBlock(lines(20, "below"))
+        above.show(lines(3))
+        app.view.add(above, seen, below)
+        await rest(pilot)
+        app.view.scroll_to(y=3, animate=False)
+        assert app.shown[0] == "  seen 0"
+        above.show(lines(9))
+        app.view.changed(above)
+        await rest(pilot)
+        assert app.shown[0] == "  seen 0"
+        app.view.drop(above)
+        await rest(pilot)
+        assert app.shown[0] == "  seen 0"
+        app.view.add(TextBlock(lines(7, "older")), before=seen)
+        await rest(pilot)
+        assert app.shown[0] == "  seen 0"
+
+
+async def test_what_is_in_view_stays_when_the_width_changes() -> None:
+    app = Reader()
+    async with app.run_test(size=(40, 4)) as pilot:
+        app.view.add(*[TextBlock(f"{number} " + "word " * 12) for number in range(30)])
+        await rest(pilot)
+        app.view.show_block(app.view.document.blocks[20])
+        app.view.scroll_to(y=app.view.document.start(app.view.document.blocks[20]), animate=False)
+        assert app.shown[0].startswith("  20 word")
+        await pilot.resize_terminal(25, 5)
+        await rest(pilot)
+        assert app.shown[0].startswith("  20 word")
+
+
+async def test_ten_thousand_blocks_are_laid_out_between_keys() -> None:
+    app = Reader(follows=True)
+    async with app.run_test(size=(40, 10)) as pilot:
+        app.view.add(*[TextBlock(f"block {number}") for number in range(10_000)])
+        await rest(pilot)
+        assert app.shown[-1] == "  block 9999"
+
+
+async def test_much_text_at_once_comes_in_pieces_and_all_of_it_is_shown() -> None:
+    for block in (PlainBlock(), MarkdownBlock()):
+        app = Reader(follows=True)
+        async with app.run_test(size=(40, 5)) as pilot:
+            app.view.add(block)
+            text = "\n\n".join(f"paragraph {number}" for number in range(9_000))
+            if isinstance(block, PlainBlock):
+                block.show(text)
+            else:
+                block.source = text
+            app.view.changed(block)
+            pauses = 0
+            while block.is_behind and pauses < 100:
+                pauses += 1
+                await pilot.pause()
+            assert pauses > 0
+            await rest(pilot)
+            assert app.shown[-1] == "  paragraph 8999"
+            assert sum("paragraph" in line.plain for line in block.lines) == 9_000
+
+
+async def test_the_mouse_finds_the_block_and_selects_text_as_it_was_written() -> None:
+    app = Reader()
+    async with app.run_test(size=(14, 8)) as pilot:
+        first, second = TextBlock("one two three four five"), TextBlock("six", margin=1)
+        app.view.add(first, second)
+        await rest(pilot)
+        assert app.shown[:3] == ["  one two", "  three four", "  five"]
+        await pilot.click(app.view, offset=(4, 4))
+        assert app.clicks[-1].block is second
+        await pilot.mouse_down(app.view, offset=(6, 0))
+        await pilot.hover(app.view, offset=(3, 2))
+        await pilot.mouse_up(app.view, offset=(5, 4))
+        assert app.screen.get_selected_text() == "two three four five\n\nsix"
+
+
+async def test_selected_text_goes_over_blocks() -> None:
+    app = Reader()
+    async with app.run_test(size=(14, 8)) as pilot:
+        app.view.add(*[TextBlock(f"message {number}", margin=1) for number in range(5)])
+        await rest(pilot)
+        found = app.view.get_selection(Selection(Offset(4, 0), Offset(3, 8)))
+        assert found is not None
+        assert found[0] == "age 0\n\nmessage 1\n\nmessage 2\n\nmessage 3\n\nmes"
+
+
+async def test_a_text_is_found_even_where_it_was_wrapped_and_in_turn() -> None:
+    app = Reader()
+    async with app.run_test(size=(14, 4)) as pilot:
+        app.view.add(TextBlock("a red circle"), TextBlock(lines(9)), TextBlock("one big RED circle here"))
+        await rest(pilot)
+        first = app.view.find("red circle")
+        assert first is not None
+        assert first.block is app.view.document.blocks[0]
+        second = app.view.find("red circle")
+        assert second is not None
+        assert second.block is app.view.document.blocks[2]
+        assert [part[0] for part in second.parts] == [0, 1]
+        assert any("RED" in line for line in app.shown)
+        again = app.view.find("red circle")
+        assert again == first
+        assert app.view.find("red circle", back=True) == second
+        assert app.view.find("nowhere") is None
+
+
+async def test_a_block_that_is_marked_has_another_bar() -> None:
+    app = Reader()
+    async with app.run_test(size=(14, 4)) as pilot:
+        app.view.add(TextBlock("one", edge="$accent"), block := TextBlock("two"))
+        await rest(pilot)
+        app.view.mark(block)
+        assert app.shown[:2] == ["▌ one", "█ two"]
+        app.view.mark(None)
+        assert app.shown[:2] == ["▌ one", "  two"]
+
+
+async def test_a_prompt_shows_every_space_and_keeps_tokens_whole() -> None:
+    app = Reader()
+    async with app.run_test(size=(14, 4)) as pilot:
+        line = Content.assemble("some  text", ("<|im_end|>", "bold"), "x")
+        app.view.add(PromptBlock([line, Content("next")], barred={1}))
+        await rest(pilot)
+        assert app.shown == ["  some  text", "  <|im_end|>x", "▌ next", ""]
+        found = app.view.get_selection(Selection(None, None))
+        assert found is not None
+        assert found[0] == "some  text<|im_end|>x\nnext"
+
+
+def test_wrapped_lines_say_how_they_were_written() -> None:
+    text = "hello big  wide world\n\n  indented text averyverylongword"
+    assert as_written((line, 0, None) for line in wrapped(Content(text), 10)) == text
+    source = "- a long item that wraps\n\n> quoted text that wraps\n\nplain text that wraps, too"
+    found = as_written((line, 0, None) for line in markdown_lines(source, 16))
+    assert found == "• a long item that wraps\n\nquoted text that wraps\n\nplain text that wraps, too"
+
+
+def test_words_are_found_in_any_case_at_their_place() -> None:
+    lines = wrapped(Content("İstanbul RED circle"), 12)
+    assert list(places_of("red circle", lines)) == [((0, 9, 12), (1, 0, 6))]
