@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -112,6 +113,8 @@ def open_app(
             resumed=resumed,
         )
         app = VlmtuiApp(services, question)
+        # Every module is here to stay. A full collection that looks at all of them holds up a key for 20 ms.
+        gc.freeze()
         report = app.run()
     return app.return_code or 0, report
 

@@ -38,6 +38,25 @@ async def test_the_bundled_model_comes_first_and_enter_loads_it(make_app: MakeAp
     assert host.opened[0][0] == chosen.model.spec
 
 
+async def test_the_other_models_follow_the_first_paint_and_a_key_typed_before_finds_them(
+    make_app: MakeApp, tmp_path: Path
+) -> None:
+    app = make_app(registry=Registry.with_users(tmp_path))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        models = app.screen.query_one(ModelList)
+        await pilot.press("down")
+        assert models.highlighted == 1
+        await until(pilot, lambda: len(models.rows) == len(Registry.bundled()))
+
+
+async def test_the_errors_of_a_users_records_are_told(make_app: MakeApp, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("family =")
+    app = make_app(registry=Registry.with_users(tmp_path))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: any("mine.toml is not valid TOML" in one.message for one in app._notifications))
+
+
 async def test_typing_filters_at_once_and_arrows_move_the_list(make_app: MakeApp, eighty_families: Registry) -> None:
     app = make_app(registry=eighty_families)
     async with app.run_test() as pilot:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import get_args
 
 import msgspec
@@ -18,16 +19,22 @@ from vlmtui.registry.schema import Family, Grounding, Layout, Lora, RawTemplate,
 from vlmtui.registry.token_rules import TokenRule
 
 _RECORD_BYTES_MAX = 1_000_000
+_FOLDER = Path(__file__).with_name("families")
+_FIRST = "shapes.toml"
+"""The bundled model's record."""
 _OWN = ("family", "title", "models", "checked", "checked_note", "note")
 """Fields that are not inherited through `extends`."""
 
 
 class Registry(Mapping[str, Family]):
-    """The families by name, in file order. `warnings`: errors of the user's files that were skipped."""
+    """The families by name, in file order. The records of files are read when one is first needed."""
 
-    def __init__(self, families: Mapping[str, Family], warnings: Iterable[VlmtuiError] = ()) -> None:
-        self._families = dict(families)
-        self.warnings = tuple(warnings)
+    def __init__(self, families: Mapping[str, Family] | None = None, *, users: Path | None = None) -> None:
+        """`families`: all that there are; None: the package's, and those in the folder `users`."""
+        self._families = families
+        self._users = users
+        self._warnings: tuple[VlmtuiError, ...] = ()
+        self._reading = Lock()
 
     @classmethod
     def bundled(cls) -> Registry:
@@ -36,39 +43,41 @@ class Registry(Mapping[str, Family]):
 
     @classmethod
     def with_users(cls, folder: Path) -> Registry:
-        """Load the package's records and those in the user's folder, which add or replace families.
+        """Return the package's records and those in the user's folder, which add or replace families.
 
         An invalid user file only causes a warning.
         """
-        families = _bundled_families()
-        warnings: list[VlmtuiError] = []
-        try:
-            files = _files(folder) if folder.is_dir() else []
-        except OSError as error:
-            files = []
-            warnings.append(bad_input(f"Can't read the folder {folder}.", detail=str(error)))
-        for file in files:
-            try:
-                name = str(file)
-                table = _table(read_whole(file, bytes_max=_RECORD_BYTES_MAX), name)
-                family = _family(table, name, bundled_tables)
-                if (refused := refused_by_record(family)) is not None:
-                    argument, kind = refused
-                    what = f"the engine argument {argument!r} names {kind}, which a record cannot set."
-                    raise _wrong(name, table["_text"], argument, what, typed_hint(argument))
-                families[family.family] = family
-            except VlmtuiError as error:
-                warnings.append(error)
-        return cls(families, warnings)
+        return cls(users=folder)
+
+    @property
+    def warnings(self) -> tuple[VlmtuiError, ...]:
+        """Errors of the user's files that were skipped."""
+        self.read()
+        return self._warnings
+
+    def read(self) -> Mapping[str, Family]:
+        """Read the files, unless that was done; in any thread. Return the families."""
+        with self._reading:
+            if self._families is None:
+                self._families, self._warnings = _all_families(self._users)
+            return self._families
+
+    def at_hand(self) -> Registry:
+        """Return this registry if it was read, and else one of the bundled model alone, whose record is short."""
+        if self._families is not None:
+            return self
+        file = _FOLDER / _FIRST
+        family = parse_family(file.read_bytes(), file.name)
+        return Registry({family.family: family})
 
     def __getitem__(self, name: str) -> Family:
-        return self._families[name]
+        return self.read()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._families)
+        return iter(self.read())
 
     def __len__(self) -> int:
-        return len(self._families)
+        return len(self.read())
 
 
 def parse_family(data: bytes, name: str) -> Family:
@@ -85,10 +94,34 @@ def _bundled_families() -> dict[str, Family]:
     return {family.family: family for family in families}
 
 
+def _all_families(users: Path | None) -> tuple[dict[str, Family], tuple[VlmtuiError, ...]]:
+    """Return the package's families and those of a user's folder, and the errors of that folder's files."""
+    families = _bundled_families()
+    warnings: list[VlmtuiError] = []
+    try:
+        files = _files(users) if users is not None and users.is_dir() else []
+    except OSError as error:
+        files = []
+        warnings.append(bad_input(f"Can't read the folder {users}.", detail=str(error)))
+    for file in files:
+        try:
+            name = str(file)
+            table = _table(read_whole(file, bytes_max=_RECORD_BYTES_MAX), name)
+            family = _family(table, name, bundled_tables)
+            if (refused := refused_by_record(family)) is not None:
+                argument, kind = refused
+                what = f"the engine argument {argument!r} names {kind}, which a record cannot set."
+                raise _wrong(name, table["_text"], argument, what, typed_hint(argument))
+            families[family.family] = family
+        except VlmtuiError as error:
+            warnings.append(error)
+    return families, tuple(warnings)
+
+
 @cache
 def bundled_tables() -> _Tables:
     """Return the package's records as TOML tables, which users' records may extend. Read once."""
-    return {table["family"]: (table, name) for table, name in _tables(_files(Path(__file__).with_name("families")))}
+    return {table["family"]: (table, name) for table, name in _tables(_files(_FOLDER))}
 
 
 def _files(folder: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,8 +160,6 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def on_mount(self) -> None:
         self._departure.watch_signals()
-        for warning in self.services.registry.warnings:
-            self.tell(one_line(str(warning)), seconds=15, severity="warning")
         if wrong := self.key_bindings.first_warnings(_WARNINGS_MAX):
             self.tell("\n".join([*wrong, f"({config_file(self.services.paths)})"]), seconds=15, severity="warning")
         # Output before this handler returns is discarded: it would be drawn twice.
@@ -357,7 +356,14 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def _begin(self) -> None:
         self.models.begin()
+        self.call_after_refresh(self.start, self._read_records, "records")
         self.call_after_refresh(self.start, self._begin_conversation, "conversation")
+
+    async def _read_records(self) -> None:
+        """After the first paint: read the families, and tell the errors of the user's own."""
+        await asyncio.to_thread(self.services.registry.read)
+        for warning in self.services.registry.warnings:
+            self.tell(one_line(str(warning)), seconds=15, severity="warning")
 
     async def _begin_conversation(self) -> None:
         """After the first paint: open the conversation to continue, and fetch answers finished meanwhile. With a

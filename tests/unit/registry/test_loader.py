@@ -36,6 +36,14 @@ def test_a_users_record_adds_a_family(tmp_path: Path) -> None:
     assert not registry.warnings
 
 
+def test_records_are_read_when_one_is_needed_and_the_bundled_models_alone_is_at_hand(tmp_path: Path) -> None:
+    registry = Registry.with_users(tmp_path)
+    assert list(registry.at_hand()) == ["shapes"]
+    (tmp_path / "mine.toml").write_text(GOOD)
+    assert "mine" in registry
+    assert registry.at_hand() is registry
+
+
 def test_a_users_record_changes_a_known_family(tmp_path: Path) -> None:
     text = (
         'family = "qwen2_vl"\nextends = "qwen2_vl"\ntitle = "Q"\nmodels = ["me/q"]\n[engine_args]\nmax_model_len = 99\n'

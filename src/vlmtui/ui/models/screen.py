@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from vlmtui.ui.widgets.footer_bar import FooterBar
 
 if TYPE_CHECKING:
     from vlmtui.engine.remote_models import Server
+    from vlmtui.registry.loader import Registry
 
 _WIDE = 100
 """Fewest columns for the details."""
@@ -76,6 +78,8 @@ class ModelsScreen(FrontScreen[None]):
         self.servers: list[Server] = []
         self.backends: dict[str, BackendChoice] = {}
         """The kinds of engines that the user chose, by the name of the model."""
+        self._shows_all = False
+        """Whether the list has the models of all records."""
 
     def compose(self) -> ComposeResult:
         # Breakpoints would do the same, but only after all styles were applied once.
@@ -98,9 +102,9 @@ class ModelsScreen(FrontScreen[None]):
         yield FooterBar()
 
     def on_mount(self) -> None:
-        self._fill()
+        self._fill(self.services.registry.at_hand())  # to read all records takes as long as a paint
         self.query_one("#filter").focus()
-        self.call_after_refresh(self._look)
+        self.call_after_refresh(self.run_worker, self._look, group="look")
 
     @on(Input.Changed, "#filter")
     def _filter_changed(self) -> None:
@@ -172,6 +176,8 @@ class ModelsScreen(FrontScreen[None]):
 
     def action_move(self, how: str) -> None:
         """Move the highlight; the filter keeps the focus."""
+        if not self._shows_all:  # a key typed before the first paint
+            self._fill()
         self.query_one(ModelList).action_move(how)
 
     @property
@@ -183,8 +189,11 @@ class ModelsScreen(FrontScreen[None]):
         """Whether there is a chat below this screen."""
         return self in self.app.screen_stack[2:]
 
-    def _look(self) -> None:
-        """Start slow lookups once the screen is painted."""
+    async def _look(self) -> None:
+        """Read the records and start slow lookups once the screen is painted."""
+        await asyncio.to_thread(self.services.registry.read)
+        if not self._shows_all:
+            self._fill()
         self._measure()
         self._find_running()
         self._find_downloaded()
@@ -225,13 +234,15 @@ class ModelsScreen(FrontScreen[None]):
         else:
             self._fill()
 
-    def _fill(self) -> None:
+    def _fill(self, registry: Registry | None = None) -> None:
+        """Show the models of a registry, by default of the whole one."""
+        self._shows_all = registry is None
         controller = self.engine_controller
         newest = controller.model.spec if controller.model else None
         loaded = newest if controller.state is EngineState.READY else None
         query = self._query
         rows = model_choices(
-            self.services.registry,
+            registry or self.services.registry,
             running=self.running,
             current=loaded,
             downloaded=self.downloaded,
