@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from textual.app import App, ComposeResult
-from textual.content import Content
+from textual.content import Content, Span
 from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.selection import Selection
@@ -199,11 +199,44 @@ async def test_a_block_that_is_marked_has_another_bar() -> None:
         assert app.shown[:2] == ["▌ one", "  two"]
 
 
+async def test_text_wraps_beside_its_label() -> None:
+    app = Reader()
+    async with app.run_test(size=(16, 6)) as pilot:
+        app.view.add(
+            TextBlock("one two three", label=Content("raw: ")), TextBlock("some text", label=Content("label "))
+        )
+        await rest(pilot)
+        assert app.shown[:5] == ["  raw: one two", "       three", "  label some", "        text", ""]
+        found = app.view.get_selection(Selection(None, None))
+        assert found is not None
+        assert found[0] == "raw: one two three\nlabel some text"
+
+
+def test_marks_change_only_what_they_mark() -> None:
+    block = PlainBlock()
+    block.show(" ".join(["word"] * 40_000))
+    while block.width is None or block.is_behind:
+        block.fit(40)
+    whole = [line.plain for line in block.lines]
+    assert set(whole) == {" ".join(["word"] * 8)}
+    assert as_written((line, 0, None) for line in block.lines) == block.text.rstrip()
+    for marks in ([Span(150_000, 150_004, "bold")], [Span(10, 14, "bold"), Span(150_000, 150_004, "bold")], []):
+        before = block.lines
+        block.mark(marks)
+        block.fit(40)
+        assert not block.is_behind
+        assert [line.plain for line in block.lines] == whole
+        assert [line.plain[one.start : one.end] for line in block.lines for one in line.content.spans] == [
+            "word" for _ in marks
+        ]
+        assert len(marks) != 1 or block.lines[0] is before[0]
+
+
 async def test_a_prompt_shows_every_space_and_keeps_tokens_whole() -> None:
     app = Reader()
     async with app.run_test(size=(14, 4)) as pilot:
         line = Content.assemble("some  text", ("<|im_end|>", "bold"), "x")
-        app.view.add(PromptBlock([line, Content("next")], barred={1}))
+        app.view.add(PromptBlock([line]), PromptBlock([Content("next")], edge="$warning"))
         await rest(pilot)
         assert app.shown == ["  some  text", "  <|im_end|>x", "▌ next", ""]
         found = app.view.get_selection(Selection(None, None))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells
-from textual.content import Content
+from textual.content import Content, Span
 
-from vlmtui.inspection.answer_diff import DifferingSpan
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import Line, Lines, wrapped
 from vlmtui.ui.document.markdown_lines import MarkdownLines
@@ -24,13 +23,26 @@ _NARROWEST = 8
 class TextBlock(Block):
     """Styled text, wrapped at words. Control characters must be visible already."""
 
-    def __init__(self, text: Content | str = "", *, edge: str = "", margin: int = 0) -> None:
+    def __init__(
+        self, text: Content | str = "", *, label: Content | None = None, edge: str = "", margin: int = 0
+    ) -> None:
+        """`label`: stands before the text, which wraps beside it, unless it takes more than half of the width."""
         super().__init__()
         self.text = text if isinstance(text, Content) else Content(text)
+        self.label = label
         self.edge, self.margin = edge, margin
 
     def lay_out(self, width: int) -> Lines:
-        return wrapped(self.text, width) if self.text else []
+        if self.label is None:
+            return wrapped(self.text, width) if self.text else []
+        indent = self.label.cell_length
+        if indent * 2 > width:
+            return wrapped(Content.assemble(self.label, self.text), width)
+        first, *more = wrapped(self.text, width - indent)
+        return [
+            first._replace(content=Content.assemble(self.label, first.content)),
+            *(line.after(" " * indent) for line in more),
+        ]
 
 
 class PlainBlock(Block):
@@ -45,40 +57,47 @@ class PlainBlock(Block):
         """Shown in place of an empty text."""
         self.below = Content()
         """Shown below the text: why it ends."""
-        self._marks: tuple[DifferingSpan, ...] = ()
-        self._mark_style = ""
+        self._marks: Sequence[Span] = ()
         self._settled: Lines = []
         """Lines that more text does not change."""
         self._taken = 0
         """The number of characters in them."""
-        self._is_in_line = False
-        """Whether a line goes on after them."""
+        self._joins: str | None = None
+        """The text between them and the next line, as of lines; None: a line break."""
+        self._steps: list[tuple[int, int, str | None]] = []
+        """The number of characters in them, their number, and what joined the next, before each time they grew."""
         self._settled_for = 0
+        """The width that they are laid out for."""
+        self._shown = 0
+        """The number of characters that were laid out last."""
 
     def show(self, text: str) -> None:
         if not text.startswith(self.text):
             self._settled_for = 0
         self.text = text
 
-    def mark(self, marks: tuple[DifferingSpan, ...], style: str) -> None:
-        """Show these parts of the text in a style."""
-        if marks != self._marks:
-            self._marks, self._mark_style = marks, style
-            self._settled_for = 0
+    def mark(self, marks: Sequence[Span]) -> None:
+        """Show these parts of the text, in its order, in styles."""
+        same = next((at for at, pair in enumerate(zip(self._marks, marks, strict=False)) if pair[0] != pair[1]), None)
+        same = min(len(self._marks), len(marks)) if same is None else same
+        changed = [mark.start for mark in (*self._marks[same : same + 1], *marks[same : same + 1])]
+        self._marks = marks
+        while changed and self._steps and self._taken > min(changed):
+            self._taken, count, self._joins = self._steps.pop()
+            del self._settled[count:]
 
     def lay_out(self, width: int) -> Lines:
         if width != self._settled_for:
-            self._settled, self._taken, self._is_in_line, self._settled_for = [], 0, False, width
+            self._settled, self._taken, self._joins, self._settled_for = [], 0, None, width
+            self._steps, self._shown = [], 0
         whole = len(self.text)
-        end = whole if whole - self._taken <= _AT_ONCE else self._taken + _PIECE
-        self.is_behind = end < whole
+        end = whole if whole - self._taken <= _AT_ONCE else max(self._taken + _PIECE, self._shown)
+        self.is_behind, self._shown = end < whole, end
         settled = self.text.rfind("\n", self._taken, end) + 1
         if not settled and end - self._taken > _LONG_LINE:
             settled = max(self.text.rfind(" ", self._taken, end) + 1, self._taken + _LONG_LINE)
         if settled > self._taken:
-            is_line = self.text[settled - 1] == "\n"
-            self._settled += self._lines(self._taken, settled - is_line, width)
-            self._taken, self._is_in_line = settled, not is_line
+            self._settle(settled, width)
         rest = self._lines(self._taken, end, width) if end > self._taken or self._ends_in_blank_line else []
         found = [*self._settled, *rest] if whole else wrapped(self.instead, width) if self.instead else []
         return [*found, *wrapped(self.below, width)] if self.below and not self.is_behind else found
@@ -87,14 +106,25 @@ class PlainBlock(Block):
     def _ends_in_blank_line(self) -> bool:
         return not self.text or self.text.endswith("\n")
 
+    def _settle(self, end: int, width: int) -> None:
+        """Keep the lines up to a character; of a line that goes on, without its last row, which may go on, too."""
+        is_line, joins = self.text[end - 1] == "\n", None
+        lines = self._lines(self._taken, end - is_line, width)
+        if not is_line:
+            start = self.text.rfind(lines[-1].plain.strip(" "), self._taken, end) if len(lines) > 1 else -1
+            end, joins = (start, lines.pop().joins) if start >= 0 else (end, "")
+        self._steps.append((self._taken, len(self._settled), self._joins))
+        self._settled += lines
+        self._taken, self._joins = end, joins
+
     def _lines(self, start: int, end: int, width: int) -> Lines:
         content = Content(self.text[start:end])
         for mark in self._marks:
             if mark.start < end and mark.end > start:
-                content = content.stylize(self._mark_style, max(0, mark.start - start), min(end, mark.end) - start)
+                content = content.stylize(mark.style, max(0, mark.start - start), min(end, mark.end) - start)
         lines = wrapped(content, width)
-        if self._is_in_line:
-            lines[0] = lines[0]._replace(joins="")
+        if self._joins is not None:
+            lines[0] = lines[0]._replace(joins=self._joins)
         return lines
 
 
@@ -126,11 +156,11 @@ class PromptBlock(Block):
     """A prompt, exactly. Wraps at the width, not at words, so that every space is visible; a run with its own style (a
     special token, an image) moves to the next row whole if it fits there."""
 
-    def __init__(self, lines: Sequence[Content], *, barred: Collection[int] = ()) -> None:
-        """`lines`: control characters must be visible already. `barred`: the numbers of the lines with a bar."""
+    def __init__(self, lines: Sequence[Content], *, edge: str = "") -> None:
+        """`lines`: control characters must be visible already."""
         super().__init__()
         self.written = lines
-        self._barred = barred
+        self.edge = edge
         self._rows: list[int] = []
         """The number of the line that each row is of."""
 
@@ -144,9 +174,6 @@ class PromptBlock(Block):
                 self._rows.append(number)
                 start += part
         return found
-
-    def edge_at(self, number: int) -> str:
-        return "$warning" if self._rows[number] in self._barred else ""
 
     def row_of(self, line: int) -> int:
         """Return the first row of a line."""

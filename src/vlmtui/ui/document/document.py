@@ -30,6 +30,10 @@ class Block(ABC):
         """Return all lines, each at most `width` cells wide. The lines that stay the same are the same objects, where
         there may be many."""
 
+    def fit(self, width: int) -> None:
+        """Lay it out for a width."""
+        self.lines, self.width = self.lay_out(width), width
+
     def edge_at(self, number: int) -> str:
         """Return the style of the bar beside a line."""
         return self.edge
@@ -127,7 +131,7 @@ class Document:
     def lay_out(self, block: Block) -> Change:
         """Lay out a block that has changed, or was laid out for another width."""
         before, had, at = block.lines, _height(block), self.index(block)
-        block.lines, block.width = block.lay_out(self.width), self.width
+        block.fit(self.width)
         same = _same(before, block.lines)
         grown = len(block.lines) - had
         if grown:
