@@ -17,9 +17,9 @@ from vlmtui.ui.document.view import DocumentView
 class Reader(App[None]):
     CSS = "DocumentView { width: 100%; height: 100%; }"
 
-    def __init__(self, *, follows: bool = False) -> None:
+    def __init__(self, *, follows: bool = False, from_top: bool = False) -> None:
         super().__init__()
-        self.view = DocumentView(follows=follows)
+        self.view = DocumentView(follows=follows, from_top=from_top)
         self.clicks: list[DocumentView.Clicked] = []
 
     def compose(self) -> ComposeResult:
@@ -56,6 +56,30 @@ async def test_a_short_document_that_follows_stands_at_the_end() -> None:
         app.view.add(TextBlock("one\ntwo"))
         await rest(pilot)
         assert app.shown == ["", "", "  one", "  two"]
+
+
+async def test_a_document_that_grows_from_the_top_is_followed_too() -> None:
+    app = Reader(follows=True, from_top=True)
+    async with app.run_test(size=(20, 4)) as pilot:
+        block = PlainBlock()
+        app.view.add(block)
+        for count, first in ((2, "  line 0"), (9, "  line 5")):
+            block.show(lines(count))
+            app.view.changed(block)
+            await rest(pilot)
+            assert app.shown[0] == first
+
+
+async def test_another_document_begins_at_its_own_top() -> None:
+    app = Reader()
+    async with app.run_test(size=(20, 4)) as pilot:
+        for word in ("one", "two"):
+            app.view.show(TextBlock(lines(30, word)))
+            await rest(pilot)
+            assert app.shown[0] == f"  {word} 0"
+            app.view.scroll_end(animate=False)
+            await rest(pilot)
+            assert app.shown[-1] == f"  {word} 29"
 
 
 async def test_the_end_is_followed_until_the_user_scrolls_and_again_from_the_end_on() -> None:
@@ -185,7 +209,17 @@ async def test_a_text_is_found_even_where_it_was_wrapped_and_in_turn() -> None:
         again = app.view.find("red circle")
         assert again == first
         assert app.view.find("red circle", back=True) == second
+        assert (second.number, second.total) == (2, 2)
         assert app.view.find("nowhere") is None
+
+
+async def test_a_text_that_is_still_typed_is_found_where_its_beginning_was() -> None:
+    app = Reader()
+    async with app.run_test(size=(14, 4)) as pilot:
+        app.view.add(TextBlock("red, then green, then grey"))
+        await rest(pilot)
+        found = [app.view.find(words, stay=True) for words in ("g", "gre", "grey")]
+        assert [(hit.number, hit.total) for hit in found if hit] == [(1, 2), (1, 2), (1, 1)]
 
 
 async def test_a_block_that_is_marked_has_another_bar() -> None:

@@ -37,6 +37,10 @@ class Hit(NamedTuple):
     block: Block
     parts: tuple[tuple[int, int, int], ...]
     """Lines of the block with the first character, and the one after the last: a text may go over a line's end."""
+    number: int = 0
+    """Which of all places it is, from 1."""
+    total: int = 0
+    """The number of all places."""
 
 
 class _Anchor(NamedTuple):
@@ -85,13 +89,21 @@ class DocumentView(ScrollView, can_focus=False):
             return self.view
 
     def __init__(
-        self, *, follows: bool = False, has_edge: bool = True, id: str | None = None, classes: str | None = None
+        self,
+        *,
+        follows: bool = False,
+        from_top: bool = False,
+        has_edge: bool = True,
+        id: str | None = None,
+        classes: str | None = None,
     ) -> None:
-        """`follows`: begin at the end, which a document that does not fill the view also stands at. `has_edge`: leave
-        room for a bar beside the blocks."""
+        """`follows`: begin at the end, which a document that does not fill the view also stands at, unless `from_top`.
+        `has_edge`: leave room for a bar beside the blocks."""
         super().__init__(id=id, classes=classes)
         self.document = Document()
         self._follows = follows
+        self._is_at_foot = follows and not from_top
+        """Whether a document that does not fill the view stands at the view's end."""
         self.is_following = follows
         """Whether the end stays in view."""
         self._edge = EDGE if has_edge else 0
@@ -113,6 +125,12 @@ class DocumentView(ScrollView, can_focus=False):
             document.insert(blocks, at)
             if len(blocks) == 1:
                 self._lay_out(blocks[0])
+
+    def show(self, *blocks: Block) -> None:
+        """Show these blocks in place of all others, from their beginning, or their end if that is followed."""
+        self.clear()
+        self._scroll(0)
+        self.add(*blocks)
 
     def drop(self, *blocks: Block) -> None:
         with self._keeping_place():
@@ -149,7 +167,7 @@ class DocumentView(ScrollView, can_focus=False):
     @property
     def top(self) -> int:
         """The document's line at the top of the view; negative where a short document stands at the end."""
-        if self._follows and self.document.height < self.size.height:
+        if self._is_at_foot and self.document.height < self.size.height:
             return self.document.height - self.size.height
         return self.scroll_offset.y
 
@@ -215,9 +233,10 @@ class DocumentView(ScrollView, can_focus=False):
             if one is not None and before is not block:
                 self._refresh_block(one)
 
-    def find(self, words: str, *, back: bool = False) -> Hit | None:
+    def find(self, words: str, *, back: bool = False, stay: bool = False) -> Hit | None:
         """Show the next place of a text, in any case, from the last one on or from the view on; None if there is none.
-        Goes on at the other end. Without words the place found last is no longer shown."""
+        `stay`: the last one is good, too, while the text is still being typed. Goes on at the other end. Without words
+        the place found last is no longer shown."""
         hits = list(self._hits(words.casefold())) if words else []
         before, self._hit = self._hit, None
         if before is not None:
@@ -232,8 +251,9 @@ class DocumentView(ScrollView, can_focus=False):
         if back:
             found = next((number for number in reversed(range(len(hits))) if places[number] < at), len(hits) - 1)
         else:
-            found = next((number for number in range(len(hits)) if places[number] > at), 0)
-        self._hit = hit = hits[found]
+            first = next((number for number in range(len(hits)) if places[number] > at), 0)
+            found = places.index(at) if stay and at in places else first
+        self._hit = hit = hits[found]._replace(number=found + 1, total=len(hits))
         self.show_line(hit.block, hit.parts[0][0])
         self._refresh_block(hit.block)
         return hit
@@ -391,7 +411,7 @@ class DocumentView(ScrollView, can_focus=False):
         size = Size(self.scrollable_content_region.width, self.document.height)
         if size != self.virtual_size:
             self.virtual_size = size
-            if self._follows and self.document.height <= self.size.height:
+            if self._is_at_foot and self.document.height <= self.size.height:
                 self.refresh()
 
     def _scroll(self, y: int) -> None:
