@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import pytest
+from textual.app import App, ComposeResult
 from textual.widgets import Static
 
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MakeApp, PlainChat
 from vlmtui.log_ring import LogRing
+from vlmtui.session.engine_controller import LOG_LINES
+from vlmtui.ui.document.lines import as_written, hanging
 from vlmtui.ui.models.log import LogScreen
-from vlmtui.ui.models.log_tail import LogTail, log_line, wrap_line
+from vlmtui.ui.models.log_view import LogView, log_line
 from vlmtui.ui.models.screen import ModelsScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
+
+
+def seen(view: LogView) -> list[str]:
+    """The lines in view."""
+    return [view.render_line(y).text.rstrip() for y in range(view.size.height)]
 
 
 async def test_the_log_is_live_follows_its_end_and_holds_still_when_scrolled(make_app: MakeApp) -> None:
@@ -23,19 +31,20 @@ async def test_the_log_is_live_follows_its_end_and_holds_still_when_scrolled(mak
         await until(pilot, lambda: isinstance(app.screen, PlainChat))
         await pilot.press("f4")
         await until(pilot, lambda: isinstance(app.screen, LogScreen))
-        lines = app.screen.query_one(LogTail)
+        view = app.screen.query_one(LogView)
         for number in range(100):
             host.engine.add_log(f"line {number}")
-        await until(pilot, lambda: lines.line_count == 102 and lines.is_vertical_scroll_end)
+        await until(pilot, lambda: seen(view)[-1] == "line 99")
         assert "102 lines" in str(app.screen.query_one("#count", Static).content)
         await pilot.press("g")
-        await until(pilot, lambda: lines.scroll_y == 0)
+        await until(pilot, lambda: "line 0" in seen(view))
+        before = seen(view)
         host.engine.add_log("one more")
-        await until(pilot, lambda: lines.line_count == 103)
+        await until(pilot, lambda: "103 lines" in str(app.screen.query_one("#count", Static).content))
         await pilot.pause()
-        assert lines.scroll_y == 0
+        assert seen(view) == before
         await pilot.press("G")
-        await until(pilot, lambda: lines.is_vertical_scroll_end)
+        await until(pilot, lambda: seen(view)[-1] == "one more")
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, PlainChat))
 
@@ -49,9 +58,8 @@ async def test_a_line_wider_than_the_screen_is_wrapped_and_the_log_can_be_copied
         await until(pilot, lambda: app.engine_controller.log.total == 3)
         await pilot.press("f4")
         await until(pilot, lambda: isinstance(app.screen, LogScreen))
-        lines = app.screen.query_one(LogTail)
-        await until(pilot, lambda: lines.line_count == 5)
-        assert sum(line.count("x") for line in lines.lines) == 200
+        view = app.screen.query_one(LogView)
+        await until(pilot, lambda: sum(line.count("x") for line in seen(view)) == 200)
         await pilot.press("y")
         await until(pilot, lambda: app.clipboard.endswith("x" * 200))
 
@@ -69,10 +77,44 @@ def test_colours_go_and_every_other_control_character_is_visible() -> None:
     assert log_line("\x1b[1;31mred\x1b[0m\x1b[2J\r\u202e") == "red␛[2J␍<U+202E>"
 
 
-def test_wrapping_counts_cells() -> None:
-    assert wrap_line("漢" * 10, 8) == ["漢" * 4, "    漢漢", "    漢漢", "    漢漢"]
-    assert wrap_line("loading the weights", 12) == ["loading the ", "    weights"]
-    assert wrap_line("short", 12) == ["short"]
+def test_long_lines_are_indented_where_they_go_on_and_copied_as_written() -> None:
+    def rows(text: str, width: int) -> list[str]:
+        lines = hanging(text, width)
+        assert as_written((line, 0, None) for line in lines) == text
+        return [line.plain for line in lines]
+
+    assert rows("漢" * 10, 8) == ["漢" * 4, "    漢漢", "    漢漢", "    漢漢"]
+    assert rows("loading the weights", 12) == ["loading the ", "    weights"]
+    assert rows("short", 12) == ["short"]
+
+
+async def test_the_oldest_lines_of_a_long_log_go_while_others_stay_in_place() -> None:
+    class Host(App[None]):
+        def compose(self) -> ComposeResult:
+            yield LogView()
+
+    async with Host().run_test(size=(20, 4)) as pilot:
+        log, view = LogRing(LOG_LINES), pilot.app.query_one(LogView)
+        log.extend(f"line {number}" for number in range(LOG_LINES))
+        view.show_log(log)
+        await until(pilot, lambda: view.document.height == LOG_LINES)
+        await pilot.pause()
+        assert seen(view)[-1] == f"line {LOG_LINES - 1}"
+        view.scroll_to(y=3000, animate=False)
+        await pilot.pause()
+        before = seen(view)
+        assert before[0] == "line 3000"
+        for start in range(LOG_LINES, LOG_LINES + 2000, 300):
+            log.extend(f"line {number}" for number in range(start, start + 300))
+            view.show_log(log)
+            await pilot.pause()
+        assert seen(view) == before
+        assert LOG_LINES <= view.document.height < LOG_LINES + 1000
+        log.clear()
+        log.append("afresh")
+        view.show_log(log)
+        await pilot.pause()
+        assert seen(view) == ["afresh", "", "", ""]
 
 
 def test_the_log_keeps_the_newest_lines() -> None:

@@ -19,7 +19,7 @@ from vlmtui.session.engine_controller import EngineState
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.help.screen import HelpScreen
 from vlmtui.ui.models.failure_view import FailureView
-from vlmtui.ui.models.log_tail import LogTail
+from vlmtui.ui.models.log_view import LogView
 from vlmtui.ui.models.screen import ModelsScreen
 
 SnapCompare = Callable[..., bool]
@@ -69,7 +69,7 @@ async def stop_the_clock(app: VlmtuiApp, pilot: AppPilot, host: ScriptedHost) ->
     screen._clock = lambda: app.engine_controller.started_at + 12
     for number in range(1, 4):
         host.engine.add_log(f"INFO [weight_utils.py:{number}] Loading checkpoint shard {number} of 5 [/x] \x1b]0;t\x07")
-    await until(pilot, lambda: screen.query_one(LogTail).line_count == 5)
+    await until(pilot, lambda: screen.query_one(LogView).document.height >= 5)
     screen._tick()
 
 

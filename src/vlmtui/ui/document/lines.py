@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len, chop_cells
 from textual.content import Content
 from textual.strip import Strip
 
@@ -47,6 +48,8 @@ class Line(NamedTuple):
 
 Lines = list[Line]
 
+_HANGING = 4
+
 BLANK = Line(Content())
 
 
@@ -67,6 +70,21 @@ def wrapped(text: Content, width: int) -> Lines:
             lines.append(Line(piece, joins))
             at = max(at, start) + len(shown if number else piece.plain.rstrip(" "))
     return lines
+
+
+def hanging(text: str, width: int) -> Lines:
+    """Return a line wrapped with an indent; breaks at a space if one is near."""
+    lines: Lines = []
+    joins, indent = None, 0
+    while cell_len(text) > (room := max(2, width - indent)):
+        piece = chop_cells(text, room)[0]
+        space = piece.rfind(" ")
+        if space > len(piece) // 2:
+            piece = piece[: space + 1]
+        lines.append(Line(Content(" " * indent + piece), joins, indent))
+        text = text[len(piece) :]
+        joins, indent = " " * (len(piece) - len(piece.rstrip(" "))), _HANGING
+    return [*lines, Line(Content(" " * indent + text), joins, indent)]
 
 
 def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:

@@ -20,7 +20,7 @@ from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.models.failure_view import FailureView
-from vlmtui.ui.models.log_tail import LogTail
+from vlmtui.ui.models.log_view import LogView
 from vlmtui.ui.models.model_list import size_text
 from vlmtui.ui.models.stage_list import StageList
 from vlmtui.ui.widgets.footer_bar import FooterBar
@@ -74,7 +74,7 @@ class LoadingScreen(Screen[None]):
         self._aborting = False
         self._stages = StageList(id="stages")
         self._failure = FailureView(id="failure")
-        self._log_tail = LogTail(id="log")
+        self._log_view = LogView(id="log")
 
     def compose(self) -> ComposeResult:
         with Vertical(id="page"):
@@ -85,7 +85,7 @@ class LoadingScreen(Screen[None]):
             yield self._stages
             yield self._failure
             yield Static("Engine log", id="log-title")
-            yield self._log_tail
+            yield self._log_view
             yield Static(id="typed", markup=False)
         yield FooterBar()
 
@@ -124,7 +124,7 @@ class LoadingScreen(Screen[None]):
 
     @on(EngineLogGrew)
     def _log_grew(self) -> None:
-        self._log_tail.show(self.engine_controller.log)
+        self._log_view.show_log(self.engine_controller.log)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
@@ -180,7 +180,7 @@ class LoadingScreen(Screen[None]):
         self._failure.display = self._failed
         if controller.error is not None:
             self._failure.show(controller.error, self._way_back())
-        self._log_tail.show(controller.log)
+        self._log_view.show_log(controller.log)
         self._tick()
         self.refresh_bindings()
         if controller.state is EngineState.READY and self.is_current:

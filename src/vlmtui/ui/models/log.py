@@ -20,7 +20,7 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.models.engine_panel import EnginePanel
-from vlmtui.ui.models.log_tail import LogTail, log_line
+from vlmtui.ui.models.log_view import LogView, log_line
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _BESIDE_COLUMNS = 120
@@ -50,18 +50,18 @@ class LogScreen(Screen[None]):
                 yield EnginePanel()
             with Vertical(id="log"):
                 yield Static("The log is empty so far.", id="empty")
-                yield LogTail(wrap=True, id="lines")
+                yield LogView(id="lines")
         yield FooterBar()
 
     def on_mount(self) -> None:
-        self.query_one(LogTail).focus()
+        self.query_one(LogView).focus()
         self._refresh()
 
     @on(EngineLogGrew)
     @on(EngineChanged)
     def _refresh(self) -> None:
         controller = self.engine_controller
-        self.query_one(LogTail).show(controller.log)
+        self.query_one(LogView).show_log(controller.log)
         name = one_line(controller.model.spec.name) if controller.model else "no engine"
         self.query_one("#model", Static).update(f"{name} · {controller.state}")
         total = controller.log.total
@@ -104,10 +104,10 @@ class LogScreen(Screen[None]):
 
     def action_follow(self) -> None:
         """Go to the newest line, and follow new ones."""
-        self.query_one(LogTail).anchor()
+        self.query_one(LogView).show_end()
 
     def action_oldest(self) -> None:
-        self.query_one(LogTail).scroll_home(animate=False)
+        self.query_one(LogView).scroll_home(animate=False)
 
     def action_copy(self) -> None:
         """Copy all lines in memory."""
