@@ -30,10 +30,10 @@ from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
+from vlmtui.session.batch.job import BatchJob
 from vlmtui.session.batch.output import OutputFile
 from vlmtui.session.batch.reading import BatchReader
-from vlmtui.session.batch.requests import ItemRequests
-from vlmtui.session.batch.runner import BatchEngine, BatchJob, LineWriter, Tally, run_batch
+from vlmtui.session.batch.runner import BatchEngine, Tally, answer_items
 
 BUDGET = 0.85
 QUESTION = "What is in this image?"
@@ -67,13 +67,14 @@ async def batch(engine: Engine, model: Model, pictures: list[Path], *, most: int
 
     tally = Tally()
     with closing(OutputFile(folder / "out.jsonl")) as output, source.open("rb") as file:
-        requests = ItemRequests(model.family, Sampling(max_tokens=40))
-        job = BatchJob(requests=requests, writer=LineWriter("shapes", "chat"), cache=folder / "cache")
-        items = iter(BatchReader(file, base=folder))
+        sampling = Sampling(max_tokens=40)
+        job = BatchJob(family=model.family, model="shapes", sampling=sampling, cache=folder / "cache")
+        items = map(output.meet, BatchReader(file, base=folder))
         started = time.monotonic()
-        await run_batch(job, items, output, BatchEngine(opened, engine, most=most), tally)
+        await answer_items(job, items, BatchEngine(opened, engine, most=most), output.append, tally)
+        output.tidy()
         elapsed = time.monotonic() - started
-    assert tally.answered == len(pictures), tally.kinds
+    assert tally.answered == len(pictures), tally
     return elapsed
 
 

@@ -51,7 +51,7 @@ async def test_a_batch(browser: Browser, tmp_path: Path) -> None:
     )
     await bench.run()
     page = tmp_path / "report.html"
-    page.write_text(batch_page(bench.output), "utf-8")
+    page.write_text(batch_page(bench.output, "shapes"), "utf-8")
     seen = looked_at(browser, page, "context_too_long")
     assert "0 of 1" in seen[0].text
     assert hostile in seen[0].text

@@ -16,7 +16,7 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.inspection.golden import encode_golden, read_golden, recorded_side
 from vlmtui.inspection.stages import Tolerance, compare_sides
 from vlmtui.session.adapters import find_adapter, list_adapters
-from vlmtui.session.batch.output import OutputFile, ResultLine
+from vlmtui.session.batch.output import OutputFile
 from vlmtui.session.batch.reading import BatchReader
 from vlmtui.session.batch.results import ResultFilter, ResultTable, read_results, score_of
 from vlmtui.store.backup import restore_archive, write_archive
@@ -28,7 +28,7 @@ _OPENAI = (
 )
 _SHORT = (
     b'{"id": 7, "prompt": "What is it?", "images": ["cat.png"], "expected": "a cat", "sampling": {"temperature": 0}}\n'
-    b'{"prompt": "<image>Raw", "image": "cat.png", "mode": "raw"}\n{"messages": [{"role": "user", "content": "Hi"}]}\n'
+    b'{"prompt": "<image>Raw", "images": "cat.png", "mode": "raw"}\n{"messages": [{"role": "user", "content": "Hi"}]}\n'
 )
 _RESULTS = b"".join(
     b'{"id":"%d","line":%d,"key":"k%d","answer":"a cat","error":%s,"correct":true,"timings":{"total_s":1.5}}\n'
@@ -84,9 +84,9 @@ def _read_results(folder: Path, data: bytes) -> None:
     output = OutputFile(path)
     try:
         line = msgspec.json.encode({"id": "new", "line": 99, "key": "k", "error": None})
-        output.append([ResultLine("new", 99, "k", False, line)])
+        output.append([line])
         output.drop_failed()
-        output.tidy(is_input_read=True)
+        output.tidy()
     finally:
         output.close()
     assert line in path.read_bytes()

@@ -27,10 +27,10 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
 from vlmtui.registry.loader import Registry
 from vlmtui.session.batch.item import Item
+from vlmtui.session.batch.job import BatchJob
 from vlmtui.session.batch.output import OutputFile
 from vlmtui.session.batch.reading import BatchReader
-from vlmtui.session.batch.requests import ItemRequests
-from vlmtui.session.batch.runner import BatchEngine, BatchJob, LineWriter, Tally, run_batch
+from vlmtui.session.batch.runner import BatchEngine, Tally, answer_items
 
 Trouble = Callable[[str], ErrorKind | None]
 """By an item's question: how its request fails, or None. ENGINE_DIED takes the engine with it."""
@@ -149,21 +149,23 @@ class Bench:
         *,
         retry_errors: bool = False,
         most: int | None = None,
-        progress: Callable[[Tally], None] = lambda tally: None,
         include: frozenset[str] = frozenset(),
     ) -> Tally:
         """Run the batch to its end, as the command does."""
         tally = Tally()
         engine = BatchEngine(self._open, await self._open(), most=most)
         job = BatchJob(
-            requests=ItemRequests(Registry.bundled()["shapes"], self.sampling),
-            writer=LineWriter("shapes", "chat", include),
+            family=Registry.bundled()["shapes"],
+            model="shapes",
+            sampling=self.sampling,
             cache=self.folder / "cache",
+            include=include,
         )
         with closing(OutputFile(self.output)) as output:
             if retry_errors:
                 output.drop_failed()
-            await run_batch(job, self.items(), output, engine, tally, progress=progress)
+            await answer_items(job, map(output.meet, self.items()), engine, output.append, tally)
+            output.tidy()
         return tally
 
     async def _open(self) -> RepeatingEngine:

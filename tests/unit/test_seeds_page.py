@@ -6,7 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
-from vlmtui.cli.batch_parser import fill_batch
+from vlmtui.cli.batch import fill_batch
 from vlmtui.registry.loader import Registry
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "seeds.md").read_text("utf-8")

@@ -10,7 +10,7 @@ import logging
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import chdir, suppress
 from functools import partial
 from itertools import islice
@@ -21,12 +21,12 @@ import msgspec
 
 from vlmtui.cli.ask_engine import open_loaded, prepare
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.session.batch.item import Item
-from vlmtui.session.batch.output import MetItem, OutputFile, ResultLine
-from vlmtui.session.batch.runner import BatchEngine, BatchJob, Tally, answer_items
+from vlmtui.session.batch.job import BatchJob
+from vlmtui.session.batch.output import MetItem, OutputFile
+from vlmtui.session.batch.runner import BatchEngine, Tally, answer_items
 from vlmtui.text import one_line
 
-_Answered = tuple[list[ResultLine], Tally]
+_Answered = tuple[list[bytes], Tally]
 _AT_ONCE = 64
 """Items that an actor is given at a time, and that are asked again if it dies."""
 _ACTOR_CPUS = 0.1
@@ -38,17 +38,16 @@ _ENVIRONMENT = {
 }
 
 
-async def run_on_ray(
+async def answer_on_ray(
     arguments: argparse.Namespace,
     job: BatchJob,
-    items: Iterator[Item],
+    items: Iterator[MetItem],
     output: OutputFile,
     tally: Tally,
-    *,
-    progress: Callable[[Tally], None],
+    progress: Callable[[], None],
 ) -> None:
-    """Answer all items that are not answered yet, and tidy the output. Raises VlmtuiError. If it is cancelled, what the
-    actors had not handed over is not answered."""
+    """Answer all items that are not answered yet. Raises VlmtuiError. If it is cancelled, items that the
+    actors had not handed over are not answered."""
     ray = _connected(arguments)  # blocks the loop: to end Ray while it begins would end this process
     found: asyncio.Queue[_Answered | VlmtuiError | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -56,7 +55,7 @@ async def run_on_ray(
     def answer() -> None:
         end: VlmtuiError | None = VlmtuiError(ErrorKind.INTERNAL, "Ray ended without an answer.")
         try:
-            for result in _mapped(ray, arguments, job, map(output.meet, items), tally):
+            for result in _mapped(ray, arguments, job, items):
                 loop.call_soon_threadsafe(found.put_nowait, result)
             end = None
         except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
@@ -70,12 +69,12 @@ async def run_on_ray(
         while (got := await found.get()) is not None:
             if isinstance(got, VlmtuiError):
                 raise got
-            output.append(got[0])
-            tally.add(got[1])
-            progress(tally)
+            lines, counts = got
+            await asyncio.to_thread(output.append, lines)
+            tally.add(counts)
+            progress()
     finally:
         await asyncio.to_thread(ray.shutdown)
-    output.tidy(is_input_read=True)
 
 
 def _connected(arguments: argparse.Namespace) -> Any:
@@ -100,24 +99,20 @@ def _connected(arguments: argparse.Namespace) -> Any:
     return ray
 
 
-def _mapped(
-    ray: Any, arguments: argparse.Namespace, job: BatchJob, items: Iterator[MetItem], tally: Tally
-) -> Iterator[_Answered]:
+def _mapped(ray: Any, arguments: argparse.Namespace, job: BatchJob, items: Iterator[MetItem]) -> Iterator[_Answered]:
     """Yield the lines and counts that the actors return, as they come. Blocking."""
     import pyarrow
 
     blocks = []
     while chunk := list(islice(items, _AT_ONCE)):
-        tally.read += len(chunk)
         rows = pyarrow.array([pickle.dumps(met) for met in chunk], pyarrow.large_binary())
         blocks.append(ray.put(pyarrow.table({"item": rows})))
     if not blocks:
         return
     ray.data.DataContext.get_current().enable_progress_bars = False
-    requests = msgspec.structs.replace(job.requests, registry=None)
     mapped = ray.data.from_arrow_refs(blocks).map_batches(
         _Actor,
-        fn_constructor_args=(vars(arguments), msgspec.structs.replace(job, requests=requests), str(Path.cwd())),
+        fn_constructor_args=(vars(arguments), job, str(Path.cwd())),
         batch_size=None,
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=arguments.actors),
@@ -135,8 +130,7 @@ class _Actor:
         with suppress(OSError):
             os.chdir(folder)
         setup = prepare(argparse.Namespace(**arguments))
-        requests = msgspec.structs.replace(job.requests, registry=setup.application.registry)
-        self._job = msgspec.structs.replace(job, requests=requests, cache=setup.application.paths.cache)
+        self._job = msgspec.structs.replace(job, cache=setup.application.paths.cache)
         self._loop = asyncio.new_event_loop()
         opened = partial(open_loaded, setup, client="batch")
         engine = self._loop.run_until_complete(opened())
@@ -147,15 +141,11 @@ class _Actor:
         import pyarrow
 
         met = [pickle.loads(row) for row in batch["item"].to_pylist()]
-        result = pickle.dumps(self._loop.run_until_complete(self._answered(met)))
-        return pyarrow.table({"result": pyarrow.array([result], pyarrow.large_binary())})
-
-    async def _answered(self, met: Sequence[MetItem]) -> _Answered:
-        lines: list[ResultLine] = []
+        lines: list[bytes] = []
         tally = Tally()
-        await answer_items(self._job, iter(met), self._engine, lines.extend, tally)
-        tally.read = 0  # they were counted where they were read
-        return lines, tally
+        self._loop.run_until_complete(answer_items(self._job, iter(met), self._engine, lines.extend, tally))
+        result: _Answered = lines, tally
+        return pyarrow.table({"result": pyarrow.array([pickle.dumps(result)], pyarrow.large_binary())})
 
 
 def _lost(error: Exception) -> VlmtuiError:

@@ -90,13 +90,34 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+class StatusLine:
+    """One line on a stream that changes in place, where the stream is a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.updates = is_tty(stream) and os.environ.get("TERM", "dumb") != "dumb"
+
+    def show(self, text: str) -> None:
+        """Show a text, cut to the width; nothing where the line cannot change."""
+        if not self.updates:
+            return
+        try:
+            width = os.get_terminal_size(self.stream.fileno()).columns
+        except OSError:
+            width = 80
+        write_notice(self.stream, _CLEAR + text[: max(1, width - 1)])
+
+    def clear(self) -> None:
+        if self.updates:
+            write_notice(self.stream, _CLEAR)
+
+
 class LoadLine:
     """Load progress on stderr: one updating line on a terminal, otherwise a line per stage."""
 
     def __init__(self, name: str, stream: TextIO) -> None:
         self._name = name
-        self._stream = stream
-        self._updates = is_tty(stream) and os.environ.get("TERM", "dumb") != "dumb"
+        self._line = StatusLine(stream)
         self._started = time.monotonic()
         self._stage = ""
         self._detail = ""
@@ -104,8 +125,8 @@ class LoadLine:
     def show(self, progress: LoadProgress) -> None:
         share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
         self._detail = share + (f" ({one_line(progress.detail)})" if progress.detail else "")
-        if not self._updates and progress.stage != self._stage:
-            write_notice(self._stream, f"loading {one_line(self._name)}: {progress.stage.label.lower()}\n")
+        if not self._line.updates and progress.stage != self._stage:
+            write_notice(self._line.stream, f"loading {one_line(self._name)}: {progress.stage.label.lower()}\n")
         self._stage = progress.stage
         self._draw()
 
@@ -119,8 +140,7 @@ class LoadLine:
             ticker.cancel()
             with suppress(asyncio.CancelledError):
                 await ticker
-            if self._updates:
-                write_notice(self._stream, _CLEAR)
+            self._line.clear()
 
     async def _tick(self) -> None:
         while True:
@@ -128,12 +148,5 @@ class LoadLine:
             self._draw()
 
     def _draw(self) -> None:
-        if not self._updates:
-            return
-        try:
-            width = os.get_terminal_size(self._stream.fileno()).columns
-        except OSError:
-            width = 80
         elapsed = time.monotonic() - self._started
-        text = f"loading {one_line(self._name)}: {self._stage or 'starting'}{self._detail} · {elapsed:.0f} s"
-        write_notice(self._stream, _CLEAR + text[: max(1, width - 1)])
+        self._line.show(f"loading {one_line(self._name)}: {self._stage or 'starting'}{self._detail} · {elapsed:.0f} s")

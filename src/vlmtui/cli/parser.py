@@ -39,7 +39,6 @@ COMMANDS = {
 arguments, and a line for `vlmtui --help`."""
 _FILLED_BY = {
     "ask": "ask_parser.ask",
-    "batch": "batch_parser.batch",
     "golden": "lab_parser.golden",
     "replay": "lab_parser.replay",
     "parity": "lab_parser.parity",

@@ -38,7 +38,7 @@ def test_the_table_has_a_row_an_item(bench: Bench) -> None:
 
 
 def test_the_page_tells_counts_and_what_failed(bench: Bench) -> None:
-    page = batch_page(bench.output)
+    page = batch_page(bench.output, "shapes")
     assert "<script" not in page
     for text in ("It was refused.", "1 of 2", "line 4"):
         assert text in page

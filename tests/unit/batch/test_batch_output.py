@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.batch.output import OutputFile, ResultLine
+from vlmtui.session.batch.output import OutputFile
 
 
-def line(name: str, *, text: str = "", failed: bool = False) -> ResultLine:
-    error = "{}" if failed else "null"
-    data = f'{{"id":"{name}","line":1,"key":"k","answer":"{text}","error":{error}}}'
-    return ResultLine(name, 1, "k", failed, data.encode())
+def line(name: str, *, text: str = "") -> bytes:
+    return f'{{"id":"{name}","line":1,"key":"k","answer":"{text}","error":null}}'.encode()
 
 
-def written(path: Path, *lines: ResultLine) -> bytes:
+def written(path: Path, *lines: bytes) -> bytes:
     with closing(OutputFile(path)) as output:
         output.append(lines)
     return path.read_bytes()
@@ -79,7 +77,7 @@ def test_one_batch_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(VlmtuiError, match="Another batch"):
             OutputFile(path)
         output.append([line("a"), line("a", text="newer")])
-        output.tidy(is_input_read=False)
+        output.tidy()
         with pytest.raises(VlmtuiError, match="Another batch"):
             OutputFile(path)
         output.append([line("b")])
@@ -96,7 +94,7 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     link.symlink_to(target)
     with closing(OutputFile(link)) as output:
         output.append([line("a"), line("a", text="newer")])
-        output.tidy(is_input_read=True)
+        output.tidy()
     assert link.is_symlink()
     assert target.read_bytes().count(b"\n") == 1
 

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.support.sounds import write_tone, write_with_pictures
+from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.batch.item import BadItem, BatchItem, Expectation, ItemMessage, MediaSource
 from vlmtui.session.batch.media_desk import MediaDesk
@@ -70,7 +71,7 @@ def test_short_forms() -> None:
     assert found.id == "7"
     assert [source.place for source in found.sources] == ["/data/a.png", "/b.png", "/data/c.mp4"]
     assert found.messages[0] == ItemMessage("system", ("s",))
-    raw = one({"id": "r", "raw": "<image>why?", "image": "a.png"})
+    raw = one({"id": "r", "raw": "<image>why?", "images": "a.png"})
     assert (raw.raw, raw.messages, len(raw.media)) == ("<image>why?", (), 1)
     assert one({"id": "e", "prompt": "x", "expect": "yes"}).expect == Expectation(exact="yes")
     schema = {"json_schema": {"type": "object"}}
@@ -80,26 +81,26 @@ def test_short_forms() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ([1], "Line 1: Not a JSON object."),
-        ({"id": "a"}, "Line 1: An item has one of prompt, messages and raw, not none of them."),
-        ({"id": "a", "prompt": "x", "raw": "y"}, "Line 1: An item has one of prompt, messages and raw, not prompt and raw."),
-        ({"id": "a", "promtp": "x"}, "Line 1: Unknown field “promtp”. Did you mean 'prompt'?"),
-        ({"id": "a", "prompt": "x", "sampling": {"temprature": 1}}, "Did you mean 'temperature'?"),
+        ([1], "It is not an item: "),
+        ({"id": "a"}, "An item has one of prompt, messages and raw."),
+        ({"id": "a", "prompt": "x", "raw": "y"}, "An item has one of prompt, messages and raw."),
+        ({"id": "a", "promtp": "x"}, "unknown field `promtp`"),
+        ({"id": "a", "prompt": "x", "sampling": {"temprature": 1}}, "Unknown sampling parameter “temprature”. Known: "),
         ({"id": "a", "prompt": "x", "sampling": {"top_p": 3}}, "top-p must be above 0 and at most 1, not 3."),
-        ({"id": "a", "prompt": "x", "sampling": {"seed": 1.5}}, "seed must be a whole number"),
-        ({"id": "a", "prompt": "x", "sampling": {"seed": True}}, "seed must be a whole number"),
-        ({"id": "a", "prompt": "x", "images": [None]}, "The image is a path"),
+        ({"id": "a", "prompt": "x", "sampling": {"seed": 1.5}}, "Expected `int | null`, got `float` - at `$.seed`"),
+        ({"id": "a", "prompt": "x", "sampling": {"seed": True}}, "got `bool` - at `$.seed`"),
+        ({"id": "a", "prompt": "x", "images": [None]}, "Expected `str`, got `null` - at `$.images[0]`"),
         ({"id": "a", "prompt": "x", "images": ["data:image/png,raw"]}, "it is not base64"),
-        ({"id": "a", "prompt": "x", "expect": {"regexp": "x"}}, "Did you mean 'regex'?"),
+        ({"id": "a", "prompt": "x", "expect": {"regexp": "x"}}, "unknown field `regexp`"),
         ({"id": "a", "prompt": "x", "expect": {"regex": "("}}, "invalid regular expression"),
         ({"id": "a", "prompt": "x", "expect": {"json_schema": {"type": 1}}}, "invalid JSON Schema"),
         ({"id": "a", "messages": []}, "at least one message"),
-        ({"id": "a", "messages": [{"role": "tool", "content": "x"}]}, "not “tool”"),
-        ({"id": "a", "messages": [{"role": "user", "content": [{"type": "file"}]}]}, "“file” can't be sent"),
-        ({"custom_id": "a", "url": "/v1/embeddings", "body": {}}, "Only POST /v1/chat/completions"),
-        ({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "x"}], "temprature": 1}}, "'temperature'?"),
+        ({"id": "a", "messages": [{"role": "tool", "content": "x"}]}, "Invalid enum value 'tool' - at `$.messages[0].role`"),
+        ({"id": "a", "messages": [{"role": "user", "content": [{"type": "file"}]}]}, "Invalid enum value 'file'"),
+        ({"custom_id": "a", "url": "/v1/embeddings", "body": {}}, "Invalid enum value '/v1/embeddings' - at `$.url`"),
+        ({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "x"}], "temprature": 1}}, "Unknown sampling parameter “temprature”"),
         ({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "x"}], "n": 2}}, "n is more than 1"),
-        ({"id": "x" * 513, "prompt": "x"}, "the limit is 512"),
+        ({"id": "x" * 513, "prompt": "x"}, "it has 1 to 512"),
     ],
 )  # fmt: skip
 def test_a_wrong_line_says_what_is_wrong(value: object, said: str) -> None:
@@ -107,15 +108,14 @@ def test_a_wrong_line_says_what_is_wrong(value: object, said: str) -> None:
 
 
 def test_a_line_names_no_engine() -> None:
-    """The model of OpenAI's format is told and not asked; no other field of a line is one of the engine."""
+    """The model of OpenAI's format has no effect; no other field of a line is one of the engine."""
     body = {"model": "/evil", "messages": [{"role": "user", "content": "x"}]}
-    reader = BatchReader(io.BytesIO(json.dumps({"custom_id": "a", "body": body}).encode()), base=BASE)
-    assert [item.id for item in reader] == ["a"] and reader.models == {"/evil"}
+    assert one({"custom_id": "a", "body": body}).id == "a"
     for name in ("model", "engine", "engine_args", "adapter", "lora", "chat_template", "mm_processor_kwargs", "url"):
-        assert "Unknown field" in refusal({"id": "a", "prompt": "x", name: "y"})
-        assert "Unknown field" in refusal({"id": "a", "prompt": "x", "sampling": {name: "y"}})
+        assert "unknown field" in refusal({"id": "a", "prompt": "x", name: "y"})
+        assert "Unknown sampling parameter" in refusal({"id": "a", "prompt": "x", "sampling": {name: "y"}})
         if name != "model":
-            assert "Unknown field" in refusal({"custom_id": "a", "body": {**body, name: "y"}})
+            assert "Unknown sampling parameter" in refusal({"custom_id": "a", "body": {**body, name: "y"}})
 
 
 def test_lines_are_counted_through_empty_ones_and_a_byte_order_mark() -> None:
@@ -138,15 +138,14 @@ def test_sounds() -> None:
     parts = [
         {"type": "input_audio", "input_audio": {"data": "QUJD", "format": "wav"}},
         {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,QUJD"}},
-        {"type": "audio", "audio": "a.mp3"},
+        {"type": "audio_url", "audio_url": "a.mp3"},
     ]
     message = one({"id": 1, "messages": [{"role": "user", "content": parts}]}).messages[0]
     encoded = MediaSource(modality="audio", encoded="QUJD")
     assert message.parts == (encoded, encoded, MediaSource(modality="audio", place="/data/a.mp3"))
     for broken in ({}, {"data": 3}, None):
-        assert "data of input_audio" in refusal(
-            {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": broken}]}]}
-        )
+        content = [{"type": "input_audio", "input_audio": broken}]
+        assert "input_audio" in refusal({"id": 1, "messages": [{"role": "user", "content": content}]})
 
 
 async def test_the_sound_of_a_video_and_of_bytes(tmp_path: Path) -> None:
@@ -158,12 +157,13 @@ async def test_the_sound_of_a_video_and_of_bytes(tmp_path: Path) -> None:
     sources = [MediaSource(modality="audio", place=str(place)) for place in (wave, clip, f"{clip}#sound")]
     sources.append(MediaSource(modality="audio", encoded=encoded))
     try:
-        found = [await desk.prepare(source) for source in sources]
+        found: list[Attachment] = []
+        await desk.prepare(sources, found)
         assert {one.modality for one in found} == {"audio"}
         assert all(one.duration_s == pytest.approx(1, abs=0.1) for one in found)
         assert len({desk.content(source) for source in sources}) == 4
         for refused in ("a.png", "gone.wav"):
             with pytest.raises(VlmtuiError, match=refused):
-                await desk.prepare(MediaSource(modality="audio", place=str(tmp_path / refused)))
+                await desk.prepare([MediaSource(modality="audio", place=str(tmp_path / refused))], [])
     finally:
         desk.close()

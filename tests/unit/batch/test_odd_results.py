@@ -8,7 +8,7 @@ import pytest
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.batch.output import OutputFile
-from vlmtui.session.batch.results import ResultTable, Score, score_of
+from vlmtui.session.batch.results import ResultTable, score_of
 
 SOUND = b'{"id":"a","line":1,"key":"k","answer":"a cat","error":null,"correct":true}\n'
 ODD = (
@@ -22,7 +22,7 @@ ODD = (
 def test_a_line_that_is_no_result_is_left_out_of_the_score(odd: bytes, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_bytes(odd + SOUND)
-    assert score_of(path) == Score(1, 1)
+    assert score_of(path) == (1, 1)
 
 
 @pytest.mark.parametrize("number", ["99999999999999999999", "-1"])

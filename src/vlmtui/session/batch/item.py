@@ -1,11 +1,10 @@
-"""The items of a batch as they are read, before their media are opened, and what their answers should be."""
+"""The items of a batch as they are read, before their media are opened, and their expected answers."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -13,7 +12,6 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.domain.conversation import Role
 from vlmtui.domain.failure import Failure
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.text import quoted
 
 
 class MediaSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,8 +19,8 @@ class MediaSource(msgspec.Struct, frozen=True, kw_only=True):
 
     modality: Modality
     place: str = ""
-    """An absolute path, with `#page=N` where the file has pages and `#sound` for a video's audio track, or an http
-    address. Hostile text."""
+    """An absolute path, with `#page=N` where the file has pages and `#sound` for a video's audio
+    track, or an http address. Hostile text."""
     encoded: str = ""
     """Base64 of its bytes, instead of a place."""
     pixel: tuple[int, int, int] | None = None
@@ -36,8 +34,8 @@ class ItemMessage(msgspec.Struct, frozen=True):
     parts: tuple[str | MediaSource, ...]
 
 
-class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the answer should be; everything that is set must hold."""
+class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Conditions on the answer; all that are set must hold."""
 
     exact: str | None = None
     """The answer without surrounding white space."""
@@ -63,7 +61,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
                 raise bad_input("expect has an invalid JSON Schema.", detail=error.message) from error
 
     def holds(self, answer: str) -> bool:
-        """Whether an answer is the expected one. No answer satisfies a schema that refers to one elsewhere."""
+        """Check an answer. None satisfies a schema that refers to one elsewhere."""
         said = answer.strip()
         if self.exact is not None and said != self.exact.strip():
             return False
@@ -75,10 +73,10 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def text(self) -> str:
-        """The expectation for people: the text, or all of it as JSON."""
-        return (
-            self.exact if self == Expectation(exact=self.exact) and self.exact else msgspec.json.encode(self).decode()
-        )
+        """The expectation for people: the exact text, or all of it as JSON."""
+        if self.exact and self == Expectation(exact=self.exact):
+            return self.exact
+        return msgspec.json.encode(self).decode()
 
 
 class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,8 +89,8 @@ class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
     raw: str | None = None
     """A raw prompt, sent as it is, instead of messages."""
     media: tuple[MediaSource, ...] = ()
-    """Those of a raw prompt, in the order of their placeholders."""
-    sampling: Mapping[str, object] = msgspec.field(default_factory=dict)
+    """The media of a raw prompt, in the order of their placeholders."""
+    sampling: Mapping[str, object] = {}
     """Fields of `Sampling` that this item sets."""
     logprobs: int | None = None
     expect: Expectation | None = None
@@ -108,7 +106,12 @@ class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
         """The text of the last message, or the raw prompt."""
         if self.raw is not None:
             return self.raw
-        return "".join(part for part in self.messages[-1].parts if isinstance(part, str)) if self.messages else ""
+        return "".join(part for part in self.messages[-1].parts if isinstance(part, str))
+
+    def without_media(self) -> BatchItem:
+        """Return the item with its question alone: media in its line take much memory."""
+        messages = question_messages(self.question, ()) if self.raw is None else ()
+        return msgspec.structs.replace(self, messages=messages, media=())
 
 
 class BadItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,8 +119,6 @@ class BadItem(msgspec.Struct, frozen=True, kw_only=True):
 
     line: int
     failure: Failure
-    digest: str
-    """Tells whether the line is still the same."""
     id: str | None = None
     """Its id, if it has one that no other item has."""
 
@@ -135,14 +136,6 @@ def failed_at_line(error: VlmtuiError, line: int) -> Failure:
     """Return the failure with its line number at the front."""
     message = f"Line {line}: {error.message}"
     return Failure.of(VlmtuiError(error.kind, message, detail=error.detail, hint=error.hint))
-
-
-def unknown_field(name: str, known: Iterable[str]) -> VlmtuiError:
-    """Return the error for a field that nothing is done with, offering the nearest name."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
-    return bad_input(f"Unknown field {quoted(name)}.", hint=hint)
 
 
 def _satisfies(answer: str, schema: dict[str, object]) -> bool:

@@ -15,9 +15,10 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import new_file, not_written
-from vlmtui.session.batch.item import BadItem, Item, failed_at_line
+from vlmtui.session.batch.item import BadItem, Item
 from vlmtui.text import one_line, quoted
 
 LineNumber = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -60,20 +61,6 @@ class LineHead(msgspec.Struct, frozen=True):
     key: str
     error: msgspec.Raw
 
-    @property
-    def has_failed(self) -> bool:
-        return bytes(self.error) != b"null"
-
-
-class ResultLine(msgspec.Struct, frozen=True):
-    """A line to append: its item, and its JSON without the line break."""
-
-    id: str | None
-    line: int
-    key: str
-    failed: bool
-    data: bytes
-
 
 class OutputFile:
     """The output file, locked for this process. Blocking; use it from one thread at a time, and close it."""
@@ -103,9 +90,10 @@ class OutputFile:
             os.close(self._descriptor)
             raise not_written(path.name, path.parent, error) from error
 
-    def append(self, lines: Sequence[ResultLine]) -> None:
-        """Append lines and flush them to disk. Raises VlmtuiError; then the file is as it was before."""
-        data = b"".join(line.data + b"\n" for line in lines)
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Append lines, without their line breaks, and flush them to disk. Raises VlmtuiError; then the
+        file is as it was before."""
+        data = b"".join(line + b"\n" for line in lines)
         try:
             _write_all(self._descriptor, data, self._size)
             os.fsync(self._descriptor)
@@ -114,42 +102,36 @@ class OutputFile:
             raise not_written(self.path.name, self.path.parent, error) from error
         self._size += len(data)
         for line in lines:
-            self._note(_name(line.id, line.line), line.key, failed=line.failed)
+            self._note(msgspec.json.decode(line, type=LineHead))
 
     def meet(self, item: Item) -> MetItem:
         """Note that an item was read, and return it with what the file has of it. The second item with an id is
         none."""
-        if item.id is not None:
-            row = self._rows.setdefault(item.id, _Row("", False, -1, 0))
-            if not row.line:
-                row.line = item.line
-                return _met(item, row)
+        row = self._rows.setdefault(item.line if item.id is None else item.id, _Row("", False, -1, 0))
+        if row.line and item.id is not None:
             error = bad_input(f"The id {quoted(item.id)} is that of line {row.line}, too.", hint="Give it another id.")
-            failure = failed_at_line(error, item.line)
-            item = BadItem(line=item.line, failure=failure, digest=f"twice {item.id}")
-        row = self._rows.setdefault(item.line, _Row("", False, -1, 0))
+            return self.meet(BadItem(line=item.line, failure=Failure.of(error)))
         row.line = item.line
-        return _met(item, row)
+        return MetItem(item, row.key, row.failed) if row.number >= 0 else MetItem(item)
 
     def drop_failed(self) -> None:
         """Leave out the lines of failed items, which are to be tried again."""
         self._rewrite(lambda name, row: not row.failed)
 
-    def tidy(self, *, is_input_read: bool) -> None:
-        """Leave out replaced lines, and if the input was read to its end, the errors of lines that are none any more.
-        Raises VlmtuiError; then the file is as it was before."""
-        if is_input_read:
-            self._rewrite(lambda name, row: isinstance(name, str) or bool(row.line))
-        else:
-            self._rewrite(lambda name, row: True)
+    def tidy(self) -> None:
+        """Leave out replaced lines, and once the input was read, the errors of lines that are none any
+        more. Raises VlmtuiError; then the file is as it was before."""
+        self._rewrite(lambda name, row: isinstance(name, str) or bool(row.line))
 
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def _note(self, name: Name, key: str, *, failed: bool) -> None:
+    def _note(self, head: LineHead) -> None:
         """Note that an item's newest line is the next one of the file."""
+        name = head.line if head.id is None else head.id
         known = self._rows.get(name)
-        self._rows[name] = _Row(key, failed, self.lines, known.line if known else 0)
+        has_failed = bytes(head.error) != b"null"
+        self._rows[name] = _Row(head.key, has_failed, self.lines, known.line if known else 0)
         self.lines += 1
 
     def _read(self) -> None:
@@ -162,7 +144,7 @@ class OutputFile:
             if head is None:
                 bad = data
                 continue
-            self._note(_name(head.id, head.line), head.key, failed=head.has_failed)
+            self._note(head)
             self._size += len(data)
         if bad:
             self.cut_bytes = len(bad)
@@ -199,14 +181,6 @@ class OutputFile:
         name = one_line(self.path.name)
         message = f"Line {number} of {name} is not a result of a batch, so nothing is written to it."
         return bad_input(message, hint="Choose another output file.")
-
-
-def _name(item_id: str | None, line: int) -> Name:
-    return line if item_id is None else item_id
-
-
-def _met(item: Item, row: _Row) -> MetItem:
-    return MetItem(item, row.key, row.failed) if row.number >= 0 else MetItem(item)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

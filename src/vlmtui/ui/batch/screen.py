@@ -62,10 +62,10 @@ class BatchScreen(Screen[None]):
         self._show_inspector = show_inspector
 
     def compose(self) -> ComposeResult:
-        items, failed, wrong, expected = self.table.counts()
-        about = f"{items:,} items · {failed:,} failed"
-        if expected:
-            about += f" · {expected - wrong:,} of {expected:,} right ({1 - wrong / expected:.1%})"
+        counts = self.table.counts()
+        about = f"{counts.total():,} items · {counts['failed']:,} failed"
+        if checked := counts["right"] + counts["wrong"]:
+            about += f" · {counts['right']:,} of {checked:,} right ({counts['right'] / checked:.1%})"
         with Horizontal(id="top"):
             yield Static(f"Batch · {one_line(self.table.path.name)}", id="title", markup=False)
             yield Static(about, id="about", markup=False)
