@@ -11,7 +11,6 @@ from pathlib import Path
 from tests.fuzz.campaign import Reader
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.typed_lines import TypedLines
-from vlmtui.cli.replay import read_comparison, stored_file
 from vlmtui.cli.report import as_text, make_report
 from vlmtui.config.settings import load_settings, sources
 from vlmtui.domain.dials import default_parameters
@@ -20,6 +19,7 @@ from vlmtui.paths import Paths
 from vlmtui.plain.repl import PlainServices, Repl
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.checking import read_comparison, stored_file
 from vlmtui.session.lanes import recorded_specs
 
 _LINES_MAX = 12

@@ -5,7 +5,6 @@ Each kind goes the way that it goes in the program, up to the start of a worker,
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -27,8 +26,6 @@ import vlmtui.engine.local.launcher as launcher
 from tests.trust.canaries import SECRET, WORD, Canaries, heard
 from tests.trust.inputs import ARGUMENTS, Inputs
 from vlmtui.cli import main
-from vlmtui.cli.ask_engine import allow_adapters
-from vlmtui.cli.replay import name_by_document, read_comparison
 from vlmtui.config.engines import EngineSettings
 from vlmtui.config.trust import TrustStore
 from vlmtui.domain.backend_choice import BackendChoice
@@ -45,6 +42,8 @@ from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, resolve
+from vlmtui.session.adapters import require_allowed
+from vlmtui.session.checking import name_by_document, read_comparison
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.session.load_checks import LoadChecks
 from vlmtui.session.resume import resume_point, resumed_model
@@ -162,8 +161,9 @@ class Ways:
         path = self.folder / "comparison.json"
         path.write_bytes(self.inputs.comparison(number, self.honest))
         comparison = read_comparison(path)
-        arguments = argparse.Namespace(adapter=None, fan_out=None, engine_arg=[])
-        allow_adapters(arguments, [side.adapter for side in comparison.sides])
+        for side in comparison.sides:
+            if side.adapter:
+                require_allowed(side.adapter, None)
         model = resolve(REGISTRY, name_by_document(comparison.model))
         for lane in recorded_specs(comparison, {}):
             self._require_clean(lane.request, "a request of a comparison")

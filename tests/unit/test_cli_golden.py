@@ -85,7 +85,7 @@ def test_recorded_checked_and_each_change_told_apart(vlmtui: CommandLine, model:
     files["video"].write_text(json.dumps({"format": 2}))
     refused = vlmtui(*check)
     assert refused.code == 2
-    assert "video.chat.json has format 2" in refused.out
+    assert "video.chat.json is not a golden prompt. " in refused.out
     assert "4 compared: 0 the same, 3 differ, 1 failed." in refused.err
 
 

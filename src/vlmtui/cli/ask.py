@@ -56,10 +56,6 @@ _NEVER = frozenset({FindingKind.TOO_FEW, FindingKind.NOT_TAKEN})
 def ask(arguments: argparse.Namespace) -> int:
     """Run the command. Raises VlmtuiError, before anything is loaded, for an invalid question or file."""
     check_usage(arguments)
-    if arguments.replay is not None:
-        from vlmtui.cli.replay import replay
-
-        return replay(arguments)
     allow_adapters(arguments)
     setup = prepare(arguments)
     plan = fan_out_plan(arguments)

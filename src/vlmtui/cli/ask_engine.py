@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
@@ -20,7 +20,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.match import Model, resolve, with_trust
 from vlmtui.registry.routes import model_closed
-from vlmtui.session.adapters import NONE, find_adapter, rank_for, require_allowed
+from vlmtui.session.adapters import NONE, find_adapter, rank_for
 from vlmtui.session.lane_plan import ADAPTER
 from vlmtui.session.plan_text import parse_plan
 
@@ -36,20 +36,17 @@ class AskSetup(msgspec.Struct, frozen=True):
     as_json: bool
 
 
-def prepare(arguments: argparse.Namespace, model_name: str | None = None) -> AskSetup:
-    """Combine command line, environment and settings; `model_name` is used if none of them names a model.
-
-    Raises VlmtuiError if the model cannot be used.
-    """
-    given = {name: getattr(arguments, name) for name in _SETTINGS}
-    application = build({**given, "model": arguments.model or model_name})
+def prepare(arguments: argparse.Namespace) -> AskSetup:
+    """Combine command line, environment and settings. Raises VlmtuiError if the model cannot be used."""
+    application = build({name: getattr(arguments, name) for name in _SETTINGS})
     print_warnings(application.registry.warnings)
     if arguments.engine is not None:
         from vlmtui.engine.remote_models import find_remote_model
 
-        name = arguments.model or model_name
         engines, key_env = application.settings.engines, arguments.key_env
-        model = find_remote_model(application.registry, engines, arguments.engine, key_env=key_env, name=name)
+        model = find_remote_model(
+            application.registry, engines, arguments.engine, key_env=key_env, name=arguments.model
+        )
     else:
         choice = read_backend(arguments.backend) if arguments.backend is not None else None
         model = resolve(application.registry, application.settings.model, choice)
@@ -58,18 +55,10 @@ def prepare(arguments: argparse.Namespace, model_name: str | None = None) -> Ask
     return AskSetup(application, model, arguments.keep_alive is not None, arguments.json)
 
 
-def allow_adapters(arguments: argparse.Namespace, recorded: Iterable[str] = ()) -> None:
-    """Have the model loaded with LoRA where the command names adapters.
-
-    recorded: the folders of a document's adapters, which are loaded where the command's `--adapter` is that folder or
-    one above it: a document by itself has nothing loaded. Raises VlmtuiError for an adapter that is not there or not
-    allowed.
-    """
-    folders = list(dict.fromkeys(filter(None, recorded)))
-    for folder in folders:
-        require_allowed(folder, arguments.adapter)
-    if not folders and arguments.adapter:
-        folders = [arguments.adapter]
+def allow_adapters(arguments: argparse.Namespace) -> None:
+    """Have the model loaded with LoRA where the command names adapters. Raises VlmtuiError for an adapter that is not
+    there."""
+    folders = [arguments.adapter] if arguments.adapter else []
     plan = parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
     if plan is not None and plan.parameter == ADAPTER:
         folders += [str(value) for value in plan.values if value != NONE]

@@ -20,17 +20,10 @@ P is a path (quoted in any style, file:// too), a pattern such as 'shots/*.png',
 a TIFF: scan.tiff#page=2. [Image #1] or [Video #2] in QUESTION puts that attachment there, numbered in the order given;
 the others are put before the text.
 
-exit codes: 0 fine, 1 failed (with --replay: another answer), 2 bad usage or bad input, 128 + n ended by signal n
+exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal n
 """
 LOGPROBS_MAX = 20
 """vLLM's default limit."""
-_OPTIONS = {"--media": "--image, --video or --audio", "--system-prompt": "--system", "--set-parameters": "--set"}
-"""Options that are not called like their fields."""
-_NOT_WITH_REPLAY = (
-    "question", "media", "many", "mode", "raw_prompt", "force", "fan_out", "logprobs", "system_prompt",
-    "boxes", "boxes_like", "set_parameters", "on", "one_by_one",
-    *PARAMETERS,
-)  # fmt: skip
 
 
 class AppendMedia(argparse.Action):
@@ -187,11 +180,6 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--boxes-like", metavar="FAMILY", help="read them by the convention of this family instead of the model's own"
     )
-    group.add_argument(
-        "--replay",
-        metavar="FILE.json",
-        help="run an exported document again and say whether the answers are the same",
-    )
 
 
 def fan_out_plan(arguments: argparse.Namespace) -> Plan | None:
@@ -203,8 +191,7 @@ def fan_out_plan(arguments: argparse.Namespace) -> Plan | None:
 
 def check_usage(arguments: argparse.Namespace) -> None:
     """Raise VlmtuiError(BAD_USAGE) for options that cannot be combined."""
-    problem = _beside_replay(arguments) or _not_together(arguments)
-    if problem:
+    if problem := _not_together(arguments):
         raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
     plan = fan_out_plan(arguments)
     if arguments.one_by_one and (plan is None or plan.parameter != ENGINE):
@@ -216,22 +203,9 @@ def check_usage(arguments: argparse.Namespace) -> None:
         export_suffix(arguments.export)
 
 
-def _beside_replay(arguments: argparse.Namespace) -> str:
-    if arguments.replay is None:
-        return ""
-    given = [name for name in _NOT_WITH_REPLAY if not any(getattr(arguments, name) is no for no in (None, False))]
-    if given:
-        option = "QUESTION" if given[0] == "question" else f"--{given[0].replace('_', '-')}"
-        option = _OPTIONS.get(option, option)
-        return f"--replay takes everything from the document: there is no place for {option}."
-    return ""
-
-
 def _not_together(arguments: argparse.Namespace) -> str:
     problem = ""
-    if arguments.replay is not None:
-        pass
-    elif arguments.question is None and (arguments.raw_prompt is None or arguments.mode == "both"):
+    if arguments.question is None and (arguments.raw_prompt is None or arguments.mode == "both"):
         problem = "QUESTION is missing; - reads it from stdin."
     elif arguments.mode == "chat" and arguments.raw_prompt is not None:
         problem = "--raw-prompt has no place in --mode chat."

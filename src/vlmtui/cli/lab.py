@@ -13,24 +13,21 @@ import tempfile
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.ask_engine import AskSetup, ready_engine, with_consent
-from vlmtui.cli.inputs import DOCUMENT_BYTES_MAX
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.lane_engines import models_on
 from vlmtui.cli.output import note, print_error, print_json, print_table, print_warnings
-from vlmtui.cli.replay import name_by_document, read_comparison, stored_file
 from vlmtui.domain.backend_choice import BackendChoice, read_backend
 from vlmtui.domain.engine import TRANSFORMERS_BACKEND, EngineInfo
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.golden import By, Golden, read_golden
-from vlmtui.inspection.replay import EngineFingerprint
 from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, Tolerance, where_to_look
-from vlmtui.reading import read_whole
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.schema import KnownDifference
@@ -46,8 +43,10 @@ from vlmtui.session.checking import (
     comparison_cases,
     copied_beside,
     golden_case,
-    golden_path,
+    golden_folder,
+    name_by_document,
     question_case,
+    read_record,
     require_here,
     run_cases,
     sides_by_engine,
@@ -66,47 +65,129 @@ DIFFERS = 1
 """Exit code: a stage differs."""
 CANNOT = 2
 """Exit code: something could not be compared."""
+_EXIT_CODES = "exit codes: 0 nothing differs, 1 a stage differs, 2 something can't be compared"
 _MARKS = {StageOutcome.SAME: "✓", StageOutcome.DIFFERS: "✗", StageOutcome.UNKNOWN: "–"}
 _EXACT = Tolerance(logprobs=None)
 _TOLERANCE, _TOLERANCE_16_BITS = 0.02, 0.25
 _MAX_TOKENS = 1024
 
 
-class Checks(msgspec.Struct, frozen=True):
-    """What the cases of one command became, and the engines that answered them."""
-
-    application: Application
-    trust: bool
-    results: list[CheckResult] = []
-    engines: list[tuple[str, str, EngineInfo]] = []
-    """Each engine as it was named, the name of its model, and its facts."""
-
-    def by_engine(self, name: str, model: Model, folder: Path, *, is_asked: bool = True) -> MakeSides:
-        """Return what loads an engine, has it make cases, and unloads it unless it was loaded before. `folder` takes
-        its processor's values."""
-
-        async def make(cases: Sequence[CheckCase]) -> list[CheckedSide]:
-            setup = AskSetup(self.application, model, keep_alive_given=False, as_json=True)
-            async with ready_engine(setup) as (engine, info, _):
-                self.engines.append((name, model.spec.name, info))
-                return await sides_by_engine(engine, cases, folder / str(len(self.engines)), is_asked=is_asked)
-
-        return make
-
-    def by_processor(self, model: Model) -> MakeSides:
-        """Return what makes prompts with the model's own tokenizer and processor."""
-
-        async def make(cases: Sequence[CheckCase]) -> list[CheckedSide]:
-            return await asyncio.to_thread(sides_by_processor, self.application.reader, model, cases, trust=self.trust)
-
-        return make
-
-    def failed(self, path: Path, error: VlmtuiError) -> None:
-        """Note a file that is no case."""
-        self.results.append(CheckResult(file=str(path), error=text_of(error)))
+# -- the arguments
 
 
-Face = Callable[[Checks, argparse.Namespace, Path], Coroutine[None, None, int]]
+def fill_golden(golden: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    golden.description = (
+        "Record a model's prompts as small JSON files (text, token ids, tokens and sizes of images), and check later "
+        "whether they are still the same: after an upgrade, or in CI."
+    )
+    golden.set_defaults(action=None)
+    actions = golden.add_subparsers(metavar="ACTION")
+    record = actions.add_parser("record", help="write golden prompts", description="Write golden prompts.")
+    record.add_argument("folder", metavar="DIR", help="where they go, a folder a model")
+    record.add_argument("--model", metavar="M", action="append", required=True, help="a model; may be repeated")
+    _add_cases(record)
+    check = actions.add_parser(
+        "check",
+        help="say what moved",
+        description="Make the prompts again and compare them: text, token ids, tokens and sizes of images.",
+        epilog=_EXIT_CODES,
+    )
+    check.add_argument("folder", metavar="DIR", help="the folder with the golden prompts")
+    check.add_argument(
+        "--model",
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="a model's folder that golden prompts may name: they can't have one read by themselves; may be repeated",
+    )
+    for action, name in ((record, "record"), (check, "check")):
+        action.add_argument(
+            "--with-engine",
+            action="store_true",
+            help="load the engine: prompts are made by vLLM instead of the model's own processor",
+        )
+        _add_common(action)
+        action.set_defaults(action=name)
+
+
+def fill_replay(replay: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    replay.description = (
+        "Answer kept comparisons (`ask --export FILE.json`, Compare) and golden prompts again on one or several "
+        "engines, one after the other, and tell what differs from the record: prompt, pixels, the answer's first "
+        "differing token and its log-probability. Golden prompts have no answer: the first engine's is the base."
+    )
+    replay.epilog = _EXIT_CODES
+    replay.add_argument("files", metavar="FILE", nargs="+", help="a document or golden file, or a folder of them")
+    replay.add_argument(
+        "--on",
+        action="append",
+        metavar="ENGINE",
+        help="an engine: here, transformers, vllm==X.Y.Z, a model, or a server; engine arguments may follow, as in "
+        "'here dtype=bfloat16'; may be repeated (here)",
+    )
+    replay.add_argument("--model", metavar="M", help="run this model instead of the recorded one")
+    replay.add_argument("--key-env", metavar="NAME", help="the environment variable with a server's key")
+    replay.add_argument(
+        "--adapter", metavar="FOLDER", help="the LoRA adapter that a document's answer came from, or a folder above it"
+    )
+    _add_common(replay)
+
+
+def fill_parity(parity: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parity.description = (
+        "Ask an engine and Hugging Face Transformers the same, with the same weights, and say at which stage they "
+        "first differ: prompt text, token ids, image tokens, pixels, the next token's probabilities, the greedy "
+        "answer. Each is loaded in a process of its own, one after the other."
+    )
+    parity.epilog = _EXIT_CODES
+    parity.add_argument("model", metavar="FAMILY", help="a family, a repository id or a local folder")
+    parity.add_argument("--backend", metavar="NAME", help="what runs the model (that of its record)")
+    parity.add_argument(
+        "--reference", metavar="MODEL", help="what Transformers loads, where that is another checkpoint (the same)"
+    )
+    _add_cases(parity)
+    parity.add_argument("--max-tokens", metavar="N", type=int, default=8, help="tokens of each greedy answer (8)")
+    parity.add_argument(
+        "--dtype", choices=("float32", "bfloat16", "float16"), help="number format of both (the model's)"
+    )
+    parity.add_argument(
+        "--engine-arg", metavar="NAME=VALUE", action="append", default=[], help="an engine argument; may be repeated"
+    )
+    parity.add_argument(
+        "--tolerance", metavar="X", type=float, help="most that log-probabilities may differ (0.02; 16 bits: 0.25)"
+    )
+    parity.add_argument(
+        "--pixel-tolerance", metavar="X", type=float, default=1e-3, help="most that processed pixels may differ (0.001)"
+    )
+    _add_common(parity)
+
+
+def _add_cases(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--mode", choices=("chat", "raw", "both"), default="chat", help="how prompts are made (chat)")
+    parser.add_argument(
+        "--case",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a canned conversation, or the name of your own; may be repeated",
+    )
+    parser.add_argument("--question", metavar="TEXT", help="ask this instead of the canned conversations")
+    parser.add_argument("--image", metavar="P", action="append", default=[], help="with --question: an image")
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="let the model's tokenizer run Python code of its own repository",
+    )
+
+
+# -- the commands
 
 
 def golden(arguments: argparse.Namespace) -> int:
@@ -126,37 +207,103 @@ def parity(arguments: argparse.Namespace) -> int:
     return _run(_parity, arguments)
 
 
-def _run(face: Face, arguments: argparse.Namespace) -> int:
-    """Run a command with a folder for its processors' values. Return its exit code."""
+class Lab(msgspec.Struct, frozen=True):
+    """One run of a command: its results, and the engines that were asked."""
+
+    application: Application
+    arguments: argparse.Namespace
+    folder: Path
+    """For the values of processors; removed at the end."""
+    results: list[CheckResult] = []
+    engines: list[tuple[str, str, EngineInfo]] = []
+    """Each engine as it was named, the name of its model, and its facts."""
+
+    @property
+    def media(self) -> Path:
+        return self.application.paths.media
+
+    def model(self, name: str) -> Model:
+        """Return the model of this name. Raises VlmtuiError, also if it runs code that was not allowed."""
+        return self.consented(resolve(self.application.registry, name))
+
+    def consented(self, model: Model) -> Model:
+        return with_consent(model, trust=self.arguments.trust_remote_code)
+
+    def by_engine(self, name: str, model: Model, *, is_asked: bool = True) -> MakeSides:
+        """Return a function that loads an engine, has it make cases, and unloads it unless it was loaded
+        before."""
+
+        async def make(cases: Sequence[CheckCase]) -> list[CheckedSide]:
+            setup = AskSetup(self.application, model, keep_alive_given=False, as_json=True)
+            async with ready_engine(setup) as (engine, info, _):
+                self.engines.append((name, model.spec.name, info))
+                values = self.folder / str(len(self.engines))
+                return await sides_by_engine(engine, cases, values, is_asked=is_asked)
+
+        return make
+
+    def by_maker(self, by: str, name: str) -> MakeSides:
+        """Return a function that makes the prompts of cases alone: by the engine, or by the model's own
+        tokenizer and processor. Raises VlmtuiError."""
+        if by == "engine":
+            return self.by_engine(by, self.model(name), is_asked=False)
+        model, trust = resolve(self.application.registry, name), self.arguments.trust_remote_code
+
+        async def make(cases: Sequence[CheckCase]) -> list[CheckedSide]:
+            return await asyncio.to_thread(sides_by_processor, self.application.reader, model, cases, trust=trust)
+
+        return make
+
+    def failed(self, path: Path | str, error: VlmtuiError) -> None:
+        """Note a file that is no case."""
+        self.results.append(CheckResult(file=str(path), error=text_of(error)))
+
+    def cases(self, model: Model, usual: Sequence[str], target: Path | None = None) -> list[CheckCase]:
+        """Return the canned conversations, or the question, that the command names. target: the folder of
+        the model's golden files, which name pictures; None: they are not recorded. Raises VlmtuiError."""
+        arguments = self.arguments
+        modes: list[PromptMode] = ["chat", "raw"] if arguments.mode == "both" else [arguments.mode]
+        if arguments.question is None:
+            if arguments.image:
+                raise VlmtuiError(ErrorKind.BAD_USAGE, "--image needs --question.")
+            return canned_cases(model, arguments.case, modes, self.media, usual=usual)
+        if target is not None and len(arguments.case) != 1:
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "A question of your own needs one name: --case NAME.")
+        name = arguments.case[0] if arguments.case else "question"
+        images = [Path(one) for one in arguments.image]
+        if target is not None:
+            images = [copied_beside(path, target) for path in images]
+        here = target or Path.cwd()
+        return [question_case(model.family, name, mode, arguments.question, images, here, self.media) for mode in modes]
+
+
+def _run(face: Callable[[Lab], Coroutine[None, None, int]], arguments: argparse.Namespace) -> int:
+    """Run a command. Return its exit code."""
     try:
         application = build({"keep_alive": "0"})
         print_warnings(application.registry.warnings)
-        checks = Checks(application, trust=arguments.trust_remote_code)
         with tempfile.TemporaryDirectory(prefix="vlmtui-check-") as folder:
-            return run_interruptible(partial(face, checks, arguments, Path(folder).resolve()))
+            return run_interruptible(partial(face, Lab(application, arguments, Path(folder).resolve())))
     except VlmtuiError as error:
         print_error(error)
         return CANNOT
 
 
-# -- golden prompts
-
-
-async def _record(checks: Checks, arguments: argparse.Namespace, folder: Path) -> int:
-    application, target, failed = checks.application, Path(arguments.folder), 0
-    written = []
+async def _record(lab: Lab) -> int:
+    arguments, failed, written = lab.arguments, 0, []
     by: By = "engine" if arguments.with_engine else "processor"
     for name in arguments.model:
-        model = resolve(application.registry, name)
-        cases = _cases(model, name, arguments, application.paths.media, target)
-        for case, side in zip(cases, await _maker(checks, model, by, folder)(cases), strict=True):
+        model = resolve(lab.application.registry, name)
+        folder = golden_folder(Path(arguments.folder), name)
+        cases = lab.cases(model, RECORDED, folder)
+        local = model_folder(model) if Path(name).is_dir() else None
+        called = os.path.relpath(local, folder) if local is not None else name
+        for case, side in zip(cases, await lab.by_maker(by, name)(cases), strict=True):
             if side.error:
                 failed += 1
                 note(f"{name} · {case.title}: not recorded\nvlmtui: {side.error}")
                 continue
-            path = golden_path(target, name, case.case, case.mode)
-            local = model_folder(model) if Path(name).is_dir() else None
-            called = os.path.relpath(local, path.parent) if local is not None else name
+            path = folder / f"{case.case}.{case.mode}.json"
             write_golden(path, case, side, model=called, by=by)
             written.append(str(path))
             if not arguments.json:
@@ -166,61 +313,96 @@ async def _record(checks: Checks, arguments: argparse.Namespace, folder: Path) -
     return CANNOT if failed else 0
 
 
-def _cases(
-    model: Model, name: str, arguments: argparse.Namespace, media: Path, target: Path | None = None
-) -> list[CheckCase]:
-    """Return the canned conversations, or the question, that the command names. target: the folder of golden files;
-    None: they are not recorded."""
-    modes: list[PromptMode] = ["chat", "raw"] if arguments.mode == "both" else [arguments.mode]
-    if arguments.question is None:
-        if arguments.image:
-            raise VlmtuiError(ErrorKind.BAD_USAGE, "--image needs --question.")
-        usual = COMPARED if target is None else RECORDED
-        return canned_cases(model, arguments.case, modes, media, usual=usual)
-    if target is not None and len(arguments.case) != 1:
-        raise VlmtuiError(ErrorKind.BAD_USAGE, "A question of your own needs one name: --case NAME.")
-    case = arguments.case[0] if arguments.case else "question"
-    here = golden_path(target, name, case, "chat").parent if target is not None else Path.cwd()
-    images = [Path(one) for one in arguments.image]
-    if target is not None:
-        images = [copied_beside(path, here) for path in images]
-    return [question_case(model.family, case, mode, arguments.question, images, here, media) for mode in modes]
+class _Recorded(NamedTuple):
+    """The cases of a file, the name of their model, and the engines that are to make them again."""
+
+    model: str
+    engines: tuple[str, ...]
+    cases: list[CheckCase]
 
 
-def _maker(checks: Checks, model: Model, by: By, folder: Path) -> MakeSides:
-    if by == "processor":
-        return checks.by_processor(model)
-    return checks.by_engine(by, with_consent(model, trust=checks.trust), folder, is_asked=False)
-
-
-async def _check_golden(checks: Checks, arguments: argparse.Namespace, folder: Path) -> int:
-    groups: dict[tuple[str, By], list[CheckCase]] = {}
-    models: dict[str, Model] = {}
-    root = Path(arguments.folder)
+async def _check_golden(lab: Lab) -> int:
+    root = Path(lab.arguments.folder)
     paths = sorted(root.glob("*/*.json")) or sorted(root.glob("*.json"))
     if not paths:
         raise bad_input(f"{root} has no golden prompts.", hint="`vlmtui golden record` makes them.")
+
+    def read(path: Path) -> _Recorded:
+        found = read_golden(path)
+        if found.by == "engine" and not lab.arguments.with_engine:
+            raise VlmtuiError(ErrorKind.NO_ENGINE, "An engine made this prompt.", hint="Use --with-engine.")
+        name = _named(found.model, path, lab.arguments.model)
+        model = resolve(lab.application.registry, name)
+        require_here(model)
+        return _Recorded(name, (found.by,), [golden_case(model.family, found, path, lab.media)])
+
+    async def makers(found: _Recorded) -> dict[str, MakeSides]:
+        return {by: lab.by_maker(by, found.model) for by in found.engines}
+
+    return await _compare(lab, paths, read, makers)
+
+
+async def _replay(lab: Lab) -> int:
+    arguments = lab.arguments
+
+    def read(path: Path) -> _Recorded:
+        record = read_record(path)
+        name = arguments.model or name_by_document(record.model)
+        family = lab.model(name).family
+        engines = tuple(dict.fromkeys(arguments.on or [HERE]))
+        if isinstance(record, Golden):
+            case = golden_case(family, record, path, lab.media)
+            assert case.recorded is not None
+            answerless = msgspec.structs.replace(case.recorded, text="")
+            return _Recorded(name, engines, [msgspec.structs.replace(case, recorded=answerless)])
+        for side in record.sides:
+            if side.adapter:
+                require_allowed(side.adapter, arguments.adapter)
+        return _Recorded(name, engines, comparison_cases(path, record, lab.media))
+
+    async def makers(found: _Recorded) -> dict[str, MakeSides]:
+        home = lab.model(found.model)
+        setup = AskSetup(lab.application, home, keep_alive_given=False, as_json=True)
+        adapters = [find_adapter(one) for one in dict.fromkeys(case.request.adapter for case in found.cases) if one]
+        models = await asyncio.to_thread(models_on, found.engines, setup, arguments)
+        if not arguments.model and not all(map(is_remote, models)) and model_folder(home) is None:
+            message = f"{found.model} is not downloaded, which no file can have fetched by itself."
+            lab.failed(found.cases[0].file, bad_input(message, hint=f"If you want it, add --model {found.model}."))
+            return {}
+        engines = {}
+        for name, model in zip(found.engines, models, strict=True):
+            takes_all = is_remote(model) or all(takes_adapter(model.spec, one) for one in adapters)
+            engines[name] = lab.by_engine(name, model if takes_all else with_adapters(model, *adapters))
+        return engines
+
+    return await _compare(lab, _json_files([Path(one) for one in arguments.files]), read, makers)
+
+
+async def _compare(
+    lab: Lab,
+    paths: Sequence[Path],
+    read: Callable[[Path], _Recorded],
+    makers: Callable[[_Recorded], Coroutine[None, None, dict[str, MakeSides]]],
+) -> int:
+    """Have the engines make the cases of files again, those of one model together, and print the table. A
+    file that can't be read is a row that says so. Return the exit code."""
+    groups: dict[tuple[str, tuple[str, ...]], list[CheckCase]] = {}
     for path in paths:
         try:
-            found = read_golden(path)
-            if found.by == "engine" and not arguments.with_engine:
-                raise VlmtuiError(ErrorKind.NO_ENGINE, "An engine made this prompt.", hint="Use --with-engine.")
-            name = _named(found.model, path, arguments.model)
-            model = models.setdefault(name, resolve(checks.application.registry, name))
-            require_here(model)
-            case = golden_case(model.family, found, path, checks.application.paths.media)
+            found = read(path)
         except VlmtuiError as error:
-            checks.failed(path, error)
-            continue
-        groups.setdefault((name, found.by), []).append(case)
-    for (name, by), cases in groups.items():
-        checks.results.extend(await run_cases(cases, {by: _maker(checks, models[name], by, folder)}, lambda: _EXACT))
-    return _report(checks, arguments)
+            lab.failed(path, error)
+        else:
+            groups.setdefault((found.model, found.engines), []).extend(found.cases)
+    for (model, names), cases in groups.items():
+        engines = await makers(_Recorded(model, names, cases))
+        lab.results.extend(await run_cases(cases, engines, lambda: _EXACT))
+    return _report(lab, [case for cases in groups.values() for case in cases])
 
 
 def _named(name: str, path: Path, allowed: Sequence[str]) -> str:
-    """Return the model of a golden file. A folder, relative to the file, is read only where the person names it.
-    Raises VlmtuiError."""
+    """Return the model of a golden file. A folder, relative to the file, is read only where the person names
+    it. Raises VlmtuiError."""
     if not (Path(name).is_absolute() or name.startswith(".")):
         return name_by_document(name)
     model = (path.parent / name).resolve()
@@ -229,61 +411,6 @@ def _named(name: str, path: Path, allowed: Sequence[str]) -> str:
         message = f"The golden prompt names the model folder {one_line(name)}, which no file can have read by itself."
         raise bad_input(message, hint=f"If it is yours, add --model {one_line(shown)}.")
     return str(model)
-
-
-# -- replay
-
-
-async def _replay(checks: Checks, arguments: argparse.Namespace, folder: Path) -> int:
-    groups: dict[str, list[CheckCase]] = {}
-    models: dict[str, Model] = {}
-    for path in _json_files([Path(one) for one in arguments.files]):
-        try:
-            name, cases = _recorded_cases(checks, path, arguments, models)
-        except VlmtuiError as error:
-            checks.failed(path, error)
-            continue
-        groups.setdefault(name, []).extend(cases)
-    names = list(dict.fromkeys(arguments.on or [HERE]))
-    for name, cases in groups.items():
-        setup = AskSetup(checks.application, models[name], keep_alive_given=False, as_json=True)
-        adapters = [find_adapter(one) for one in dict.fromkeys(case.request.adapter for case in cases) if one]
-        found = await asyncio.to_thread(models_on, names, setup, arguments)
-        if not arguments.model and not all(map(is_remote, found)) and model_folder(models[name]) is None:
-            message = f"{name} is not downloaded, which no file can have fetched by itself."
-            checks.failed(Path(cases[0].file), bad_input(message, hint=f"If you want it, add --model {name}."))
-            continue
-        engines = {}
-        for engine, model in zip(names, found, strict=True):
-            takes_all = is_remote(model) or all(takes_adapter(model.spec, one) for one in adapters)
-            engines[engine] = checks.by_engine(engine, model if takes_all else with_adapters(model, *adapters), folder)
-        checks.results.extend(await run_cases(cases, engines, lambda: _EXACT))
-    made_by = next((case.made_by for cases in groups.values() for case in cases if case.made_by is not None), None)
-    return _report(checks, arguments, then=made_by)
-
-
-def _recorded_cases(
-    checks: Checks, path: Path, arguments: argparse.Namespace, models: dict[str, Model]
-) -> tuple[str, list[CheckCase]]:
-    """Return the name of a file's model, and its cases. Raises VlmtuiError."""
-    media = checks.application.paths.media
-    is_golden = b'"vlmtui-comparison' not in read_whole(path, bytes_max=DOCUMENT_BYTES_MAX)[:400]
-    recorded = read_golden(path) if is_golden else read_comparison(path)
-    if arguments.model:
-        name: str = arguments.model
-    else:
-        name = name_by_document(recorded.model)
-    if name not in models:
-        models[name] = with_consent(resolve(checks.application.registry, name), trust=checks.trust)
-    if isinstance(recorded, Golden):
-        case = golden_case(models[name].family, recorded, path, media)
-        assert case.recorded is not None
-        return name, [msgspec.structs.replace(case, recorded=msgspec.structs.replace(case.recorded, text=""))]
-    for side in recorded.sides:
-        if side.adapter:
-            require_allowed(side.adapter, arguments.adapter)
-    files = {item.sha256: str(stored_file(media, item)) for item in recorded.attachments}
-    return name, comparison_cases(path, recorded, files)
 
 
 def _json_files(given: Sequence[Path]) -> list[Path]:
@@ -297,43 +424,35 @@ def _json_files(given: Sequence[Path]) -> list[Path]:
     return found
 
 
-# -- parity
-
-
-async def _parity(checks: Checks, arguments: argparse.Namespace, folder: Path) -> int:
+async def _parity(lab: Lab) -> int:
+    arguments = lab.arguments
     if not 1 <= arguments.max_tokens <= _MAX_TOKENS:
         message = f"--max-tokens must lie between 1 and {_MAX_TOKENS}, not {arguments.max_tokens}."
         raise VlmtuiError(ErrorKind.BAD_USAGE, message)
     if any(one is not None and not 0 <= one < 1e6 for one in (arguments.tolerance, arguments.pixel_tolerance)):
         raise VlmtuiError(ErrorKind.BAD_USAGE, "A tolerance must be 0 or more.")
-    model, reference = _pair(checks, arguments)
-    cases = [
-        with_fixed_length(case, arguments.max_tokens)
-        for case in _cases(model, model.spec.name, arguments, checks.application.paths.media)
-    ]
+    model, reference = _pair(lab)
+    cases = [with_fixed_length(case, arguments.max_tokens) for case in lab.cases(model, COMPARED)]
 
     def tolerance() -> Tolerance:
         """The number formats are known once the engines were loaded."""
-        is_exact = all(info.dtype == "float32" for _, _, info in checks.engines)
+        is_exact = all(info.dtype == "float32" for _, _, info in lab.engines)
         own = _TOLERANCE if is_exact else _TOLERANCE_16_BITS
         return Tolerance(arguments.pixel_tolerance, own if arguments.tolerance is None else arguments.tolerance)
 
-    engines = {
-        "reference": checks.by_engine("reference", reference, folder),
-        "engine": checks.by_engine("engine", model, folder),
-    }
-    checks.results.extend(await run_cases(cases, engines, tolerance))
-    if any(one.error for one in checks.results):
+    engines = {"reference": lab.by_engine("reference", reference), "engine": lab.by_engine("engine", model)}
+    lab.results.extend(await run_cases(cases, engines, tolerance))
+    if any(one.error for one in lab.results):
         note(f"`vlmtui lint {arguments.model}` says whether the model's files are the reason.")
-    own = next((info for name, _, info in checks.engines if name == "engine"), None)
+    own = next((info for name, _, info in lab.engines if name == "engine"), None)
     is_same = own is not None and own.engine == "vLLM" and reference.spec.model == model.spec.model
     known = [one for one in model.family.differences if is_same and own and one.device in ("", own.device)]
-    return _report(checks, arguments, known=known)
+    return _report(lab, cases, known=known)
 
 
-def _pair(checks: Checks, arguments: argparse.Namespace) -> tuple[Model, Model]:
+def _pair(lab: Lab) -> tuple[Model, Model]:
     """Return the model on its engine, and in Transformers. Raises VlmtuiError."""
-    registry = checks.application.registry
+    arguments, registry = lab.arguments, lab.application.registry
     choice = read_backend(arguments.backend) if arguments.backend is not None else None
     model = with_engine_args(resolve(registry, arguments.model, choice), arguments.engine_arg)
     reference = resolve(registry, arguments.reference or arguments.model, BackendChoice(TRANSFORMERS_BACKEND))
@@ -345,36 +464,31 @@ def _pair(checks: Checks, arguments: argparse.Namespace) -> tuple[Model, Model]:
         model = with_engine_args(model, [f"dtype={dtype}"])
     if dtype in ("float32", "bfloat16", "float16"):
         reference = with_engine_args(reference, [f"dtype={dtype}"])
-    return with_consent(model, trust=checks.trust), with_consent(reference, trust=checks.trust)
+    return lab.consented(model), lab.consented(reference)
 
 
 # -- the table
 
 
-def _report(
-    checks: Checks,
-    arguments: argparse.Namespace,
-    *,
-    then: EngineFingerprint | None = None,
-    known: Sequence[KnownDifference] = (),
-) -> int:
-    """Print the results; return the exit code. then: what answered when the answers were recorded."""
-    results = checks.results
+def _report(lab: Lab, cases: Sequence[CheckCase], *, known: Sequence[KnownDifference] = ()) -> int:
+    """Print the results; return the exit code."""
+    results = lab.results
     failed = sum(bool(one.error) for one in results)
     differing = sum(one.first is not None for one in results)
-    if arguments.json:
-        print_json(_as_json(checks))
+    if lab.arguments.json:
+        print_json(_as_json(lab))
     elif results:
         stages = [stage for stage in Stage if any(one.stage is stage for result in results for one in result.stages)]
-        head = ["file", "case", "engine", *(stage.value for stage in stages)]
-        print_table(head, [_row(one, stages) for one in results])
-        for line in (*(line for one in results for line in _details(one)), *_engine_lines(checks, then)):
+        print_table(
+            ["file", "case", "engine", *(stage.value for stage in stages)], [_row(one, stages) for one in results]
+        )
+        for line in (*(line for one in results for line in _details(one)), *_engine_lines(lab, cases)):
             print(line)
     note(f"{len(results)} compared: {len(results) - differing - failed} the same, {differing} differ, {failed} failed.")
     first = next((stage.value for stage in Stage for one in results if one.first and one.first.stage is stage), "")
-    for one in known:
-        if one.stage == first:
-            note(f"This is known: {one.why}")
+    for difference in known:
+        if difference.stage == first:
+            note(f"This is known: {difference.why}")
     return CANNOT if failed or not results else DIFFERS if differing else 0
 
 
@@ -385,7 +499,7 @@ def _row(result: CheckResult, stages: Sequence[Stage]) -> list[str]:
 
 
 def _details(result: CheckResult) -> list[str]:
-    """Return a line for each stage that differs, with where to look for the first, and for what failed."""
+    """Return a line for each stage that differs, with where to look for the first, and for a failure."""
     title = one_line(" · ".join(filter(None, (Path(result.file).name, result.case, result.engine))))
     lines = []
     for one in result.stages:
@@ -395,10 +509,12 @@ def _details(result: CheckResult) -> list[str]:
     return [*lines, f"{title}: failed: {one_line(result.error)}"] if result.error else lines
 
 
-def _engine_lines(checks: Checks, then: EngineFingerprint | None) -> list[str]:
-    """Return each engine's facts, and what its fingerprint has that the recorded one, or the first one, has not."""
+def _engine_lines(lab: Lab, cases: Sequence[CheckCase]) -> list[str]:
+    """Return each engine's facts, and the values of its fingerprint that the recorded one, or that of the
+    first engine, has otherwise."""
     lines = []
-    for name, _, info in checks.engines:
+    then = next((case.made_by for case in cases if case.made_by is not None), None)
+    for name, _, info in lab.engines:
         now = fingerprint_of(info)
         lines.append(f"{one_line(name)}: {one_line(now.model)} · {now.facts}")
         changed = changed_fingerprint(then, now) if then is not None else {}
@@ -411,12 +527,12 @@ def _told(value: object) -> str:
     return "default" if value is None else one_line(str(value))
 
 
-def _as_json(checks: Checks) -> dict[str, object]:
+def _as_json(lab: Lab) -> dict[str, object]:
     return {
-        "same": bool(checks.results) and not any(one.error or one.first for one in checks.results),
+        "same": bool(lab.results) and not any(one.error or one.first for one in lab.results),
         "engines": [
             {"engine": name, "model": model, "fingerprint": msgspec.to_builtins(fingerprint_of(info))}
-            for name, model, info in checks.engines
+            for name, model, info in lab.engines
         ],
         "results": [
             {
@@ -424,6 +540,6 @@ def _as_json(checks: Checks) -> dict[str, object]:
                 "same": one.first is None and not one.error,
                 "first_difference": one.first.stage.value if one.first is not None else None,
             }
-            for one in checks.results
+            for one in lab.results
         ],
     }

@@ -39,9 +39,6 @@ COMMANDS = {
 arguments, and a line for `vlmtui --help`."""
 _FILLED_BY = {
     "ask": "ask_parser.ask",
-    "golden": "lab_parser.golden",
-    "replay": "lab_parser.replay",
-    "parity": "lab_parser.parity",
 }
 """Where `fill_FUNCTION` stands, if not beside the command's function."""
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
+from itertools import count, groupby
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from vlmtui.domain.attachment import Modality
+from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Media, Role, Turn, all_attachments
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.errors import bad_input
@@ -16,8 +19,6 @@ from vlmtui.inspection.stages import CheckedSide
 from vlmtui.reading import decode_json, read_whole, shown_name
 from vlmtui.text import quoted
 
-FORMAT = 1
-"""The newest format that is read and written."""
 _BYTES_MAX = 20_000_000
 _RUN_MIN = 4
 """Equal token ids in a row from which they are written as `ID×COUNT`."""
@@ -58,7 +59,7 @@ class GoldenMedium(msgspec.Struct, frozen=True, kw_only=True):
 class Golden(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt of one model."""
 
-    format: int = FORMAT
+    format: Literal[1] = 1
     model: str
     """A family, a repository, or a folder relative to the golden file (`./…`, `../…`)."""
     case: str
@@ -76,23 +77,15 @@ class Golden(msgspec.Struct, frozen=True, kw_only=True):
 def folded_ids(ids: Sequence[int]) -> tuple[int | str, ...]:
     """Fold runs of equal ids."""
     found: list[int | str] = []
-    at = 0
-    while at < len(ids):
-        end = at
-        while end < len(ids) and ids[end] == ids[at]:
-            end += 1
-        run = end - at
-        found += [f"{ids[at]}×{run}"] if run >= _RUN_MIN else [ids[at]] * run
-        at = end
+    for token, equal in groupby(ids):
+        run = len(list(equal))
+        found += [f"{token}×{run}"] if run >= _RUN_MIN else [token] * run
     return tuple(found)
 
 
 def text_lines(text: str) -> tuple[str, ...]:
     """Split at line feeds only, which stay."""
-    parts = text.split("\n")
-    return (
-        (*(f"{part}\n" for part in parts[:-1]), *parts[-1:]) if parts[-1] else tuple(f"{part}\n" for part in parts[:-1])
-    )
+    return tuple(re.findall("[^\n]*\n|[^\n]+", text))
 
 
 def encode_golden(golden: Golden) -> bytes:
@@ -108,25 +101,12 @@ def encode_golden(golden: Golden) -> bytes:
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
-class _Version(msgspec.Struct):
-    format: int
-
-
 def read_golden(path: Path) -> Golden:
-    """Read a golden file. Raises VlmtuiError naming a file that is none, or of a newer format."""
-    data = read_whole(path, bytes_max=_BYTES_MAX)
-    name = shown_name(path)
+    """Read a golden file. Raises VlmtuiError naming a file that is none, or of another format."""
     try:
-        version = decode_json(data, _Version).format
+        return decode_json(read_whole(path, bytes_max=_BYTES_MAX), Golden)
     except ValueError as error:
-        raise bad_input(f"{name} is not a golden prompt.", detail=str(error)) from error
-    if version > FORMAT:
-        message = f"{name} has format {version}; this version of vlmtui reads format {FORMAT}."
-        raise bad_input(message, hint="Update vlmtui, or record it again.")
-    try:
-        return decode_json(data, Golden)
-    except ValueError as error:
-        raise bad_input(f"{name} is not a golden prompt.", detail=str(error)) from error
+        raise bad_input(f"{shown_name(path)} is not a golden prompt.", detail=str(error)) from error
 
 
 def unfolded(ids: Sequence[int | str]) -> list[int]:
@@ -156,20 +136,22 @@ def golden_of(
     by: By,
 ) -> Golden:
     """Return the golden file of a prompt. `files`: the conversation's attachments, as the file names them."""
-    number = -1
-    conversation = []
-    for turn in turns:
-        parts = []
-        for part in turn.parts:
-            number += isinstance(part, Media)
-            parts.append(GoldenPart(media=number) if isinstance(part, Media) else GoldenPart(text=part.text))
-        conversation.append(GoldenTurn(turn.role, tuple(parts)))
+    attachments = all_attachments(turns)
+    numbers = count()
+    conversation = [
+        GoldenTurn(
+            turn.role,
+            tuple(
+                GoldenPart(media=next(numbers)) if isinstance(part, Media) else GoldenPart(text=part.text)
+                for part in turn.parts
+            ),
+        )
+        for turn in turns
+    ]
+    spans = {(one.modality, one.index): one for one in side.media}
     media = []
-    numbers: dict[str, int] = {}
-    for attachment, file in zip(all_attachments(turns), files, strict=True):
-        index = numbers[attachment.modality] = numbers.get(attachment.modality, -1) + 1
-        place = (attachment.modality, index)
-        span = next((one for one in side.media if (one.modality, one.index) == place), None)
+    for place, attachment, file in zip(_places(attachments), attachments, files, strict=True):
+        span = spans.get(place)
         media.append(
             GoldenMedium(
                 modality=attachment.modality,
@@ -195,11 +177,26 @@ def golden_of(
 def recorded_side(golden: Golden) -> CheckedSide:
     """Return what is recorded, to be compared with a prompt that is made now. Raises VlmtuiError for token ids that are
     none."""
-    numbers: dict[str, int] = {}
-    media = []
-    for one in golden.media:
-        index = numbers[one.modality] = numbers.get(one.modality, -1) + 1
-        span = MediaSpan(modality=one.modality, index=index, offset=0, length=0, tokens=one.tokens)
-        media.append(msgspec.structs.replace(span, resized=one.resized, grid=one.grid))
-    ids = tuple(unfolded(golden.token_ids))
-    return CheckedSide(text="".join(golden.prompt), token_ids=ids, media=tuple(media))
+    media = tuple(
+        MediaSpan(
+            modality=one.modality,
+            index=index,
+            offset=0,
+            length=0,
+            tokens=one.tokens,
+            resized=one.resized,
+            grid=one.grid,
+        )
+        for (_, index), one in zip(_places(golden.media), golden.media, strict=True)
+    )
+    return CheckedSide(text="".join(golden.prompt), token_ids=tuple(unfolded(golden.token_ids)), media=media)
+
+
+def _places(media: Sequence[Attachment | GoldenMedium]) -> list[tuple[Modality, int]]:
+    """Return the modality of each, and its number among those of that modality."""
+    numbers: Counter[Modality] = Counter()
+    found = []
+    for one in media:
+        found.append((one.modality, numbers[one.modality]))
+        numbers[one.modality] += 1
+    return found

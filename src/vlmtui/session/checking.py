@@ -6,6 +6,7 @@ The base is what is recorded of a case, or where that says nothing, what the fir
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -22,14 +23,14 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine, ModelReader
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import write_atomically
-from vlmtui.inspection.golden import By, Golden, encode_golden, golden_of, recorded_side
+from vlmtui.inspection.golden import By, Golden, encode_golden, golden_of, read_golden, recorded_side
 from vlmtui.inspection.lint.check import tokenizer_fault
 from vlmtui.inspection.lint.conversations import canned_conversations, in_each_form
-from vlmtui.inspection.replay import Comparison, EngineFingerprint, engine_of
+from vlmtui.inspection.replay import Comparison, EngineFingerprint, MediaRecord, engine_of, from_json
 from vlmtui.inspection.stages import CheckedSide, StageResult, Tolerance, compare_sides, first_difference
 from vlmtui.media.stage import stage
 from vlmtui.paths import bundled, private_dir
-from vlmtui.reading import is_file, read_whole
+from vlmtui.reading import is_file, is_folder, read_whole
 from vlmtui.registry.estimate import settings_of
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
@@ -37,10 +38,13 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.generation import PromptMode, new_request_id, request_for
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.session.lint import download_hint, model_folder
-from vlmtui.text import one_line
+from vlmtui.store.media_files import keep, place
+from vlmtui.text import one_line, visible
 
 _BUNDLED = "bundled:"
 _COPY_BYTES_MAX = 1_000_000_000
+DOCUMENT_BYTES_MAX = 1_000_000_000
+"""Most bytes of a kept comparison, including its media."""
 _SAMPLES: dict[Modality, tuple[str, ...]] = {
     "image": ("circle.png", "two-shapes.png"),
     "video": ("moving-circle.mp4",),
@@ -226,8 +230,50 @@ def golden_case(family: Family, golden: Golden, path: Path, media: Path) -> Chec
     return msgspec.structs.replace(case, file=str(path), recorded=recorded_side(golden))
 
 
-def comparison_cases(path: Path, comparison: Comparison, files: Mapping[str, str]) -> list[CheckCase]:
-    """Return the sides of a document. `files` maps the SHA-256 of attachments to files. Raises VlmtuiError."""
+def read_record(path: Path) -> Comparison | Golden:
+    """Read a kept comparison or a golden file. Raises VlmtuiError."""
+    is_golden = b'"vlmtui-comparison' not in read_whole(path, bytes_max=DOCUMENT_BYTES_MAX)[:400]
+    return read_golden(path) if is_golden else read_comparison(path)
+
+
+def read_comparison(path: Path) -> Comparison:
+    """Return a document that can be run again. Raises VlmtuiError(BAD_INPUT)."""
+    comparison = from_json(read_whole(path, bytes_max=DOCUMENT_BYTES_MAX))
+    known = {item.sha256 for item in comparison.attachments}
+    for side in comparison.sides:
+        if side.request is None:
+            message = f"{path} does not hold what was asked for, so it cannot be run again."
+            raise bad_input(message, hint="`vlmtui ask --export FILE.json` writes one that does.")
+        if not known.issuperset(item.sha256 for item in attachments_of(side.request)):
+            raise bad_input(f"{path} asks for an attachment that it does not list.")
+    return comparison
+
+
+def name_by_document(name: str) -> str:
+    """Return a model's name as a document gives it. Raises VlmtuiError for a folder: no document has one loaded."""
+    if Path(name).is_absolute() or name.startswith((".", "~")) or is_folder(Path(name)):
+        message = f"The document was made with the model in {one_line(name)}, which it cannot have loaded."
+        raise bad_input(message, hint=f"If it is yours, add --model {shlex.quote(one_line(name))}.")
+    return name
+
+
+def stored_file(media: Path, item: MediaRecord) -> Path:
+    """Return the attachment's file: written from the document's bytes, or found by its hash in the media store."""
+    content = item.content
+    if content is not None:
+        if (kept := keep(media, item.sha256, content)) is None:
+            raise bad_input(f"{visible(item.name)} is no picture, video, sound or document.")
+        return kept
+    found = place(media, item.sha256)
+    if not is_file(found):
+        message = f"{visible(item.name)} is neither in the document nor among the files that are kept here."
+        raise bad_input(message, detail=f"sha256 {item.sha256}", hint="Attach the same file once, and try again.")
+    return found
+
+
+def comparison_cases(path: Path, comparison: Comparison, media: Path) -> list[CheckCase]:
+    """Return the sides of a document, whose attachments are in `media` or in itself. Raises VlmtuiError."""
+    files = {item.sha256: str(stored_file(media, item)) for item in comparison.attachments}
     try:
         specs = recorded_specs(comparison, files)
     except (KeyError, ValueError) as error:
@@ -430,11 +476,11 @@ def write_golden(path: Path, case: CheckCase, side: CheckedSide, *, model: str, 
     write_atomically(path, encode_golden(golden))
 
 
-def golden_path(folder: Path, model: str, case: str, mode: str) -> Path:
-    """Return the file of a golden prompt: `FOLDER/Qwen--Qwen2-VL-2B-Instruct/image.chat.json`."""
+def golden_folder(folder: Path, model: str) -> Path:
+    """Return the folder of a model's golden prompts: `FOLDER/Qwen--Qwen2-VL-2B-Instruct`."""
     plain = [one for one in model.replace("\\", "/").split("/") if one.strip(".")]
     name = "--".join("".join(char if char.isalnum() or char in "._-" else "-" for char in one) for one in plain)
-    return folder / (name or "model") / f"{case}.{mode}.json"
+    return folder / (name or "model")
 
 
 def text_of(error: VlmtuiError) -> str:
