@@ -34,12 +34,12 @@ from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.store.records import GenerationRecord, Outcome, Statistics
 from vlmtui.store.store import Store
-from vlmtui.ui.app import ExitReport, VlmtuiApp
+from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.conversations.conversation_list import ConversationListView
 from vlmtui.ui.conversations.screen import ConversationsScreen
-from vlmtui.ui.services import Services
+from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.terminal.graphics import Graphics
 
 SHORT, LONG = (20, 5), (2_000, 500)

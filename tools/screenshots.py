@@ -30,7 +30,7 @@ from vlmtui.session.answer_places import places_of
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.session.prompt_report import PromptReport
-from vlmtui.ui.app import ExitReport, VlmtuiApp
+from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.batch.screen import BatchScreen
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.diff_view import DiffView
@@ -41,7 +41,7 @@ from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.seeing.model_view_screen import ModelViewScreen
 from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
 from vlmtui.ui.seeing.places_screen import PlacesScreen
-from vlmtui.ui.services import Services
+from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 

@@ -24,10 +24,11 @@ from vlmtui.registry.match import model_of
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Statistics
 from vlmtui.store.store import Store
-from vlmtui.ui.app import ExitReport, VlmtuiApp
+from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.services import ExitReport
 from vlmtui.ui.widgets.confirm import ConfirmScreen
 
 Until = Callable[[Pilot[ExitReport | None], Callable[[], bool]], Coroutine[Any, Any, None]]

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
     from vlmtui.domain.backend_choice import BackendChoice
     from vlmtui.engines.records import ChosenEngine
-    from vlmtui.plain.repl import PlainReport
     from vlmtui.registry.match import Model
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.resume import ResumePoint
-    from vlmtui.ui.app import ExitReport
+    from vlmtui.ui.services import ExitReport
 
 
 class Application(msgspec.Struct, frozen=True):
@@ -74,74 +73,52 @@ def build_workers() -> LocalWorkers:
     return WorkerHost(Paths.default()).workers
 
 
-def open_app(
+def open_chat(
     application: Application,
     store: AsyncStore,
     *,
+    is_plain: bool,
     model: str | None,
     backend: BackendChoice | None = None,
     served: Model | None = None,
     resumed: ResumePoint | None = None,
 ) -> tuple[int, ExitReport | None]:
-    """Run the terminal application until the user quits. Return its exit code and what remains running.
+    """Run the terminal application, or plain mode, until the user quits. Return its exit code and what remains running.
 
     `backend`: the kind of engine that loads `model`. `served`: a server's model to use. `resumed`: the conversation to
     continue; its model is loaded unless `model` or `served` is given."""
     from vlmtui.logs import log_to_file
-    from vlmtui.ui.terminal.query import TerminalQuestion
+    from vlmtui.ui.services import Services
 
     log_to_file(application.paths.logs / "app.log")
+    services = Services(
+        paths=application.paths,
+        registry=application.registry,
+        host=application.host,
+        reader=application.reader,
+        cleanup=application.host.workers,
+        settings=application.settings,
+        store=store,
+        keep_alive_s=application.settings.keep_alive_s,
+        initial_model=model,
+        initial_backend=backend,
+        served=served,
+        resumed=resumed,
+    )
+    if is_plain:
+        from vlmtui.plain.repl import run_plain
+
+        return run_plain(services)
+    from vlmtui.ui.terminal.query import TerminalQuestion
+
     # The terminal replies while Textual is being imported.
     with TerminalQuestion() as question:
         if application.settings.graphics not in ("off", "halfcell"):
             question.ask()
         from vlmtui.ui.app import VlmtuiApp
-        from vlmtui.ui.services import Services
 
-        services = Services(
-            paths=application.paths,
-            registry=application.registry,
-            host=application.host,
-            reader=application.reader,
-            cleanup=application.host.workers,
-            settings=application.settings,
-            store=store,
-            keep_alive_s=application.settings.keep_alive_s,
-            initial_model=model,
-            initial_backend=backend,
-            served=served,
-            resumed=resumed,
-        )
         app = VlmtuiApp(services, question)
         # Every module is here to stay. A full collection that looks at all of them holds up a key for 20 ms.
         gc.freeze()
         report = app.run()
     return app.return_code or 0, report
-
-
-def open_plain(
-    application: Application,
-    store: AsyncStore,
-    *,
-    model: str | None,
-    backend: BackendChoice | None = None,
-    served: Model | None = None,
-    resumed: ResumePoint | None = None,
-) -> tuple[int, PlainReport]:
-    """As `open_app`, for plain mode, which only appends lines."""
-    from vlmtui.logs import log_to_file
-    from vlmtui.plain.repl import PlainServices, run_plain
-
-    log_to_file(application.paths.logs / "app.log")
-    services = PlainServices(
-        paths=application.paths,
-        registry=application.registry,
-        host=application.host,
-        settings=application.settings,
-        store=store,
-        model=model,
-        backend=backend,
-        served=served,
-        resumed=resumed,
-    )
-    return run_plain(services)

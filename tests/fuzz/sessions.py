@@ -16,11 +16,12 @@ from vlmtui.config.settings import load_settings, sources
 from vlmtui.domain.dials import default_parameters
 from vlmtui.inspection.replay import to_json
 from vlmtui.paths import Paths
-from vlmtui.plain.repl import PlainServices, Repl
+from vlmtui.plain.repl import Repl
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.checking import read_comparison, stored_file
 from vlmtui.session.lanes import recorded_specs
+from vlmtui.ui.services import Services
 
 _LINES_MAX = 12
 _LINES = (
@@ -56,13 +57,14 @@ def _type_lines(folder: Path, data: bytes) -> None:
 
 async def _session(folder: Path, lines: Sequence[str]) -> None:
     host, paths = ScriptedHost(answers=[["a red circle"]] * _LINES_MAX), Paths.below(folder)
-    services = PlainServices(
+    services = Services(
         paths=paths,
         settings=load_settings(paths, {}),
         registry=Registry.bundled(),
         host=host,
         store=AsyncStore(paths),
-        model="shapes",
+        keep_alive_s=0,
+        initial_model="shapes",
     )
     await Repl(services, TypedLines(lines)).run()
 

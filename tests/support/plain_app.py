@@ -13,9 +13,10 @@ from pathlib import Path
 from tests.support.scripted_engine import Hold, ScriptedHost, Step
 from vlmtui.config.settings import Settings
 from vlmtui.paths import Paths
-from vlmtui.plain.repl import PlainServices, run_plain
+from vlmtui.plain.repl import run_plain
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
+from vlmtui.ui.services import Services
 
 HOLD = "HOLD"
 
@@ -28,16 +29,17 @@ def main(folder: Path) -> int:
     ]
     host = ScriptedHost(answers=script)
     status, report = run_plain(
-        PlainServices(
+        Services(
             paths=paths,
             settings=Settings(),
             registry=Registry.bundled(),
             host=host,
             store=AsyncStore(paths),
-            model="shapes",
+            keep_alive_s=0,
+            initial_model="shapes",
         )
     )
-    print(f"saved {report.is_saved} conversation {bool(report.conversation)}")
+    print(f"saved {not status} conversation {bool(report.conversation)}")
     return status
 
 

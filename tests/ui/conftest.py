@@ -33,13 +33,13 @@ from vlmtui.session.exchange import Exchange
 from vlmtui.session.resume import ResumePoint
 from vlmtui.store.records import ConversationId
 from vlmtui.ui.actions import ActionMethods
-from vlmtui.ui.app import ExitReport, VlmtuiApp
+from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.help.leader_screen import LeaderScreen
 from vlmtui.ui.navigator import AppNavigator
-from vlmtui.ui.services import Delays, Services
+from vlmtui.ui.services import Delays, ExitReport, Services
 from vlmtui.ui.widgets.markdown_text import MarkdownText
 
 GIB = 2**30

@@ -17,11 +17,11 @@ from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.registry.loader import Registry
 from vlmtui.session.engine_controller import EngineState
-from vlmtui.ui.app import ExitReport, VlmtuiApp
+from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.model_list import ModelList
 from vlmtui.ui.models.screen import ModelsScreen
-from vlmtui.ui.services import Delays
+from vlmtui.ui.services import Delays, ExitReport
 from vlmtui.ui.widgets.confirm import ConfirmScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat")

@@ -11,7 +11,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -31,18 +30,15 @@ from vlmtui.cli.help import command_parsers
 from vlmtui.config.settings import Settings
 from vlmtui.errors import Remedy
 from vlmtui.paths import Paths
-from vlmtui.plain.output import PlainOutput
-from vlmtui.plain.repl import ELSEWHERE, PlainReport, PlainServices, Repl
-from vlmtui.plain.terminal import LineTerminal
+from vlmtui.plain.repl import ELSEWHERE, Repl
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
-from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.session.resume import ResumePoint, resume_point
-from vlmtui.store.backup import back_up_daily
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import StoredTurn
 from vlmtui.store.store import Store
 from vlmtui.ui.actions import ACTIONS
+from vlmtui.ui.services import ExitReport, Services
 
 ROOT = Path(__file__).parents[2]
 SLASHES = {action.id for action in ACTIONS.values() if action.slash}
@@ -58,21 +54,22 @@ def services(
     model: str | None = "shapes",
     resumed: ResumePoint | None = None,
     settings: Settings | None = None,
-) -> PlainServices:
+) -> Services:
     """What plain mode needs, with its files in a folder and a scripted engine."""
     paths = Paths.below(folder)
-    return PlainServices(
+    return Services(
         paths=paths,
         settings=settings or Settings(),
         registry=Registry.bundled(),
         host=host or ScriptedHost(),
         store=AsyncStore(paths),
-        model=model,
+        keep_alive_s=0,
+        initial_model=model,
         resumed=resumed,
     )
 
 
-async def said(folder: Path, *lines: str, host: ScriptedHost | None = None, **others: Any) -> tuple[str, PlainReport]:
+async def said(folder: Path, *lines: str, host: ScriptedHost | None = None, **others: Any) -> tuple[str, ExitReport]:
     """Run a session of these lines; return what it wrote, and its report."""
     terminal = TypedLines(lines)
     _, report = await Repl(services(folder, host, **others), terminal).run()
@@ -96,11 +93,12 @@ async def test_every_command_that_plain_mode_lacks_names_another(tmp_path: Path)
 
 
 def test_remedies_name_commands_that_run(tmp_path: Path) -> None:
-    runs = Repl(services(tmp_path), TypedLines([])).commands
-    slashes = {ACTIONS[id].slash for id in runs}
+    terminal = TypedLines([])
+    repl = Repl(services(tmp_path), terminal)
+    slashes = {ACTIONS[id].slash for id in repl.commands}
     for remedy in Remedy:
-        terminal = TypedLines([])
-        PlainOutput(terminal, runs).tell("Failed.", remedy)
+        terminal.text = ""
+        repl.tell("Failed.", remedy)
         assert set(re.findall(r"/\w+", terminal.text)) <= slashes
 
 
@@ -182,19 +180,17 @@ async def test_a_session_makes_the_days_backup_and_purges_as_the_app_does(tmp_pa
         assert connection.execute("SELECT title FROM conversations WHERE deleted_ms IS NULL").fetchall() == [("A dog",)]
 
 
-async def test_a_damaged_database_is_replaced_by_its_backup_after_a_yes(tmp_path: Path) -> None:
+async def test_a_damaged_database_is_told_with_the_command_that_restores_it(tmp_path: Path) -> None:
     paths = Paths.below(tmp_path)
     store = Store.open(paths.data, paths.media)
-    exchange(store, conversation := store.new_conversation(title="A dog"), 1)
-    point = resume_point(store, conversation)
+    exchange(store, store.new_conversation(title="A dog"), 1)
     store.close()
-    back_up_daily(paths.data)
     database = paths.data / FILE
     database.write_bytes(b"nothing" * 1000)
-    text, report = await said(tmp_path, "hello", resumed=point)
-    assert "is damaged" in text and "lacks" in text
-    assert "1 You: " in text and "a red circle at the left" in text
-    assert report.is_saved and report.conversation == conversation
+    text, report = await said(tmp_path, "hello")
+    assert "is damaged" in text and "`vlmtui store restore` continues with" in text
+    assert "a red circle at the left" in text
+    assert report.conversation is None
 
 
 async def test_the_sound_of_a_video_and_a_page_of_a_tiff_are_attached_by_name(tmp_path: Path) -> None:
@@ -393,20 +389,6 @@ def test_a_message_that_was_not_sent_stands_in_the_line_and_stays_as_the_draft(t
         session.process.sendcontrol("c")
         assert session.end() == 0
         assert session.draft() == "[Image #1]what is it?"
-
-
-def test_a_signal_that_nothing_looks_at_is_sent_again(tmp_path: Path) -> None:
-    """The byte is what Python writes when a signal arrives; that nothing handles it is the race of readline."""
-    ended = threading.Event()
-    terminal = LineTerminal(PromptHistory(tmp_path / "prompts.jsonl"))
-    terminal.on_end = ended.set
-    handler = signal.getsignal(signal.SIGTERM)
-    with terminal.signals():
-        signal.set_wakeup_fd(notice := signal.set_wakeup_fd(-1))
-        os.write(notice, bytes([signal.SIGTERM]))
-        assert ended.wait(10)
-    assert terminal.ended_by == signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 @pytest.mark.process

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from vlmtui.bootstrap import build, open_app, open_plain
+from vlmtui.bootstrap import build, open_chat
 from vlmtui.cli.output import note, stay_note
 from vlmtui.cli.parser import APP_OPTIONS
 from vlmtui.domain.backend_choice import read_backend
@@ -63,8 +63,9 @@ def _open(arguments: argparse.Namespace, *, is_plain: bool) -> int:
     store = AsyncStore(application.paths)
     try:
         resumed = _wanted_conversation(store, arguments)
-        opens = open_plain if is_plain else open_app
-        status, report = opens(application, store, model=model, backend=choice, served=served, resumed=resumed)
+        status, report = open_chat(
+            application, store, is_plain=is_plain, model=model, backend=choice, served=served, resumed=resumed
+        )
     finally:
         store.close_now()
     if report is not None and report.conversation is not None:

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from vlmtui.config.settings import Settings
 from vlmtui.config.trust import TrustStore
 from vlmtui.domain.attachment import VideoSampling
-from vlmtui.engine.interface import EngineHost
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.media.describe import attachment_facts
 from vlmtui.media.gather import ASK_ABOVE, gather
 from vlmtui.media.mentions import as_written
 from vlmtui.media.stage import stage_source
-from vlmtui.paths import Paths
-from vlmtui.plain.output import AnswerLines, PlainOutput
 from vlmtui.plain.terminal import LineTerminal, TerminalGone
-from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.answer_line import answer_line
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.cost import Cost, CostEstimate
 from vlmtui.session.dials import with_setting
 from vlmtui.session.draft import token_text
@@ -34,24 +29,25 @@ from vlmtui.session.draft_cost import draft_cost
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.events import AnswerEnded, AnswerReplaced, ConversationEvent
 from vlmtui.session.exchange import Exchange
+from vlmtui.session.generation import Answer
 from vlmtui.session.housekeeping import keep_house
-from vlmtui.session.interrupted_answers import InterruptedAnswers
 from vlmtui.session.load_checks import LoadChecks
 from vlmtui.session.model_choices import model_choices
 from vlmtui.session.prompt_history import PromptHistory
-from vlmtui.session.resume import not_used, resumed_model
+from vlmtui.session.resume import not_used
 from vlmtui.session.settings import ChatSettings
-from vlmtui.store.records import ConversationId
+from vlmtui.session.teller import Severity
 from vlmtui.text import is_number, one_line
 from vlmtui.ui.actions import ACTIONS
+from vlmtui.ui.actions.remedies import REMEDIES
 from vlmtui.ui.actions.slash import parse_slash
-
-if TYPE_CHECKING:
-    from vlmtui.domain.backend_choice import BackendChoice
-    from vlmtui.session.resume import ResumePoint
-    from vlmtui.store.database import Damage
+from vlmtui.ui.services import ExitReport, Services
 
 _SHOWN_EXCHANGES = 3
+_DETAIL_LINES = 12
+"""Most lines of an error's technical detail; the log has all."""
+_MARKS: Mapping[Severity, str] = {"information": "", "warning": "Warning: ", "error": "Error: "}
+_SHORTER = "/detach removes an attachment; /new starts a new conversation."
 ELSEWHERE: Mapping[str, str] = {
     "adapter": "`vlmtui ask --adapter FOLDER …`",
     "batch": "`vlmtui batch IN -o OUT`",
@@ -75,40 +71,47 @@ ELSEWHERE: Mapping[str, str] = {
 """The command that does an action which plain mode does not have, by action id."""
 
 
-class PlainServices(msgspec.Struct, frozen=True, kw_only=True):
-    """What plain mode needs from outside."""
+class AnswerLines:
+    """Writes an answer while it grows, in whole words: a screen reader never reads half of one."""
 
-    paths: Paths
-    settings: Settings
-    registry: Registry
-    host: EngineHost
-    store: AsyncStore
-    """Closed with the session."""
-    model: str | None = None
-    """The model to load at once."""
-    backend: BackendChoice | None = None
-    served: Model | None = None
-    """A server's model to use."""
-    resumed: ResumePoint | None = None
-    """The conversation to continue."""
+    def __init__(self, terminal: LineTerminal, answer: Answer) -> None:
+        self._terminal = terminal
+        self._written: dict[str, str] = {}
+        """The text written so far, by its heading."""
+        self.follow(answer)
 
+    def follow(self, answer: Answer) -> None:
+        """Write an answer from now on, without the text that is written already."""
+        self.answer = answer
+        answer.on_event = self._grown
+        self._grown()
 
-class PlainReport(msgspec.Struct, frozen=True):
-    """What remains after the session."""
+    def _grown(self) -> None:
+        parts = self.answer.parts(self.answer.text)
+        self._grow("Reasoning:", parts.thinking, is_over=not parts.is_thinking)
+        self._grow("Answer:", parts.answer, is_over=self.answer.outcome is not None)
 
-    model: str | None
-    stays: bool
-    """Whether the engine stays loaded."""
-    conversation: ConversationId | None
-    """The conversation shown last, if it is stored."""
-    is_saved: bool
-    """Whether everything could be stored."""
+    def _grow(self, heading: str, text: str, *, is_over: bool) -> None:
+        """Write the new text, up to the last whole word."""
+        if not text.strip():
+            return
+        if heading not in self._written and (heading == "Reasoning:" or self._written):
+            self._terminal.write_line(heading)
+        written = self._written.setdefault(heading, "")
+        if written.startswith(text):
+            return
+        if not text.startswith(written):  # it is told anew
+            self._terminal.write_line("")
+            written = ""
+        end = len(text) if is_over else max(text.rfind(" "), text.rfind("\n"), len(written) - 1) + 1
+        self._terminal.write(text[len(written) : end])
+        self._written[heading] = text[:end]
 
 
 class Repl:
     """Takes lines and writes what they do, until the user quits, the input ends, or the terminal goes away."""
 
-    def __init__(self, services: PlainServices, terminal: LineTerminal) -> None:
+    def __init__(self, services: Services, terminal: LineTerminal) -> None:
         self.commands: Mapping[str, Callable[[str], Awaitable[None]]] = {
             "attach": self._attach,
             "branch": self._show_branch,
@@ -126,27 +129,17 @@ class Repl:
         """By action id. Each raises VlmtuiError."""
         self._services = services
         self._terminal = terminal
-        self._out = PlainOutput(terminal, self.commands)
         self._controller = EngineController(
             services.host,
-            keep_alive_s=services.settings.keep_alive_s,
+            keep_alive_s=services.keep_alive_s,
             on_change=self._engine_changed,
             hang_s=services.settings.hang_s,
         )
         self._controller.on_death = self._tell_death
-        self._holder = ConversationHolder(
-            self._out, self._controller, store=services.store, settings=services.settings, paths=services.paths
-        )
-        self._interrupted = InterruptedAnswers(
-            self._out,
-            self._controller,
-            self._holder,
-            host=services.host,
-            store=services.store,
-            registry=services.registry,
-            show=self._show_brought_back,
-            load=self._load,
-            opens_another=services.resumed is not None,
+        self._holder = services.conversation_holder(self, self._controller)
+        self._holder.on_damage = self._tell_damage
+        self._interrupted = services.interrupted_answers(
+            self, self._controller, self._holder, show=self._show_brought_back, load=self._load
         )
         self._checks = LoadChecks(TrustStore(services.paths))
         self._is_subscribed = False
@@ -161,12 +154,47 @@ class Repl:
         self._told: tuple[object, ...] = ()
         """The engine's state as told last."""
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._damage: Damage | None = None
-        """The damage of the database about which the user was asked."""
+
+    # -- telling and asking
+
+    def tell(
+        self, text: str, remedy: Remedy | None = None, *, seconds: float = 4.0, severity: Severity = "information"
+    ) -> None:
+        """Tell something in a line, with its remedy. `seconds` do not matter: nothing disappears here."""
+        self._lines_of(f"{_MARKS[severity]}{text} {self._way(remedy)}".rstrip())
+
+    def tell_error(self, error: VlmtuiError) -> None:
+        """Tell an error: what happened, the detail, what to do."""
+        self._lines_of(f"Error: {one_line(error.message)}")
+        self._lines_of(*(f"  {one_line(line)}" for line in error.detail.splitlines()[-_DETAIL_LINES:]))
+        self._lines_of(*filter(None, [f"{one_line(error.hint)} {self._way(error.remedy)}".strip()]))
+
+    def _lines_of(self, *texts: str) -> None:
+        for text in texts:
+            self._terminal.write_line(text)
+
+    def _way(self, remedy: Remedy | None) -> str:
+        """Return the sentence that names a remedy's commands; empty if one of them is in the full screen alone."""
+        if remedy in (Remedy.SHRINK_MESSAGE, Remedy.LEAVE_OUT_OLDEST):
+            return _SHORTER
+        sentence = REMEDIES[remedy] if remedy is not None else ""
+        ways = {id: ACTIONS[id].slash if id in self.commands else ELSEWHERE.get(id) for id in _named(sentence)}
+        return "" if None in ways.values() else re.sub(r"\{([a-z_.]+)\}", lambda found: str(ways[found[1]]), sentence)
+
+    def _confirm(self, question: str) -> bool:
+        """Ask a question whose answer is no unless it is y or yes. Raises TerminalGone."""
+        self._lines_of(question)
+        return self._terminal.read_answer("[y/N] ").lower() in ("y", "yes")
+
+    def _choose_one(self, options: Sequence[str]) -> int | None:
+        """Let the user choose by number; return the option's index, or None for anything else. Raises TerminalGone."""
+        self._lines_of(*(f"  {number}  {option}" for number, option in enumerate(options, 1)))
+        given = self._terminal.read_answer(f"Number, 1 to {len(options)} (Enter: none): ")
+        return int(given) - 1 if is_number(given) and 1 <= int(given) <= len(options) else None
 
     # -- the session
 
-    async def run(self) -> tuple[int, PlainReport]:
+    async def run(self) -> tuple[int, ExitReport]:
         """Run the session. Return the exit code, and what remains."""
         loop, talking = asyncio.get_running_loop(), asyncio.ensure_future(self._talk())
         self._terminal.on_interrupt = lambda is_second: loop.call_soon_threadsafe(self._interrupt, is_second)
@@ -179,24 +207,21 @@ class Repl:
             if gone.typed.strip():
                 self._take_words(gone.typed)
         finally:
-            report = await self._leave()
+            is_saved, report = await self._leave()
         number = self._terminal.ended_by
-        return 128 + number if number else int(not report.is_saved), report
+        return 128 + number if number else int(not is_saved), report
 
     async def _talk(self) -> None:
         """Load the model and open the conversation of the start, complete interrupted answers, then take lines."""
         services = self._services
-        self._start(keep_house(services.store, services.paths, services.settings, self._out.tell_error))
+        self._start(keep_house(services.store, services.paths, services.settings, self.tell_error))
         for warning in services.registry.warnings:
-            self._out.tell(one_line(str(warning)), severity="warning")
+            self.tell(one_line(str(warning)), severity="warning")
         for work in (self._load_first, self._open_first, self._interrupted.bring_back):
             if not self._is_leaving:
                 await self._run(work())
-                if await self._offer_backup():
-                    await self._run(work())
         self._holder.tell_notice()
         while not self._is_leaving:
-            await self._offer_backup()
             if (chat := self._holder.chat) is not None:
                 await chat.record()  # nothing is stored while a line is read
                 prompt, prefill = f"{chat.draft.only_tokens()}> ", chat.draft.words.strip()
@@ -206,22 +231,6 @@ class Repl:
             if line is None:
                 return
             await self._take(line)
-
-    async def _offer_backup(self) -> bool:
-        """Ask once whether a backup takes the place of a damaged database, which stays. Return whether one did."""
-        damage = self._services.store.damage
-        if damage is None or damage == self._damage:
-            return False
-        self._damage = damage
-        fault = f"{damage.path.name} is damaged: {one_line(damage.reason)}. {damage.offer}"
-        if not self._out.confirm(f"{fault} Continue with {damage.successor}? The damaged file is kept."):
-            return False
-        try:
-            self._out.tell(one_line(await self._services.store.restore()), severity="warning")
-        except VlmtuiError as error:
-            self._out.tell_error(error)
-            return False
-        return True
 
     def _interrupt(self, is_second: bool) -> None:
         """Stop the running answer, load or command, after Ctrl+C. The second time in a row: quit."""
@@ -237,8 +246,9 @@ class Repl:
         if self._work is not None:
             self._work.cancel()
 
-    async def _leave(self) -> PlainReport:
-        """Store everything. When the terminal has gone, a running answer goes on in the engine."""
+    async def _leave(self) -> tuple[bool, ExitReport]:
+        """Store everything; return whether that could be done. When the terminal has gone, a running answer goes on in
+        the engine."""
         is_gone = bool(self._terminal.ended_by)
         if is_gone:
             self._terminal.detach()
@@ -251,7 +261,7 @@ class Repl:
             await asyncio.wait(set(self._tasks))
         await self._holder.close()
         name = model.spec.name if model is not None else None
-        return PlainReport(name, stays, chat.id if chat is not None else None, is_saved)
+        return is_saved, ExitReport(name, stays, self._services.keep_alive_s, chat.id if chat is not None else None)
 
     async def _take(self, line: str) -> None:
         """Run a line: a command, or a message."""
@@ -263,12 +273,12 @@ class Repl:
                 await self._run(self._send())
         elif command.action is None:
             hint = "/help lists them; // sends a text that begins with a slash."
-            self._out.tell_error(bad_input(f"There is no command {one_line(command.argument)}.", hint=hint))
+            self.tell_error(bad_input(f"There is no command {one_line(command.argument)}.", hint=hint))
         elif (run := self.commands.get(command.action.id)) is not None:
             await self._run(run(command.argument))
         else:
             other = ELSEWHERE.get(command.action.id)
-            self._out.tell(f"{command.action.title} is in the full screen{f', or {other}' if other else ''}.")
+            self.tell(f"{command.action.title} is in the full screen{f', or {other}' if other else ''}.")
 
     def _take_words(self, line: str) -> None:
         """Make the draft of a line: attachments that it does not name come first."""
@@ -288,11 +298,11 @@ class Repl:
         try:
             await self._work
         except VlmtuiError as error:
-            self._out.tell_error(error)
+            self.tell_error(error)
         except asyncio.CancelledError:
             if self._terminal.ended_by:
                 raise
-            self._out.tell("Stopped.")
+            self.tell("Stopped.")
         finally:
             self._work = None
 
@@ -325,28 +335,33 @@ class Repl:
         chat.draft.renumber(chat.attachments_sent, 0)
         chat.draft_changed(model.spec.name if model is not None else "")
 
+    def _tell_damage(self) -> None:
+        from vlmtui.store.database import damaged
+
+        if (damage := self._services.store.damage) is not None:
+            self.tell_error(damaged(damage))
+
     # -- messages and answers
 
     async def _send(self) -> None:
         """Send the draft. Raises VlmtuiError; then the draft stays."""
-        chat = self._chat
-        await self._until_ready()
-        await self._answer(chat.begin(self._controller.require_model(), self._controller.info))
+        await self._answer(lambda chat, model: chat.begin(model, self._controller.info))
 
     async def _answer_again(self, argument: str) -> None:
+        await self._answer(lambda chat, model: chat.answer_again(model, self._controller.info))
+
+    async def _answer(self, begin: Callable[[Conversation, Model], Exchange]) -> None:
+        """Begin an exchange and write its answer. Ctrl+C stops it; the partial answer stays."""
         chat = self._chat
         await self._until_ready()
-        await self._answer(chat.answer_again(self._controller.require_model(), self._controller.info))
-
-    async def _answer(self, exchange: Exchange) -> None:
-        """Send an exchange that was begun, and write its answer. Ctrl+C stops it; the partial answer stays."""
-        self._lines = AnswerLines(self._out, exchange.answer)
-        await self._chat.answer(self._controller.require_engine(), exchange)
+        exchange = begin(chat, self._controller.require_model())
+        self._lines = AnswerLines(self._terminal, exchange.answer)
+        await chat.answer(self._controller.require_engine(), exchange)
         if exchange.answer.failure is None:
             self._controller.answered()
 
     async def _stop(self, argument: str) -> None:
-        self._out.tell("No answer is running. Ctrl+C stops an answer while it is written.")
+        self.tell("No answer is running. Ctrl+C stops an answer while it is written.")
 
     def _conversation_changed(self, event: ConversationEvent) -> None:
         """Write the end of an answer, and go on with one that is received again from an earlier session."""
@@ -355,10 +370,18 @@ class Repl:
             return
         match event:
             case AnswerReplaced(exchange) if exchange.is_running:
-                self._out.tell("The answer goes on; Ctrl+C stops it.")
+                self.tell("The answer goes on; Ctrl+C stops it.")
                 lines.follow(exchange.answer)
             case AnswerEnded(exchange):
-                lines.end(exchange.marks())
+                self._end_answer(exchange)
+
+    def _end_answer(self, exchange: Exchange) -> None:
+        """Write the facts of an answer and how it ended."""
+        answer = exchange.answer
+        answer.on_event = None
+        self._lines_of(*(f"[{facts}]" for facts in [answer_line(answer, exchange.marks())] if facts))
+        if answer.failure is not None:
+            self.tell_error(answer.failure.error())
 
     async def _show_brought_back(self, *, is_open: bool = False) -> None:
         """Show the conversation that was opened; one that was shown already, only its last answer if it is another."""
@@ -374,12 +397,12 @@ class Repl:
         everything = chat.all_exchanges()
         shown = everything[-newest:]
         if len(everything) > len(shown):
-            self._out.tell(f"{len(everything) - len(shown):,} earlier messages; /save FILE writes all.")
+            self.tell(f"{len(everything) - len(shown):,} earlier messages; /save FILE writes all.")
         for exchange in shown:
             media = [f"  {one_line(item.name)}, {attachment_facts(item)}" for item in exchange.user.attachments]
-            self._out.lines([f"{chat.number_of(exchange)} You: {exchange.user.text}", *media])
-            self._lines = AnswerLines(self._out, exchange.answer)
-            self._lines.end(exchange.marks())
+            self._lines_of(f"{chat.number_of(exchange)} You: {exchange.user.text}", *media)
+            self._lines = AnswerLines(self._terminal, exchange.answer)
+            self._end_answer(exchange)
 
     async def _show_branch(self, argument: str) -> None:
         if not is_number(argument):
@@ -390,7 +413,7 @@ class Repl:
     async def _new_chat(self, argument: str) -> None:
         self._chat.clear()
         self._draft_changed()
-        self._out.tell("A new conversation; the draft stays.")
+        self.tell("A new conversation; the draft stays.")
 
     async def _open_first(self) -> None:
         """Open the conversation to continue."""
@@ -401,32 +424,32 @@ class Repl:
         await self._conversation().open(resumed.conversation)
         self._show()
         if resumed.record is not None and (text := not_used(resumed.record)):
-            self._out.tell(text)
+            self.tell(text)
 
     async def _save(self, argument: str) -> None:
         from vlmtui.session.conversation_file import save_conversation  # with all that exports it
 
-        await save_conversation(self._chat, argument, self._out)
+        await save_conversation(self._chat, argument, self)
 
     # -- attachments
 
     async def _attach(self, argument: str) -> None:
         found = await asyncio.to_thread(gather, argument, base=Path.cwd())
         for problem in found.problems:
-            self._out.tell_error(problem)
+            self.tell_error(problem)
         sources: list[Path | str] = [*found.paths, *found.urls]
-        if len(sources) > ASK_ABOVE and not self._out.confirm(f"Attach all {len(sources)} files?"):
+        if len(sources) > ASK_ABOVE and not self._confirm(f"Attach all {len(sources)} files?"):
             return
         for source in sources:
             try:
                 await self._attach_one(source)
             except VlmtuiError as error:
-                self._out.tell_error(error)
+                self.tell_error(error)
         cost = await draft_cost(self._chat, self._controller)
         if isinstance(cost, Cost | CostEstimate):
-            self._out.tell(cost.text)
+            self.tell(cost.text)
         elif isinstance(cost, VlmtuiError):
-            self._out.tell_error(cost)
+            self.tell_error(cost)
 
     async def _attach_one(self, source: Path | str) -> None:
         """Open and check a file, and put it at the end of the draft. Raises VlmtuiError."""
@@ -441,7 +464,7 @@ class Repl:
         draft.fill(number, attachment)
         token = token_text(number, attachment)
         draft.text += token
-        self._out.tell(f"{token} {one_line(attachment.name)}, {attachment_facts(attachment)}")
+        self.tell(f"{token} {one_line(attachment.name)}, {attachment_facts(attachment)}")
         self._draft_changed()
 
     async def _detach(self, argument: str) -> None:
@@ -450,7 +473,7 @@ class Repl:
         if not found:
             raise bad_input(f"The message has no attachment {one_line(argument)}".rstrip() + ".")
         token = found[-1]
-        self._out.tell(f"Removed {draft.text[token.start : token.end]}.")
+        self.tell(f"Removed {draft.text[token.start : token.end]}.")
         draft.text = draft.text[: token.start] + draft.text[token.end :]
         self._draft_changed()
 
@@ -468,21 +491,16 @@ class Repl:
     def _apply(self, settings: ChatSettings) -> None:
         told = self._chat.settings.changed_to(settings)
         self._chat.settings = settings
-        self._out.tell(f"{told[0].upper()}{told[1:]}" if told else "No setting has changed.")
+        self.tell(f"{told[0].upper()}{told[1:]}" if told else "No setting has changed.")
 
     # -- models
 
     async def _load_first(self) -> None:
         """Load the model that was named at the start, or that of the conversation to continue."""
-        services, resumed = self._services, self._services.resumed
-        if services.served is not None:
-            await self._choose(services.served)
-        elif services.model is not None:
-            await self._choose(resolve(services.registry, services.model, services.backend))
-        elif resumed is not None and resumed.names_a_model:
-            await self._choose(resumed_model(services.registry, services.settings.engines, resumed))
+        if (model := self._services.first_model()) is not None:
+            await self._choose(model)
         else:
-            self._out.tell("No model is loaded. /model lists the models, /model NAME loads one.")
+            self.tell("No model is loaded. /model lists the models, /model NAME loads one.")
 
     async def _pick_model(self, argument: str) -> None:
         """Load a model by its name; without one, list the models."""
@@ -492,12 +510,9 @@ class Repl:
         running, current = await self._services.host.running(), self._controller.model
         spec = current.spec if current is not None else None
         rows = model_choices(self._services.registry, running=running, current=spec)
-        self._out.lines(
-            f"  {one_line(row.model.spec.name)}{f', {row.state}' if row.state else ''}"
-            for row in rows
-            if not row.closed
-        )
-        self._out.tell("/model NAME loads one of these, a repository id or a folder.")
+        listed = [", ".join(filter(None, [one_line(row.model.spec.name), row.state])) for row in rows if not row.closed]
+        self._lines_of(*(f"  {one}" for one in listed))
+        self.tell("/model NAME loads one of these, a repository id or a folder.")
 
     async def _choose(self, model: Model) -> None:
         """Load a model after the checks before a load, and wait until it is ready."""
@@ -505,8 +520,8 @@ class Repl:
         machine = await asyncio.to_thread(Machine.measure)
         is_size_accepted = False
         while (check := self._checks.first(model, machine, size_accepted=is_size_accepted)) is not None:
-            self._out.lines([one_line(check.title), *check.text.splitlines()])
-            chosen = self._out.choose([option.label for option in check.options])
+            self._lines_of(one_line(check.title), *check.text.splitlines())
+            chosen = self._choose_one([option.label for option in check.options])
             option = check.options[chosen] if chosen is not None else None
             if option is None or option.model is None:
                 return
@@ -523,10 +538,10 @@ class Repl:
         if not is_current or controller.state in (EngineState.NONE, EngineState.DEAD):
             self._loading = self._start(self._load_now(model))
         else:
-            self._out.tell(f"{one_line(model.spec.name)} is loaded already.")
+            self.tell(f"{one_line(model.spec.name)} is loaded already.")
 
     async def _load_now(self, model: Model) -> None:
-        self._out.tell(f"Loading {one_line(model.spec.name)}. Ctrl+C stops it.")
+        self.tell(f"Loading {one_line(model.spec.name)}. Ctrl+C stops it.")
         await self._controller.start(model)
         self._start(self._controller.watch())
 
@@ -554,20 +569,20 @@ class Repl:
         name = one_line(controller.model.spec.name) if controller.model is not None else ""
         info = controller.info
         if stage is not None and progress is not None:
-            self._out.tell(f"  {stage.label} … {progress.elapsed_s:.0f} s")
+            self.tell(f"  {stage.label} … {progress.elapsed_s:.0f} s")
         elif controller.state is EngineState.READY and info is not None:
             engine = f"{one_line(info.engine)} {one_line(info.engine_version)}"
-            self._out.tell(f"{name} is ready: {engine}, {info.max_model_len:,} tokens of context.")
-            self._out.lines(one_line(note) for note in info.notes)
+            self.tell(f"{name} is ready: {engine}, {info.max_model_len:,} tokens of context.")
+            self._lines_of(*map(one_line, info.notes))
         elif controller.state is EngineState.HUNG:
-            self._out.tell(f"{name} does not answer.", severity="warning")
+            self.tell(f"{name} does not answer.", severity="warning")
 
     def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
         """Tell that the engine died; an answer that it was writing tells it, too."""
         name = one_line(self._controller.model.spec.name) if self._controller.model is not None else "The engine"
         again = " It is loading again." if loads_again else ""
         remedy = None if loads_again else Remedy.RESTART_ENGINE
-        self._out.tell(f"{name}: {one_line(error.message)}{again}", remedy, severity="warning")
+        self.tell(f"{name}: {one_line(error.message)}{again}", remedy, severity="warning")
 
     # -- commands
 
@@ -576,13 +591,18 @@ class Repl:
 
     async def _help(self, argument: str) -> None:
         actions = sorted((ACTIONS[id] for id in self.commands), key=lambda action: action.slash)
-        self._out.lines(f"  {action.slash} {action.argument}".rstrip() + f": {action.help}" for action in actions)
-        self._out.tell("A line is sent as a message; a \\ at its end continues it. Ctrl+C stops an answer.")
-        self._out.tell("[Image #1] in a line places that attachment; otherwise attachments come first.")
-        self._out.tell("The app's other commands say which command does the same without a screen.")
+        self._lines_of(*(f"  {action.slash} {action.argument}".rstrip() + f": {action.help}" for action in actions))
+        self.tell("A line is sent as a message; a \\ at its end continues it. Ctrl+C stops an answer.")
+        self.tell("[Image #1] in a line places that attachment; otherwise attachments come first.")
+        self.tell("The app's other commands say which command does the same without a screen.")
 
 
-def run_plain(services: PlainServices) -> tuple[int, PlainReport]:
+def _named(sentence: str) -> Iterable[str]:
+    """Return the ids of the actions that a remedy names."""
+    return re.findall(r"\{([a-z_.]+)\}", sentence)
+
+
+def run_plain(services: Services) -> tuple[int, ExitReport]:
     """Run plain mode. Return the exit code, and what remains."""
     terminal = LineTerminal(PromptHistory(services.paths.state / "prompts.jsonl"))
     with terminal.signals():

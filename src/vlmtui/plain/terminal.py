@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
-import socket
 import sys
 import termios
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
+from types import FrameType, ModuleType
 
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.text import one_line, visible
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_HANDLED_WITHIN_S = 0.3
+_LOOKS_S = 0.3
 _READLINE = ("enable-bracketed-paste off", "enable-meta-key off", "bell-style none")
 
 
@@ -37,14 +34,14 @@ class LineTerminal:
         self._history = history
         self._is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         is_edited = self._is_terminal and not os.environ.get("INSIDE_EMACS")
-        self._readline = _Readline(history.entries) if is_edited else None
+        self._readline = self._import_readline() if is_edited else None
+        self._prefill = ""
+        """Stands in the next line that is read."""
         self._is_reading = False
         self._is_line_start = True
         """Whether the cursor stands at the start of a line."""
         self._is_second = False
         """Whether the next Ctrl+C is the second one in a row."""
-        self._handled: queue.SimpleQueue[int] = queue.SimpleQueue()
-        """The signals that were handled."""
         self.ended_by = 0
         """The signal that ends the session; 0: none. SIGHUP, too, when the terminal has gone."""
         self.on_interrupt: Callable[[bool], object] = lambda is_second: None
@@ -55,30 +52,13 @@ class LineTerminal:
     @contextmanager
     def signals(self) -> Iterator[None]:
         """Handle Ctrl+C, SIGTERM and SIGHUP meanwhile."""
-        reader, writer = socket.socketpair()
-        writer.setblocking(False)
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
-        woken_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        thread = threading.Thread(target=self._send_again, args=(reader, threading.get_ident()), daemon=True)
-        thread.start()
+        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda number, frame: None)
         try:
             yield
         finally:
-            signal.set_wakeup_fd(woken_before)
             for number, handler in before.items():
                 signal.signal(number, handler)
-            writer.close()
-            thread.join()
-            reader.close()
-
-    def _send_again(self, arrived: socket.socket, main: int) -> None:
-        """Send each signal again that the main thread does not handle: readline looks for one only before it waits for
-        a key, and would wait for the next key with one that arrives just then."""
-        while number := arrived.recv(1):
-            try:
-                self._handled.get(timeout=_HANDLED_WITHIN_S)
-            except queue.Empty:
-                signal.pthread_kill(main, number[0])
 
     def write(self, text: str) -> None:
         """Append text, control characters made visible."""
@@ -144,17 +124,19 @@ class LineTerminal:
         self.write("" if self._is_line_start else "\n")
         if self.ended_by:
             raise TerminalGone
-        if self._readline is not None:
-            self._readline.prefill = prefill
+        self._prefill = prefill
         line, is_over = "", False
         try:
             self._is_reading = True
+            # readline looks for a signal only when one ends its wait for a key: it misses one that comes before.
+            signal.setitimer(signal.ITIMER_REAL, _LOOKS_S, _LOOKS_S)
             line = input(one_line(prompt))
         except EOFError:
             is_over = True
         except OSError:
             self.ended_by = signal.SIGHUP
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             self._is_reading = False
         if not self.ended_by and self._is_terminal and _is_hung_up():
             self.ended_by = signal.SIGHUP
@@ -172,12 +154,11 @@ class LineTerminal:
         if line.strip():
             self._history.add(line)
             if self._readline is not None:
-                self._readline.module.add_history(line)
+                self._readline.add_history(line)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._handled.put(number)
         is_reading, self._is_reading = self._is_reading, False
-        typed = self._readline.module.get_line_buffer() if self._readline is not None and is_reading else ""
+        typed = self._readline.get_line_buffer() if self._readline is not None and is_reading else ""
         if number != signal.SIGINT and is_reading:
             self.ended_by = number
             raise TerminalGone(typed)
@@ -196,19 +177,8 @@ class LineTerminal:
             self.ended_by = number
             self.on_end()
 
-
-def _is_hung_up() -> bool:
-    try:
-        termios.tcgetattr(0)
-    except termios.error:
-        return True
-    return False
-
-
-class _Readline:
-    """GNU readline or libedit, told that the terminal can do nothing but append."""
-
-    def __init__(self, entries: Sequence[str]) -> None:
+    def _import_readline(self) -> ModuleType:
+        """Return GNU readline or libedit, told that the terminal can do nothing but append."""
         named = os.environ.get("TERM")
         os.environ["TERM"] = "dumb"  # read when the module is imported; then it writes no escape sequences
         try:
@@ -218,18 +188,20 @@ class _Readline:
                 del os.environ["TERM"]
             else:
                 os.environ["TERM"] = named
-        self.module = readline
-        self.prefill = ""
-        """Stands in the next line that is read."""
         for setting in _READLINE:
             readline.parse_and_bind(f"set {setting}")
         with suppress(AttributeError):  # libedit may lack it
             readline.set_auto_history(False)
-        for entry in entries:
+        for entry in self._history.entries:
             if "\n" not in entry:
                 readline.add_history(entry)
-        readline.set_startup_hook(self._begin)
+        readline.set_startup_hook(lambda: readline.insert_text(self._prefill))
+        return readline
 
-    def _begin(self) -> None:
-        self.module.insert_text(self.prefill)
-        self.prefill = ""
+
+def _is_hung_up() -> bool:
+    try:
+        termios.tcgetattr(0)
+    except termios.error:
+        return True
+    return False

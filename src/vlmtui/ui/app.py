@@ -22,7 +22,7 @@ from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
 from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
-from vlmtui.ui.lifecycle.departure import Departure, ExitReport
+from vlmtui.ui.lifecycle.departure import Departure
 from vlmtui.ui.lifecycle.engine_broadcast import EngineBroadcast
 from vlmtui.ui.lifecycle.leftovers import Leftovers
 from vlmtui.ui.lifecycle.model_loading import ModelLoading
@@ -30,7 +30,7 @@ from vlmtui.ui.lifecycle.removed_widgets import comes_of_removal
 from vlmtui.ui.lifecycle.stored_conversations import StoredConversations
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.navigator import AppNavigator
-from vlmtui.ui.services import Services
+from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.terminal.graphics import Graphics, tones_of
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from vlmtui.ui.conversations.screen import ConversationsScreen
     from vlmtui.ui.models.loading import LoadingScreen
     from vlmtui.ui.widgets.attachment_view import AttachmentView
-
-__all__ = ["ExitReport", "VlmtuiApp"]
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What the app needs from outside. Built by `bootstrap`, or by a test with a scripted engine."""
+"""What the app and plain mode need from outside, and what they report. Built by `bootstrap`, or by a test."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from vlmtui.engine.interface import EngineCleanup, EngineHost, ModelReader
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import Model, resolve
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.engine_controller import EngineController
@@ -19,8 +20,8 @@ from vlmtui.session.teller import Teller
 if TYPE_CHECKING:
     from vlmtui.config.settings import Settings
     from vlmtui.domain.backend_choice import BackendChoice
-    from vlmtui.registry.match import Model
     from vlmtui.session.resume import ResumePoint
+    from vlmtui.store.records import ConversationId
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +35,21 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
     """Interval between attempts to write to a store that fails."""
 
 
+class ExitReport(msgspec.Struct, frozen=True):
+    """What remains after the app or plain mode exits."""
+
+    model: str | None
+    """The user's name for the model loaded last."""
+    stays: bool
+    """Whether the engine stays loaded."""
+    keep_alive_s: float | None
+    """For how many seconds; None: forever."""
+    conversation: ConversationId | None = None
+    """The conversation shown last, if it is stored."""
+
+
 class Services(msgspec.Struct, frozen=True):
-    """The services that the app uses."""
+    """The services that the app and plain mode use."""
 
     paths: Paths
     registry: Registry
@@ -58,6 +72,19 @@ class Services(msgspec.Struct, frozen=True):
     resumed: ResumePoint | None = None
     """The conversation to continue; its model is loaded unless `served` or `initial_model` is set."""
     delays: Delays = Delays()
+
+    def first_model(self) -> Model | None:
+        """Return the model to load at once: the one that was named, or that of the conversation to continue. Raises
+        VlmtuiError."""
+        if self.served is not None:
+            return self.served
+        if self.initial_model is not None:
+            return resolve(self.registry, self.initial_model, self.initial_backend)
+        if self.resumed is None or not self.resumed.names_a_model:
+            return None
+        from vlmtui.session.resume import resumed_model
+
+        return resumed_model(self.registry, self.settings.engines, self.resumed)
 
     def conversation_holder(self, teller: Teller, controller: EngineController) -> ConversationHolder:
         """Return what will own the app's conversation."""

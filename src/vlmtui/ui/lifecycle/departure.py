@@ -9,35 +9,20 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
 from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line
 from vlmtui.ui.navigator import AppNavigator
-from vlmtui.ui.services import Services
+from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.terminal.query import detach
 from vlmtui.ui.view import View
 
 if TYPE_CHECKING:
-    from vlmtui.store.records import ConversationId
+    pass
 
 _log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-
-
-class ExitReport(msgspec.Struct, frozen=True):
-    """What remains after the app exits."""
-
-    model: str | None
-    """The user's name for the model loaded last."""
-    stays: bool
-    """Whether the engine stays loaded."""
-    keep_alive_s: float | None
-    """For how many seconds; None: forever."""
-    conversation: ConversationId | None = None
-    """The conversation shown last, if it is stored."""
 
 
 class DepartureView(View, Protocol):

@@ -173,17 +173,8 @@ class ModelLoading:
         self._view.tell(f"{name}: {error.message} {told}".rstrip(), remedy, seconds=15, severity="warning")
 
     def _initial_model(self) -> Model | None:
-        services = self._services
-        if services.served is not None:
-            return services.served
         try:
-            if services.initial_model is not None:
-                return resolve(services.registry, services.initial_model, services.initial_backend)
-            if services.resumed is None or not services.resumed.names_a_model:
-                return None
-            from vlmtui.session.resume import resumed_model
-
-            return resumed_model(services.registry, services.settings.engines, services.resumed)
+            return self._services.first_model()
         except VlmtuiError as error:
             self._view.tell_error(error)
             return None
