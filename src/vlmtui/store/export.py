@@ -23,7 +23,7 @@ from vlmtui.reading import is_file
 from vlmtui.store.document import Document, DocumentMedia, DocumentTurn
 from vlmtui.store.tables import to_json_text
 from vlmtui.text import one_line, visible
-from vlmtui.web_page import render_page
+from vlmtui.web_page import Figure, data_url, figure, render_page
 
 NAMES = {"system": "System", "user": "User", "assistant": "Assistant"}
 _MIME = {
@@ -166,10 +166,8 @@ def with_attachments(document: Document, change: Callable[[Attachment], Attachme
     )
 
 
-def _data_url(attachment: Attachment) -> str:
-    """Return the stored file as a `data:` URL. Raises VlmtuiError if it is missing."""
-    mime = _MIME.get(suffix_of(attachment), "application/octet-stream")
-    return f"data:{mime};base64,{base64.b64encode(_content(attachment)).decode()}"
+def _media_type(attachment: Attachment) -> str:
+    return _MIME.get(suffix_of(attachment), "application/octet-stream")
 
 
 def notes_of(turn: DocumentTurn) -> list[str]:
@@ -258,14 +256,12 @@ def _markdown_media(attachment: Attachment, name: str) -> str:
     return f"{'!' if attachment.modality == 'image' else ''}[{label}](<{name}>)"
 
 
-def _html_part(part: Part) -> dict[str, str]:
+def _html_part(part: Part) -> Figure | dict[str, str]:
     if isinstance(part, Text):
         return {"text": part.text.replace("\r\n", "\n")}
-    attachment = part.attachment
-    figure = {"name": attachment.name, "modality": attachment.modality}
-    if not is_intact(attachment):
-        return {**figure, "url": "", "missing": "the file is missing or damaged"}
-    return {**figure, "url": _data_url(attachment), "missing": ""}
+    one = part.attachment
+    content = _content(one) if is_intact(one) else None
+    return figure(one.name, one.modality, _media_type(one), content, gone="the file is missing or damaged")
 
 
 def _openai_content(turn: DocumentTurn) -> object:
@@ -278,7 +274,7 @@ def _openai_content(turn: DocumentTurn) -> object:
                 content.append({"type": "text", "text": text})
             case Media(attachment):
                 kind = f"{attachment.modality}_url"
-                content.append({"type": kind, kind: {"url": _data_url(attachment)}})
+                content.append({"type": kind, kind: {"url": data_url(_media_type(attachment), _content(attachment))}})
     return content
 
 
