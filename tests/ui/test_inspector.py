@@ -27,11 +27,12 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.engine_controller import engine_died
 from vlmtui.session.generation import Answer, make_request, run_turn
 from vlmtui.session.past_prompt import made_here
-from vlmtui.session.prompt_report import PARTS, Part, PromptReport
+from vlmtui.session.prompt_report import PARTS, AnswerToken, Part, PromptReport
 from vlmtui.store.records import GenerationRecord
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.inspector.logprob_text import LogprobText
+from vlmtui.ui.document.lines import as_written
+from vlmtui.ui.inspector.logprob_text import LogprobText, TokenBlock
 from vlmtui.ui.inspector.media_parts import MediaParts
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.inspector.token_table import TokenTable
@@ -202,6 +203,18 @@ async def test_probabilities_are_asked_for_and_the_alternatives_are_seen(tmp_pat
         await pilot.press("up", "home")
         await until(pilot, lambda: text.pointed == 0)
         assert not [line for line in app.text().splitlines() if "another one" in line]
+
+
+def test_the_tokens_of_an_answer_are_copied_as_they_were_written() -> None:
+    texts = ["It is ", "a ", "red ", "", "circle\n", "\n", "漢字 ", "x" * 12]
+    block = TokenBlock([AnswerToken(id=number, text=text) for number, text in enumerate(texts)])
+    lines = block.lay_out(8)
+    assert [line.plain for line in lines] == ["It is a ", "red ", "circle↵", "↵", "漢字 ", "xxxxxxxx", "xxxx"]
+    assert as_written((line, 0, None) for line in lines) == "".join(texts)
+    block.lines, block.width, block.pointed = lines, 8, 2
+    again = block.lay_out(8)
+    assert [new is old for new, old in zip(again, lines, strict=True)] == [False, False, *[True] * 5]
+    assert (block.clicked(0, 7), block.clicked(2, 3), block.beside(1)) == (1, 4, 4)
 
 
 async def test_another_answer_the_second_time_is_said(tmp_path: Path) -> None:

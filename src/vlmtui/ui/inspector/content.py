@@ -8,7 +8,7 @@ import msgspec
 from textual.content import Content
 
 from vlmtui.session.media_facts import PromptMedia, media_items
-from vlmtui.session.prompt_report import AnswerToken, Part, PromptReport, answer_tokens, prompt_pieces
+from vlmtui.session.prompt_report import AnswerToken, Part, PromptReport, answer_tokens, prompt_pieces, template_of
 from vlmtui.text import one_line
 from vlmtui.ui.inspector.prompt_lines import prompt_lines, request_lines, template_lines
 from vlmtui.ui.inspector.token_rows import TokenRows
@@ -33,7 +33,7 @@ class InspectorContent(msgspec.Struct, frozen=True):
             prompt_lines(inspected) if inspected.text else [],
             TokenRows(prompt_pieces(inspected), inspected.vocabulary),
             media_items(inspected),
-            template_lines(inspected),
+            template_lines(template_of(inspected)),
             request_lines(inspected),
             answer_tokens(inspected),
             [Content(one_line(line)) for line in inspected.answer.split("\n")] if inspected.answer else [],
