@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sqlite3
@@ -15,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.reading import unreadable
+from vlmtui.errors import VlmtuiError
+from vlmtui.media.content_store import NAME, require_intact
 from vlmtui.store.database import open_connection
-from vlmtui.store.media_files import MEDIA_NAME
 from vlmtui.store.opening import FILE, search_fault
 from vlmtui.store.schema import VERSION, schema_fault, version_of
 from vlmtui.store.tables import TABLES
@@ -77,8 +76,9 @@ def verify_store(folder: Path, media: Path, scratch: Path) -> StoreReport:
             findings.append(StoreFinding(StoreFaultKind.DATABASE, FILE, "is a broken link, empty, or no regular file"))
         else:
             with tempfile.TemporaryDirectory(prefix="verify-", dir=scratch) as temporary:
-                _copy_as_it_is(path, Path(temporary) / FILE)
-                with closing(open_connection(Path(temporary) / FILE)) as connection:
+                copy = Path(temporary) / FILE
+                _copy_as_it_is(path, copy)
+                with closing(open_connection(copy)) as connection:
                     findings += _check_database(connection)
                     with suppress(sqlite3.DatabaseError):
                         wanted = {str(row[0]) for row in connection.execute("SELECT sha256 FROM media_references")}
@@ -153,14 +153,16 @@ def _check_media(media: Path, wanted: set[str]) -> tuple[list[StoreFinding], int
     hashes: set[str] = set()
     count = unused = 0
     for file in sorted(media.glob("[0-9a-f][0-9a-f]/*")):
-        match = MEDIA_NAME.fullmatch(file.name)
+        match = NAME.fullmatch(file.name)
         if file.name.startswith("."):
             continue  # being written, or left by a killed process: the next start removes it
         if match is None or file.is_symlink() or not file.is_file():
             findings.append(StoreFinding(StoreFaultKind.STRAY_FILE, file.name, "is no stored picture, video or sound"))
             continue
         count += 1
-        if _digest(file) != match[1]:
+        try:
+            require_intact(file)
+        except VlmtuiError:
             findings.append(
                 StoreFinding(StoreFaultKind.DAMAGED_MEDIA, file.name, "its content is not what its name says")
             )
@@ -171,11 +173,3 @@ def _check_media(media: Path, wanted: set[str]) -> tuple[list[StoreFinding], int
     for sha256 in sorted(wanted - hashes - damaged):
         findings.append(StoreFinding(StoreFaultKind.MISSING_MEDIA, sha256, "a message or draft needs it"))
     return findings, count, unused
-
-
-def _digest(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
-    except OSError as error:
-        raise unreadable(file, error) from error
