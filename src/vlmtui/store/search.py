@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from vlmtui.store.records import Snippet
 
-_OPEN, _CLOSE = "\ue000", "\ue001"
-"""Private-use characters before and after a match."""
+_OPEN = "\ue000"
+"""Private-use character before a match."""
+_CLOSE = "\ue001"
+"""Private-use character after a match."""
 _SNIPPET_TOKENS = 16
 _QUERY_MAX, _WORDS_MAX = 1_000, 32
 SNIPPET = f"snippet(turns_search, 0, '{_OPEN}', '{_CLOSE}', '…', {_SNIPPET_TOKENS})"
