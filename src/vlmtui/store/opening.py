@@ -92,15 +92,12 @@ def new_database(path: Path) -> Path:
     """Create an empty database at `path`, replacing any file, without companion files."""
     for old in (path, *(path.with_name(path.name + companion) for companion in COMPANIONS)):
         old.unlink(missing_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    path.touch(mode=0o600, exist_ok=False)
     with closing(open_connection(path)) as connection:
         set_up(connection)
-        connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN IMMEDIATE")
         create_schema(connection)
         connection.execute("COMMIT")
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
     return path
 
 
