@@ -9,7 +9,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -30,9 +29,10 @@ from vlmtui.ui.inspector.lint_lines import (
 from vlmtui.ui.inspector.prompt_lines import template_lines
 from vlmtui.ui.keys import error_text
 from vlmtui.ui.widgets.footer_bar import FooterBar
+from vlmtui.ui.widgets.search_bar import SearchBar, SearchScreen
 
 
-class LintScreen(Screen[None]):
+class LintScreen(SearchScreen):
     """`lint` checks the model, which blocks; None: models can't be read here."""
 
     CSS_PATH = "lint.tcss"
@@ -65,11 +65,16 @@ class LintScreen(Screen[None]):
                 yield OptionList(id="findings", markup=False, compact=True)
                 yield Static(id="details", markup=False)
             yield DocumentView(can_focus=True, id="source")
+        yield SearchBar()
         yield FooterBar()
 
     def on_mount(self) -> None:
         self.query_one(OptionList).focus()
         self._begin()
+
+    @property
+    def searched(self) -> DocumentView:
+        return self.query_one("#source", DocumentView)
 
     @on(Checked)
     def _checked(self, event: Checked) -> None:
@@ -92,7 +97,7 @@ class LintScreen(Screen[None]):
             of = "" if report.folder else " Its model is not downloaded: the template of its record was checked."
             self.query_one("#details", Static).update(f"Nothing is wrong with this template.{of}")
             self._show_source(None)
-            self.query_one("#source", DocumentView).focus()
+            self.searched.focus()
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -129,7 +134,7 @@ class LintScreen(Screen[None]):
         if self.report is None:
             return
         name = found.source if found is not None and found.source else next(iter(self.report.templates), "")
-        source, view = self.report.templates.get(name, ""), self.query_one("#source", DocumentView)
+        source, view = self.report.templates.get(name, ""), self.searched
         if name != self._shown:
             self._shown = name
             marked = set(marked_lines(self.report.findings, name))

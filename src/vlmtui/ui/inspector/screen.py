@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Static, Tab, Tabs
 
 from vlmtui.domain.attachment import Attachment
@@ -25,7 +24,7 @@ from vlmtui.files import write_numbered
 from vlmtui.session.lint import LintReport, lint_outcome
 from vlmtui.session.media_facts import PromptMedia, resized_attachment
 from vlmtui.session.prompt_report import PARTS, Part, PromptReport, part_file, part_text, rendered_again, with_logprobs
-from vlmtui.text import one_line, visible
+from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import PromptBlock, TextBlock
 from vlmtui.ui.document.view import DocumentView
@@ -38,6 +37,7 @@ from vlmtui.ui.inspector.token_table import HEADING, TokenTable
 from vlmtui.ui.keys import error_text, short_keys, with_keys
 from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
+from vlmtui.ui.widgets.search_bar import SearchBar, SearchScreen
 
 _TITLES: dict[Part, str] = {
     "prompt": "Prompt",
@@ -55,7 +55,7 @@ _NOTHING: dict[Part, str] = {
     "request": "The request is unknown.",
     "answer": "There is no answer.",
 }
-_MADE_HERE = "The engine tells no prompt. Made here from the family's record, and maybe not what the engine used:\n\n"
+_MADE_HERE = "The engine tells no prompt. Made here from the family's record, and maybe not what the engine used:"
 _NEEDS: dict[Part, Capability] = {
     "tokens": "prompt_token_ids",
     "media": "media_spans",
@@ -66,7 +66,7 @@ _MUCH_TO_COPY = 75_000
 """Most characters that many terminals accept for the clipboard."""
 
 
-class InspectorScreen(Screen[None]):
+class InspectorScreen(SearchScreen):
     """One tab for each part. `engine` returns the engine if it is ready, or raises VlmtuiError; `again` rebuilds a
     request that was not stored; `cache` is the folder of the thumbnails. `lint` checks the loaded model's template, and
     blocks; None: nothing can."""
@@ -145,6 +145,7 @@ class InspectorScreen(Screen[None]):
             yield DocumentView(has_edge=False, can_focus=True, id="template-part")
             yield DocumentView(has_edge=False, can_focus=True, id="request-part")
             yield AnswerTokensPanel(id="answer-part")
+        yield SearchBar()
         yield FooterBar()
 
     def on_mount(self) -> None:
@@ -158,7 +159,8 @@ class InspectorScreen(Screen[None]):
         if event.inspected is not self.inspected or not self.is_attached:
             return
         taken = self.taken = event.taken
-        self._document("prompt").show(PromptBlock(taken.prompt, break_style=BREAK_STYLE))
+        prompt = PromptBlock(taken.prompt, break_style=BREAK_STYLE, margin=1)
+        self._document("prompt").show(*([] if event.inspected.text else [TextBlock(_MADE_HERE)]), prompt)
         self.query_one(TokenTable).show(taken.tokens)
         self.query_one(MediaParts).show(taken.media)
         self._show_template(taken)
@@ -231,7 +233,19 @@ class InspectorScreen(Screen[None]):
             case "again":
                 return self._again is not None and self.inspected.prompt is None and not self._asking
             case _:
-                return True
+                return super().check_action(action, parameters)
+
+    @property
+    def searched(self) -> DocumentView | None:
+        if self.taken is None or not self.taken.has(self.part):
+            return None
+        match self.part:
+            case "prompt" | "template" | "request":
+                return self._document(self.part)
+            case "answer":
+                return self.query_one(AnswerTokensPanel).document_view
+            case _:
+                return None
 
     @property
     def _has_engine(self) -> bool:
@@ -292,9 +306,8 @@ class InspectorScreen(Screen[None]):
         if not has:
             again = with_keys(self.app, " {inspector.render_again} renders it again.")
             offered = again if self.check_action("again", ()) and self.part in ("prompt", "tokens") else ""
-            made = self.inspected.made_here if self.part == "prompt" else ""
-            told = _MADE_HERE + visible(made) if made else self._lack(self.part) or _NOTHING[self.part]
-            nothing.update(told + offered)
+            nothing.update((self._lack(self.part) or _NOTHING[self.part]) + offered)
+        self.query_one(SearchBar).close()
         self._focus_part()
         self.refresh_bindings()
 
@@ -311,13 +324,11 @@ class InspectorScreen(Screen[None]):
                 self.query_one(TokenTable).focus()
             case "media":
                 self.query_one(MediaParts).take_focus()
-            case "answer":
-                self.query_one(AnswerTokensPanel).document_view.focus()
-            case "template":
-                self._document("template").focus()
-                self._check_template()
-            case "prompt" | "request":
-                self._document(self.part).focus()
+            case _:
+                if self.searched is not None:
+                    self.searched.focus()
+                if self.part == "template":
+                    self._check_template()
 
     def _tell_title(self) -> None:
         inspected = self.inspected
