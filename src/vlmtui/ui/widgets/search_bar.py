@@ -94,7 +94,7 @@ class SearchScreen(Screen[None]):
     @property
     def searched(self) -> DocumentView | None:
         """The document in view; None: there is none."""
-        raise NotImplementedError
+        return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return not action.startswith("search") or self.searched is not None
