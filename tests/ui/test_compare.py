@@ -14,6 +14,7 @@ from PIL import Image
 from textual import events
 from textual.widgets import Input, OptionList, Static
 
+from tests.support.documents import written
 from tests.support.scripted_engine import Die, Fail, Hold, Step
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
@@ -28,14 +29,15 @@ from vlmtui.session.settings import ChatSettings
 from vlmtui.session.stored_comparisons import LoadedComparison
 from vlmtui.store.records import StoredComparison
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
-from vlmtui.ui.compare.diff_view import DiffText, DiffView
+from vlmtui.ui.compare.answers import AnswerPane
+from vlmtui.ui.compare.difference import DiffView
 from vlmtui.ui.compare.fan_out import FanOutScreen
-from vlmtui.ui.compare.findings_list import FindingsList
 from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.compare.raw_editor import RawEditor
+from vlmtui.ui.compare.raw_pane import FindingsList
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen, kept_line
+from vlmtui.ui.compare.turns import PromptView
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
@@ -66,14 +68,18 @@ class Comparing:
 
     @property
     def left(self) -> str:
-        return self.screen.query_one("#chat-prompt", PromptPane).shown
+        return written(self.screen.query_one("#chat-prompt", PromptView))
 
     @property
     def difference(self) -> str:
-        return self.screen.query_one(DiffView).shown
+        return written(self.screen.query_one(DiffView))
 
     def answer(self, mode: str) -> str:
-        return self.screen.query_one(f"#{mode}-answer", AnswerPane).shown
+        return self.screen.query_one(f"#{mode}-answer", AnswerPane).text.text
+
+    def told(self, mode: str) -> str:
+        """Return all that stands in an answer's place: its text, and why it failed."""
+        return written(self.screen.query_one(f"#{mode}-answer", AnswerPane).view)
 
     def facts(self, mode: str) -> str:
         return self.text_of(f"#{mode}-answer .facts")
@@ -96,7 +102,7 @@ class Comparing:
         """Ask both and wait for their ends."""
         await self.press("ctrl+r")
         await self.until(lambda: self.screen.controller.is_over)
-        await self.until(lambda: all("…" not in self.facts(mode) for mode in ("chat", "raw")))
+        await self.until(lambda: all("Stop" not in self.facts(mode) for mode in ("chat", "raw")))
 
     async def kept(self, count: int = 1) -> list[StoredComparison]:
         """The comparisons in the store, once there are so many."""
@@ -256,8 +262,8 @@ async def test_one_side_fails_and_the_other_goes_on(comparing: StartComparing) -
     async with comparing(["Fine."], [Fail(failure)]) as compare:
         await compare.send()
         assert compare.answer("chat") == "Fine."
-        assert "Too long [/x]." in compare.text_of("#raw-answer .failure")
-        assert "Shorten it." in compare.text_of("#raw-answer .failure")
+        assert "Too long [/x]." in compare.told("raw")
+        assert "Shorten it." in compare.told("raw")
         await compare.press("f6")
         await compare.until(lambda: "Prompts: identical" in compare.difference)
         assert "The answer to the raw prompt is incomplete." in compare.difference
@@ -271,8 +277,8 @@ async def test_a_dead_engine_is_told_and_asked_again_once_it_is_back(comparing: 
         await compare.until(lambda: compare.answer("chat") == compare.answer("raw") == "Half ")
         both.set()
         await compare.until(lambda: compare.screen.controller.is_over)
-        await compare.until(lambda: "The engine was killed." in compare.text_of("#chat-answer .failure"))
-        await compare.until(lambda: "The engine was killed." in compare.text_of("#raw-answer .failure"))
+        await compare.until(lambda: "The engine was killed." in compare.told("chat"))
+        await compare.until(lambda: "The engine was killed." in compare.told("raw"))
         host = compare.chat.host
         await compare.until(lambda: len(host.engines) == 2)
         await compare.until(lambda: compare.chat.app.engine_controller.state is EngineState.READY)
@@ -367,8 +373,7 @@ async def test_what_goes_on_in_the_next_row_of_the_difference_stays_beside_its_l
         await compare.write(compare.editor.text + " and more" * 40)
         await compare.press("f6")
         await compare.until(lambda: "+ raw prompt" in compare.difference)
-        text = compare.screen.query_one(DiffText)
-        rows = [line.plain for line in text.lines_of(text.size.width)]
+        rows = [line.plain for block in compare.screen.query_one(DiffView).document.blocks for line in block.lines]
         at = next(number for number, row in enumerate(rows) if row.startswith("+ raw prompt"))
         assert rows[at + 1].startswith(" " * 16)
 
@@ -544,13 +549,13 @@ async def test_a_kept_comparison_opens_again_read_only_and_runs_again(comparing:
         await chat.until(lambda: isinstance(chat.app.screen, StoredComparisonScreen))
         kept = chat.app.screen
         assert not kept.query(RawEditor)
-        await chat.until(lambda: kept.query_one("#raw-answer", AnswerPane).shown == "Right.")
-        assert "[Image #1 cat.png · 16 tokens]" in kept.query_one("#raw-prompt", PromptPane).shown
+        await chat.until(lambda: kept.query_one("#raw-answer", AnswerPane).text.text == "Right.")
+        assert "[Image #1 cat.png · 16 tokens]" in written(kept.query_one("#raw-prompt", PromptView))
         await compare.press("f6")
-        await chat.until(lambda: "Answers: different" in kept.query_one(DiffView).shown)
-        assert "white space before" in kept.query_one(DiffView).shown
-        assert "stored without log-probabilities" in kept.query_one(DiffView).shown
-        assert "Turn on log-probabilities" not in kept.query_one(DiffView).shown
+        await chat.until(lambda: "Answers: different" in written(kept.query_one(DiffView)))
+        assert "white space before" in written(kept.query_one(DiffView))
+        assert "stored without log-probabilities" in written(kept.query_one(DiffView))
+        assert "Turn on log-probabilities" not in written(kept.query_one(DiffView))
         await compare.press("ctrl+r")
         await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
         await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · earlier comparison")
@@ -576,7 +581,7 @@ async def test_a_kept_answer_of_other_settings_is_marked(comparing: StartCompari
             await compare.press("enter")
             await chat.until(lambda: isinstance(chat.app.screen, StoredComparisonScreen))
             kept = chat.app.screen
-            await chat.until(lambda kept=kept: kept.query_one("#raw-answer", AnswerPane).shown == "Right.")  # type: ignore[misc]
+            await chat.until(lambda kept=kept: kept.query_one("#raw-answer", AnswerPane).text.text == "Right.")  # type: ignore[misc]
             for side, mark in (("chat", chat_mark), ("raw", raw_mark)):
                 told = str(kept.query_one(f"#{side}-answer .mark", Static).content)
                 assert told == (f"Stale: {mark}. r sends again." if mark else ""), side

@@ -14,7 +14,7 @@ from vlmtui.session.engine_controller import EngineState
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.provenance import stored_model
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.compare_pane import AnswerPane
+from vlmtui.ui.compare.answers import AnswerPane
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.compare.sides import SidesScreen
@@ -34,7 +34,7 @@ async def side_by_side(chat: Chat, engine: str, way: str = "", *, side: PromptMo
     await chat.until(lambda: isinstance(chat.app.screen, CompareScreen) and bool(chat.app.screen.query(RawEditor)))
     screen = compared(chat)
     await chat.until(lambda: bool(screen.editor.text))
-    target = screen.editor if side == "raw" else screen.query_one("#chat-prompt").children[-1]
+    target = screen.editor if side == "raw" else screen.query_one("#chat-prompt")
     target.focus()
     await chat.until(lambda: screen.focused is target)
     await chat.pilot.press("ctrl+x", "A")
@@ -60,7 +60,7 @@ def shown(screen: SidesScreen, where: str) -> str:
 
 
 def answers(screen: CompareScreen) -> list[str]:
-    return [screen.query_one(f"#{side}-answer", AnswerPane).shown for side in ("chat", "raw")]
+    return [screen.query_one(f"#{side}-answer", AnswerPane).text.text for side in ("chat", "raw")]
 
 
 async def test_the_raw_side_has_another_engine(chatting: StartChat) -> None:

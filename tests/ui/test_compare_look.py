@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input, TextArea
 
+from tests.support.documents import written
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.toy_prompts import use_chat_template
 from tests.support.waiting import until, until_chat
@@ -15,10 +16,10 @@ from tests.ui.test_screens_look import LOOKS, Look, SnapCompare, of, still
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.composer import Composer
-from vlmtui.ui.compare.diff_view import DiffView
+from vlmtui.ui.compare.difference import DiffView
 from vlmtui.ui.compare.fan_out import FanOutScreen
-from vlmtui.ui.compare.findings_list import FindingsList
 from vlmtui.ui.compare.raw_editor import RawEditor
+from vlmtui.ui.compare.raw_pane import FindingsList
 from vlmtui.ui.compare.screen import CompareScreen
 
 LEFT = ["The", " picture", " shows", " a", " red", " circle", " at", " the", " left."]
@@ -77,7 +78,7 @@ def test_the_difference(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: 
     async def before(pilot: AppPilot) -> None:
         screen = await asked(pilot, tmp_path)
         screen.turn_to("difference")
-        await until(pilot, lambda: "Answers: different" in screen.query_one(DiffView).shown)
+        await until(pilot, lambda: "Answers: different" in written(screen.query_one(DiffView)))
         await pilot.pause()
 
     app = make_app(ScriptedHost(answers=[list(LEFT), list(RIGHT)]), initial_model="shapes", settings=look.settings)

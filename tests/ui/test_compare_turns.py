@@ -11,16 +11,16 @@ from unittest.mock import Mock
 
 import pytest
 
+from tests.support.documents import written
 from tests.support.scripted_engine import Hold, Step
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
-from vlmtui.ui.compare.aligned_turns import AlignedTurns
-from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
-from vlmtui.ui.compare.diff_view import DiffView
-from vlmtui.ui.compare.plain_text import PlainText
+from vlmtui.ui.compare.answers import AnswerPane
+from vlmtui.ui.compare.difference import DiffView
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen
+from vlmtui.ui.compare.turns import AlignedTurns, PromptView
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
@@ -41,14 +41,13 @@ class Turns:
         return self.screen.query_one(RawEditor)
 
     @property
-    def pane(self) -> PromptPane:
-        return self.screen.query_one("#chat-prompt", PromptPane)
+    def left(self) -> PromptView:
+        return self.screen.query_one("#chat-prompt", PromptView)
 
     @property
     def rows(self) -> list[str]:
         """What the left pane shows now, row by row."""
-        text = self.pane.text
-        return [text.render_line(row).text.rstrip() for row in range(text.size.height)]
+        return [self.left.render_line(row).text.rstrip() for row in range(self.left.size.height)]
 
     @property
     def right_rows(self) -> list[str]:
@@ -63,12 +62,12 @@ class Turns:
 
     def marked(self, side: str) -> list[str]:
         """The words of an answer that are marked."""
-        text = self.screen.query_one(f"#{side}-answer PlainText", PlainText)
-        return [line.plain[span.start : span.end] for line in text.lines_of(100) for span in line.spans]
+        lines = self.screen.query_one(f"#{side}-answer", AnswerPane).text.lines
+        return [line.plain[span.start : span.end] for line in lines for span in line.content.spans]
 
     def both_show(self, text: str) -> bool:
         """Whether both answers hold a text."""
-        return all(text in pane.shown for pane in self.screen.query(AnswerPane))
+        return all(text in pane.text.text for pane in self.screen.query(AnswerPane))
 
     def row_of(self, sought: str) -> int:
         return next((at for at, row in enumerate(self.rows) if sought in row), -1)
@@ -128,8 +127,8 @@ async def test_earlier_equal_turns_are_one_line_and_a_key_unfolds_them(after: St
 async def test_a_click_on_the_line_of_folded_turns_unfolds_them(after: StartTurns) -> None:
     async with after(2) as turns:
         await turns.until(lambda: turns.row_of("turns 1–4 · equal") >= 0)
-        row = turns.row_of("turns 1–4 · equal") - round(turns.pane.text.scroll_y)
-        await turns.chat.pilot.click(turns.pane.text, offset=(6, row))
+        row = turns.row_of("turns 1–4 · equal") - round(turns.left.scroll_y)
+        await turns.chat.pilot.click(turns.left, offset=(6, row))
         await turns.until(lambda: "Question 1?" in "".join(turns.rows))
 
 
@@ -158,7 +157,7 @@ async def test_a_long_conversation_opens_at_its_newest_turn_on_both_sides_and_sc
         await turns.until(
             lambda: turns.row_of("Question 3?") == turns.right_row_of("Another question?") and turns.row_of(BAR) >= 0
         )
-        turns.pane.text.focus()
+        turns.left.focus()
         await turns.chat.pilot.press("end")
         await turns.until(lambda: turns.row_of("The last one?") == turns.right_row_of("The last one?"))
 
@@ -176,7 +175,7 @@ async def test_text_without_any_turn_is_one_turn_that_differs(after: StartTurns)
 async def test_one_side_at_a_time_has_no_rows_left_empty(after: StartTurns, size: tuple[int, int]) -> None:
     async with after(5, size=size) as turns:
         await turns.until(lambda: turns.row_of("turns 1–10 · equal") >= 0)
-        assert turns.row_of("user") == turns.row_of("turns 1–10 · equal") + 1 + ("unfolds" not in "".join(turns.rows))
+        assert turns.row_of("user") == turns.row_of("unfolds") + 1
         assert turns.row_of("┊") == -1
 
 
@@ -186,7 +185,7 @@ async def test_the_difference_says_in_which_turn_it_begins(after: StartTurns) ->
         await turns.until(lambda: turns.row_of("Question 2?") >= 0)
         turns.screen.turn_to("difference")
         shown = turns.screen.query_one(DiffView)
-        await turns.until(lambda: "in user turn 2 of the chat template" in shown.shown)
+        await turns.until(lambda: "in user turn 2 of the chat template" in written(shown))
 
 
 async def test_a_finding_stands_beside_its_line(after: StartTurns) -> None:
@@ -222,7 +221,7 @@ async def test_answers_that_grow_leave_the_turns_as_they_are_laid_out(
         await turns.chat.pilot.press("ctrl+r")
         lay_out, heights = Mock(), set()
         monkeypatch.setattr(AlignedTurns, "lay_out", lay_out)
-        views = turns.screen.query("AnswerPane LineScroll")
+        views = turns.screen.query("AnswerPane > DocumentView")
         for number, hold in enumerate(holds):
             await turns.until(partial(turns.both_show, f"Line {number}"))
             await turns.chat.pilot.pause()
@@ -240,10 +239,10 @@ async def test_a_tall_screen_shows_the_prompts_above_their_difference(after: Sta
         turns.editor.fill(turns.editor.text.replace("The last one?", "Another one?"))
         await turns.chat.lead("d")
         difference = turns.screen.query_one(DiffView)
-        await turns.until(lambda: "different" in difference.shown)
-        await turns.until(lambda: turns.pane.size.height > 5 and difference.size.height > 5)
+        await turns.until(lambda: "different" in written(difference))
+        await turns.until(lambda: turns.left.size.height > 5 and difference.size.height > 5)
         await turns.chat.pilot.resize_terminal(120, 30)
-        await turns.until(lambda: not turns.pane.size.height and difference.size.height > 15)
+        await turns.until(lambda: not turns.left.size.height and difference.size.height > 15)
 
 
 async def test_a_kept_comparison_has_folded_turns_and_its_pictures(after: StartTurns, tmp_path: Path) -> None:
@@ -257,10 +256,10 @@ async def test_a_kept_comparison_has_folded_turns_and_its_pictures(after: StartT
         await chat.pilot.press("enter")
         await chat.until(lambda: isinstance(chat.app.screen, StoredComparisonScreen))
         kept = chat.app.screen
-        panes = [kept.query_one(f"#{side}-prompt", PromptPane) for side in ("chat", "raw")]
-        await chat.until(lambda: all("turns 1–4 · equal" in pane.shown for pane in panes))
-        assert "Question 1?" not in panes[0].shown + panes[1].shown
-        assert "The last one?" in panes[0].shown and "Another one?" in panes[1].shown
+        panes = [kept.query_one(f"#{side}-prompt", PromptView) for side in ("chat", "raw")]
+        await chat.until(lambda: all("turns 1–4 · equal" in written(pane) for pane in panes))
+        assert "Question 1?" not in written(panes[0]) + written(panes[1])
+        assert "The last one?" in written(panes[0]) and "Another one?" in written(panes[1])
         await chat.until(lambda: len(kept.query(AttachmentView)) == 1)
         await chat.lead("E")
-        await chat.until(lambda: all("Question 1?" in pane.shown for pane in panes))
+        await chat.until(lambda: all("Question 1?" in written(pane) for pane in panes))

@@ -27,7 +27,7 @@ SLEEPS = {
     "cli/output.py: sleep in LoadLine._tick": "a clock on the screen",
     "ui/chat/assistant_turn.py: set_interval in AssistantTurn._follow": "a clock on the screen",
     "ui/chat/status_bar.py: set_interval in StatusBar.on_mount": "an engine does not tell what memory it uses",
-    "ui/compare/compare_pane.py: set_interval in AnswerPane.begin": "a clock on the screen",
+    "ui/compare/answers.py: set_interval in AnswerPane.begin": "a clock on the screen",
     "ui/compare/fan_out.py: set_interval in FanOutScreen.on_mount": "a clock on the screen",
     "ui/models/loading.py: set_interval in LoadingScreen.on_mount": "a clock on the screen",
     "ui/models/stage_list.py: set_interval in StageList.on_mount": "a clock on the screen",

@@ -5,7 +5,6 @@ The base is what is recorded of a case, or where that says nothing, what the fir
 
 from __future__ import annotations
 
-import io
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,7 +28,6 @@ from vlmtui.inspection.lint.check import tokenizer_fault
 from vlmtui.inspection.lint.conversations import canned_conversations, in_each_form
 from vlmtui.inspection.replay import Comparison, EngineFingerprint, MediaRecord, engine_of, from_json
 from vlmtui.inspection.stages import CheckedSide, StageResult, Tolerance, compare_sides, first_difference
-from vlmtui.media.content_store import place, store_medium
 from vlmtui.media.stage import stage
 from vlmtui.paths import bundled, private_dir
 from vlmtui.reading import is_file, is_folder, read_whole
@@ -40,6 +38,7 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.generation import PromptMode, new_request_id, request_for
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.session.lint import download_hint, model_folder
+from vlmtui.store.media_files import keep, place
 from vlmtui.text import one_line, visible
 
 _BUNDLED = "bundled:"
@@ -262,12 +261,9 @@ def stored_file(media: Path, item: MediaRecord) -> Path:
     """Return the attachment's file: written from the document's bytes, or found by its hash in the media store."""
     content = item.content
     if content is not None:
-        kept = store_medium(io.BytesIO(content), media, name=item.name)
-        if kept is None:
+        if (kept := keep(media, item.sha256, content)) is None:
             raise bad_input(f"{visible(item.name)} is no picture, video, sound or document.")
-        if kept.sha256 != item.sha256:
-            raise bad_input(f"{visible(item.name)} is damaged: its content is not what its hash says.")
-        return kept.path
+        return kept
     found = place(media, item.sha256)
     if not is_file(found):
         message = f"{visible(item.name)} is neither in the document nor among the files that are kept here."

@@ -15,7 +15,7 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.store.backup import restore_newest
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import StoredDraft
-from vlmtui.store.verifying import FaultKind, StoreReport, verify_store
+from vlmtui.store.verifying import StoreFaultKind, StoreReport, verify_store
 
 Damage = Callable[[Path], object]
 
@@ -84,9 +84,8 @@ def stored(folder: Path) -> Path:
     return sorted((folder / "media").glob("[0-9a-f][0-9a-f]/*"))[0]
 
 
-DATABASE: FaultKind = "database"
-ROW: FaultKind = "row"
-DAMAGES: dict[str, tuple[Damage, FaultKind]] = {
+DATABASE, ROW = StoreFaultKind.DATABASE, StoreFaultKind.ROW
+DAMAGES: dict[str, tuple[Damage, StoreFaultKind]] = {
     "an empty file": (lambda folder: (folder / FILE).write_bytes(b""), DATABASE),
     "another file": (lambda folder: (folder / FILE).write_bytes(b"no database" * 999), DATABASE),
     "a file cut in half": (lambda folder: (folder / FILE).write_bytes((folder / FILE).read_bytes()[:40960]), DATABASE),
@@ -109,10 +108,10 @@ DAMAGES: dict[str, tuple[Damage, FaultKind]] = {
     "a draft's attachments garbled": (sql("UPDATE drafts SET attachments = '[1, 2'"), ROW),
     "an index that lost a text": (
         sql("INSERT INTO turns_search (turns_search, rowid, text) SELECT 'delete', id, text FROM turns WHERE id = 1"),
-        "search",
+        StoreFaultKind.SEARCH,
     ),
-    "an index that lost its structure": (sql("DELETE FROM titles_search_data WHERE id > 1"), "search"),
-    "an index of another format": (sql("UPDATE turns_search_config SET v = 0"), "search"),
+    "an index that lost its structure": (sql("DELETE FROM titles_search_data WHERE id > 1"), StoreFaultKind.SEARCH),
+    "an index of another format": (sql("UPDATE turns_search_config SET v = 0"), StoreFaultKind.SEARCH),
 }
 
 
@@ -139,7 +138,7 @@ def test_damage_is_found(folder: Path, name: str) -> None:
     assert kind in {finding.kind for finding in verified(folder).findings}
 
 
-@pytest.mark.parametrize("name", [name for name, (_, kind) in DAMAGES.items() if kind == "search"])
+@pytest.mark.parametrize("name", [name for name, (_, kind) in DAMAGES.items() if kind is StoreFaultKind.SEARCH])
 def test_a_damaged_index_is_rebuilt_without_a_backup(folder: Path, name: str) -> None:
     DAMAGES[name][0](folder)
     assert "No message is lost" in restore_newest(folder, folder / "media")
@@ -150,15 +149,15 @@ def test_a_damaged_index_is_rebuilt_without_a_backup(folder: Path, name: str) ->
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [
-        (lambda folder: stored(folder).unlink(), "missing media"),
-        (lambda folder: stored(folder).write_bytes(b"rotten"), "damaged media"),
-        (lambda folder: stored(folder).with_name("notes.txt").write_bytes(b"hello"), "stray file"),
+        (lambda folder: stored(folder).unlink(), StoreFaultKind.MISSING_MEDIA),
+        (lambda folder: stored(folder).write_bytes(b"rotten"), StoreFaultKind.DAMAGED_MEDIA),
+        (lambda folder: stored(folder).with_name("notes.txt").write_bytes(b"hello"), StoreFaultKind.STRAY_FILE),
     ],
 )
-def test_what_is_wrong_with_the_stored_files_is_found(folder: Path, damage: Damage, kind: FaultKind) -> None:
+def test_what_is_wrong_with_the_stored_files_is_found(folder: Path, damage: Damage, kind: StoreFaultKind) -> None:
     damage(folder)
     [finding] = verified(folder).findings
-    assert finding.kind == kind
+    assert finding.kind is kind
 
 
 def test_many_findings_of_one_kind_are_counted(folder: Path) -> None:

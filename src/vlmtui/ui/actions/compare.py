@@ -219,13 +219,13 @@ ANSWER_TILE = Scope(
     "In one of the answers",
     within="answers",
     actions=(
-        Action("answer_tile.page_up", "A page up", "Scroll this answer up.", "pageup", run="page('up')", moves=True),
+        Action("answer_tile.page_up", "A page up", "Scroll this answer up.", "pageup", run="page(-1)", moves=True),
         Action(
             "answer_tile.page_down",
             "A page down",
             "Scroll this answer down.",
             "pagedown",
-            run="page('down')",
+            run="page(1)",
             moves=True,
         ),
     ),

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.containers import Grid, Vertical
+from textual.containers import Grid, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.inspection.answer_diff import AnswerDiff
-from vlmtui.session.answer_line import answer_line
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.compare.answers import AnswerPanel
 from vlmtui.ui.compare.picture_strip import PictureStrip
-from vlmtui.ui.compare.plain_text import PlainText
-from vlmtui.ui.widgets.line_scroll import LineScroll
 
 NARROWEST = 36
 """Least width of a pane, in cells."""
 LOWEST = 8
 """Least height of a pane, in cells."""
 COLUMNS_MAX = 4
-_COUNT_EVERY_S = 0.5
-"""Interval in seconds between updates of the number of tokens."""
 _ABOUT = 16
 """A pane shows pictures like a screen with this many more rows."""
 DIFFERS_STYLE = "bold underline $warning"
@@ -36,7 +31,7 @@ GONE_STYLE = "strike $muted"
 _SHOWN = {" ": "·", "\n": "↵\n", "\t": "⇥"}
 
 
-class AnswerTile(Vertical, can_focus=True):
+class AnswerTile(AnswerPanel, can_focus=True):
     """One answer, with its label above and its statistics below."""
 
     DEFAULT_CSS = """
@@ -46,7 +41,7 @@ class AnswerTile(Vertical, can_focus=True):
         padding: 0 1;
         &:focus { border: round $accent; }
         .label { height: 1; width: 100%; text-wrap: nowrap; text-overflow: ellipsis; }
-        .text { height: 1fr; scrollbar-size-vertical: 1; }
+        & > DocumentView { height: 1fr; }
         .facts { height: auto; max-height: 3; color: $muted; }
     }
     """
@@ -56,31 +51,21 @@ class AnswerTile(Vertical, can_focus=True):
         self, label: str, answer: Answer, *, pictures: Sequence[Attachment] = (), cache: Path | None = None
     ) -> None:
         """`pictures`: those of its prompt, if it has its own; `cache`: the folder of the thumbnails."""
-        super().__init__()
+        super().__init__(has_edge=False)
+        self.show_answer(answer)
         self._pictures = PictureStrip(pictures, cache=cache) if pictures and cache else None
-        self.answer = answer
-        self._label = label
-        self._engine = ""
+        self._label = Static(classes="label", markup=False)
+        self._heading = label
         self._said = ""
-        self._shown = (-1, "")
-        """Number of the answer's pieces shown, -1: none yet; and what it waits for."""
-        self._ended = False
-        self._text, self._view = PlainText(), LineScroll(classes="text", can_focus=False)
-        self._told = ""
-        self._told_s = 0.0
-        """When its number of tokens was shown last."""
+        self._engine = ""
+        self._tell()
 
     def compose(self) -> ComposeResult:
-        yield Static(classes="label", markup=False)
+        yield self._label
         if self._pictures is not None:
             yield self._pictures
-        with self._view:
-            yield self._text
-        yield Static(classes="facts", markup=False)
-
-    def on_mount(self) -> None:
-        self.tell("")
-        self.grow()
+        yield self.view
+        yield self.facts
 
     async def on_resize(self) -> None:
         if self._pictures is not None:
@@ -88,39 +73,17 @@ class AnswerTile(Vertical, can_focus=True):
 
     def name_engine(self, facts: str) -> None:
         """Show what answers, beside the label."""
-        self._engine = facts
-        self._tell()
+        if facts != self._engine:
+            self._engine = facts
+            self._tell()
 
-    def grow(self, waits_for: str = "") -> None:
-        """Show the new text; `waits_for`: what the answer waits for before it is sent."""
-        now = (len(self.answer.pieces), waits_for)
-        if self._ended or (now == self._shown and self.answer.outcome is None):
-            return
-        self._shown, self._ended = now, self.answer.outcome is not None
-        failure = self.answer.failure
-        said = visible(self.answer.text)
-        if failure is not None:
-            between = "\n" if self.answer.text else ""
-            self._text.show_styled(Content.assemble(said, between, (one_line(failure.message), "$error")))
-        else:
-            self._text.show(said if self._ended else said or "…", grows=not self._ended)
-        self._view.follows_end = not self._ended
-        if self._ended:
-            self._view.scroll_home(animate=False)
-        self._count(waits_for)
-
-    def _count(self, waits_for: str) -> None:
-        """Show the number of tokens so far; at the end how the answer was made."""
-        facts = self.query_one(".facts", Static)
-        if self._ended:
-            facts.update(answer_line(self.answer))
-            return
-        waits = f"waits for {one_line(waits_for)} …" if waits_for else "waiting …"
-        told = f"{self.answer.tokens:,} tokens …" if self.answer.tokens else waits
-        is_wider = len(told) != len(self._told)
-        if is_wider or time.monotonic() >= self._told_s + _COUNT_EVERY_S:
-            facts.update(told, layout=is_wider)
-            self._told, self._told_s = told, time.monotonic()
+    def grow(self, waits_for: str = "", stop: str = "") -> bool:
+        """As of every answer; one that is over is shown from its beginning, unless the user has scrolled."""
+        has_grown = super().grow(waits_for, stop)
+        if has_grown and self.is_over and self.view.is_following:
+            self.view.is_following = False
+            self.view.scroll_to(y=0, animate=False)
+        return has_grown
 
     def tell(self, said: str, *, is_base: bool = False) -> None:
         """Show how it compares with the base."""
@@ -129,23 +92,22 @@ class AnswerTile(Vertical, can_focus=True):
 
     def _tell(self) -> None:
         about = " · ".join(filter(None, (self._said, self._engine)))
-        line = Content.assemble((one_line(self._label), "bold $accent"), (f"  {about}" if about else "", "$muted"))
-        self.query_one(".label", Static).update(line)
+        name = (one_line(self._heading), "bold $accent")
+        self._label.update(Content.assemble(name, (f"  {about}" if about else "", "$muted")))
 
     def mark(self, difference: AnswerDiff | None) -> None:
         """Highlight the words that the base lacks; None: no highlight."""
-        failure = self.answer.failure
-        if failure is None:
-            if difference is None:
-                self._text.show(visible(self.answer.text))
-            else:
-                self._text.show_styled(_marked(difference))
+        if self.answer is not None and self.answer.failure is None:
+            shown = Content(visible(self.answer.text)) if difference is None else _marked(difference)
+            self.text.show(shown.plain)
+            self.text.mark(shown.spans)
+            self.view.changed(self.text)
 
-    def action_page(self, way: str) -> None:
-        getattr(self._view, f"scroll_page_{way}")(animate=False)
+    def action_page(self, pages: int) -> None:
+        self.view.page(pages)
 
 
-class AnswerGrid(LineScroll, can_focus=False):
+class AnswerGrid(VerticalScroll, can_focus=False):
     """The panes, in as many columns as fit."""
 
     DEFAULT_CSS = """

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from textual import on, work
+from textual import work
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 
@@ -28,13 +27,12 @@ from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answer_grid import AnswerGrid, AnswerTile, difference_in_words
+from vlmtui.ui.compare.answers import REFRESH_S
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
-REFRESH_S = 0.1
-"""Shortest interval in seconds between updates of the text."""
 _FORMATS = ("Markdown, to read", "A web page with its images", "JSON, to replay")
 
 
@@ -52,30 +50,6 @@ class FanOutScreen(FrontScreen[Leave]):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]
     SCOPE = "answers"
     BINDINGS = bindings(SCOPE)
-
-    class AllEnded(Message):
-        """All answers have an outcome."""
-
-    @dataclass
-    class DifferencesKnown(Message):
-        """The answers' differences from a base; None for the base and for incomplete answers."""
-
-        base: int
-        differences: list[AnswerDiff | None]
-
-    @dataclass
-    class ScoresKnown(Message):
-        """How likely a base's answer is in the other lanes, or why that is unknown."""
-
-        base: int
-        scores: list[LaneScore | None]
-        problem: str = ""
-
-    @dataclass
-    class Exported(Message):
-        """Where the file was written, or why that failed."""
-
-        outcome: Path | VlmtuiError
 
     def __init__(
         self,
@@ -122,31 +96,14 @@ class FanOutScreen(FrontScreen[Leave]):
         if self.fan_out.is_running:
             self._run()
         else:
-            self.post_message(self.AllEnded())
+            self._over()
 
-    @on(AllEnded)
     def _over(self) -> None:
         if self._timer is not None:
             self._timer.stop()
         self._grow()
         self._say("#tally", tally_text([lane.answer.text for lane in self.fan_out.lanes if not lane.has_failed]))
         self._hold_against_base()
-
-    @on(DifferencesKnown)
-    def _compared(self, event: DifferencesKnown) -> None:
-        if event.base != self.fan_out.base or not self.is_attached:
-            return
-        self.differences = event.differences
-        self._show_differences()
-
-    @on(ScoresKnown)
-    def _scored(self, event: ScoresKnown) -> None:
-        if event.base != self.fan_out.base or not self.is_attached:
-            return
-        self.scores = event.scores
-        self._say("#verdict", event.problem or self.fan_out.verdict(event.scores))
-        self.query_one("#verdict").set_class(bool(event.problem), "-problem")
-        self._show_differences()
 
     def _show_differences(self) -> None:
         if self.differences is None:
@@ -162,13 +119,6 @@ class FanOutScreen(FrontScreen[Leave]):
             ]
             pane.tell(" · ".join(filter(None, said)), is_base=number == base and not failed)
             pane.mark(difference)
-
-    @on(Exported)
-    def _exported(self, event: Exported) -> None:
-        if isinstance(event.outcome, VlmtuiError):
-            self._tell_error(event.outcome)
-        else:
-            self.notify(f"Written: {one_line(str(event.outcome))}", timeout=8, markup=False)
 
     def action_move(self, across: int, down: int) -> None:
         """Focus a neighbouring answer."""
@@ -206,7 +156,7 @@ class FanOutScreen(FrontScreen[Leave]):
         if self.fan_out.is_running:
             self._tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
         else:
-            run_before_keys(self, self._ask_format)
+            run_before_keys(self, self._export)
 
     def action_new_plan(self) -> None:
         """Fan out the same message over other values."""
@@ -265,7 +215,7 @@ class FanOutScreen(FrontScreen[Leave]):
     @work(group="run")
     async def _run(self) -> None:
         await self.fan_out.run()
-        self.post_message(self.AllEnded())
+        self._over()
 
     def _say(self, where: str, text: str) -> None:
         """Show a line above the answers, or hide it if empty."""
@@ -280,29 +230,33 @@ class FanOutScreen(FrontScreen[Leave]):
 
     @work(group="score", exclusive=True)
     async def _score(self) -> None:
-        base = self.fan_out.base
+        problem = ""
         try:
-            self.post_message(self.ScoresKnown(base, await self.fan_out.scores()))
+            self.scores = await self.fan_out.scores()
         except VlmtuiError as error:
-            self.post_message(self.ScoresKnown(base, [None] * len(self.fan_out.lanes), one_line(error.message)))
+            self.scores, problem = [None] * len(self.fan_out.lanes), one_line(error.message)
+        self._say("#verdict", problem or self.fan_out.verdict(self.scores))
+        self.query_one("#verdict").set_class(bool(problem), "-problem")
+        self._show_differences()
 
-    @work(thread=True, group="compare", exclusive=True)
-    def _compare(self) -> None:
-        fan_out = self.fan_out
-        base = fan_out.base
-        self.post_message(self.DifferencesKnown(base, [fan_out.difference(at) for at in range(len(fan_out.lanes))]))
+    @work(group="compare", exclusive=True)
+    async def _compare(self) -> None:
+        lanes = range(len(self.fan_out.lanes))
+        self.differences = await asyncio.to_thread(lambda: [self.fan_out.difference(at) for at in lanes])
+        self._show_differences()
 
-    async def _ask_format(self) -> None:
+    async def _export(self) -> None:
         from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
         chosen = await ask_user(self.app, ChoiceScreen("Export as", [Content(name) for name in _FORMATS]))
-        if chosen is not None:
-            self._export(SUFFIXES[chosen], Path.cwd())
-
-    @work(thread=True, group="export")
-    def _export(self, suffix: str, folder: Path) -> None:
+        if chosen is None:
+            return
         try:
-            target = free_path(folder, f"vlmtui-fan-out{suffix}")
-            self.post_message(self.Exported(export_comparison(self.fan_out.document(), target, self._media)))
+            target = await asyncio.to_thread(self._write, SUFFIXES[chosen], Path.cwd())
         except VlmtuiError as error:
-            self.post_message(self.Exported(error))
+            self._tell_error(error)
+        else:
+            self.notify(f"Written: {one_line(str(target))}", timeout=8, markup=False)
+
+    def _write(self, suffix: str, folder: Path) -> Path:
+        return export_comparison(self.fan_out.document(), free_path(folder, f"vlmtui-fan-out{suffix}"), self._media)

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from textual import on, work
+from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Static
 
-from vlmtui.domain.generation import usage_of
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.generation import PromptReady, usage_of
+from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.inspection.findings import Finding
+from vlmtui.inspection.prompt_turns import TurnPair, aligned, prompt_parts, raw_turns, rendered_turns
 from vlmtui.session.compared_message import ComparedMessage
-from vlmtui.session.comparison import CompareController, ComparedSide
+from vlmtui.session.comparison import RENDERED, CompareController, ComparedSide
+from vlmtui.session.difference import Difference
 from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engine_names import EXAMPLES, HERE
 from vlmtui.session.generation import PromptMode
+from vlmtui.session.kept_comparison import adopt_side, keep_comparison
 from vlmtui.session.lanes import InFlightRequest
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.raw_draft import SavedPrompts
-from vlmtui.session.side_engines import FindEngines
+from vlmtui.session.side_engines import FindEngines, choose_side_engines
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.compare.aligned_turns import AlignedTurns
-from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
-from vlmtui.ui.compare.findings_list import warning_of
-from vlmtui.ui.compare.kept_answers import KeptAnswers
+from vlmtui.ui.compare.answers import AnswerPane
 from vlmtui.ui.compare.picture_strip import PictureStrip
-from vlmtui.ui.compare.prompts import Prompts, Result
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.raw_pane import RawPane
-from vlmtui.ui.compare.side_engines import SideEngines
-from vlmtui.ui.compare.sides import SidesScreen, View
+from vlmtui.ui.compare.sides import TITLES, SidesScreen, View
+from vlmtui.ui.compare.turns import AlignedTurns, PromptView
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
-from vlmtui.ui.widgets.dialogs import NameScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
 
 class CompareScreen(SidesScreen):
@@ -73,12 +75,14 @@ class CompareScreen(SidesScreen):
         """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw
         text; `look` sends it without its pictures, and returns whether one of those answers was used; `engines` finds
         those of the sides."""
+        self._left = PromptView(id="chat-prompt")
+        self.pane = RawPane(controller, id="raw-prompt")
         super().__init__(
             services,
             "Compare",
             controller.input.question,
-            chat=[PromptPane(id="chat-prompt"), AnswerPane("comparison.stop_chat", id="chat-answer")],
-            raw=[RawPane(controller, id="raw-prompt"), AnswerPane("comparison.stop_raw", id="raw-answer")],
+            chat=[self._left, AnswerPane("comparison.stop_chat", id="chat-answer")],
+            raw=[self.pane, AnswerPane("comparison.stop_raw", id="raw-answer")],
             document=lambda: controller.document() if controller.is_over else None,
             landing=self._landing_of,
             pictures=controller.input.attachments,
@@ -86,15 +90,15 @@ class CompareScreen(SidesScreen):
         self.engine_controller = engine_controller
         self.controller = controller
         self.message = message
-        saved = SavedPrompts(services.paths, controller.input.family.family)
-        self._prompts = Prompts(self, controller, engine_controller, saved)
-        self._engines = SideEngines(self, controller, engines)
-        self._kept = KeptAnswers(self, message, controller, engine_controller)
+        self._saved = SavedPrompts(services.paths, controller.input.family.family)
+        self._find_engines = engines
         self._send_draft = send
         self._on_edit = on_edit
         self._look = look
         self._show_inspector = show_inspector
         self._was_told_to_stop = False
+        self._told: dict[PromptMode, str] = {"chat": "", "raw": ""}
+        """What the sides' heads say of their prompts."""
 
     # -- display
 
@@ -102,12 +106,8 @@ class CompareScreen(SidesScreen):
     def editor(self) -> RawEditor:
         return self.pane.editor
 
-    @property
-    def pane(self) -> RawPane:
-        return self.query_one(RawPane)
-
     def on_mount(self) -> None:
-        self._turns = AlignedTurns(self.query_one("#chat-prompt", PromptPane), self.editor)
+        self._turns = AlignedTurns(self._left, self.editor)
         draft = self.controller.draft
         if draft.is_edited:
             self.pane.put(draft.text)
@@ -115,33 +115,16 @@ class CompareScreen(SidesScreen):
         self.turn_to("chat")
         self._make_prompts()
 
-    @on(Prompts.LeftPromptReady)
-    def _prompt_made(self, event: Prompts.LeftPromptReady) -> None:
-        pane = self.query_one("#chat-prompt", PromptPane)
-        if event.ready is not None:
-            self._pair_turns()
-            self.query_one(PictureStrip).tell_tokens(event.ready, self._prompts.attachments)
-            media = usage_of(event.ready).media_text
-            self._engines.told("chat", f"{len(event.ready.token_ids):,} tokens" + (f" ({media})" if media else ""))
-            self._show_heads()
-        elif event.error is not None:
-            pane.tell(error_text(self.app, event.error))
-
-    @on(Prompts.RawPromptLoaded)
-    def _filled(self, event: Prompts.RawPromptLoaded) -> None:
-        self.controller.draft.fill(event.text, event.origin, saved_as=event.saved_as)
-        self.pane.put(event.text)
-
     @on(RawPane.Edited)
     def _edited(self) -> None:
         draft = self.controller.draft
         known = f"saved as {draft.saved_as}" if draft.saved_as else draft.origin
         origin = "your text" if draft.is_edited else known
-        self._engines.told("raw", one_line(origin))
+        self._told["raw"] = one_line(origin)
         self._show_heads()
         stale = "Stale: the raw prompt was edited after this answer. {comparison.send} sends again."
         told = with_keys(self.app, stale) if self.controller.is_stale else ""
-        self.query_one("#raw-answer", AnswerPane).tell_stale(told)
+        self.answer_pane("raw").tell_stale(told)
         self._on_edit()
 
     @on(RawPane.Checked)
@@ -149,18 +132,10 @@ class CompareScreen(SidesScreen):
         self.refresh_bindings()
         self._pair_turns()
 
-    @on(Prompts.TurnsPaired)
-    def _turns_paired(self, event: Prompts.TurnsPaired) -> None:
-        self._turns.show(event.pairs, event.text)
-
-    @on(PromptPane.Resized)
+    @on(PromptView.Resized)
     @on(RawEditor.Resized)
     def _pane_resized(self) -> None:
         self.call_after_refresh(self._turns.resized)
-
-    @on(RawPane.NoFix)
-    def _no_fix(self) -> None:
-        self.tell("This finding has no fix: edit the text.")
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
@@ -279,17 +254,13 @@ class CompareScreen(SidesScreen):
 
     def action_fill(self) -> None:
         """Load the raw prompt from the registry's template, from the left side, or from a saved prompt."""
-        run_before_keys(self, self._prompts.fill, exclusive=True)
+        run_before_keys(self, self._load_prompt, exclusive=True)
 
     def action_save(self) -> None:
         """Save the raw prompt under a name."""
-        run_before_keys(self, self._prompts.save, exclusive=True)
+        run_before_keys(self, self._save_prompt, exclusive=True)
 
     # -- internals
-
-    async def ask(self, screen: Screen[Result]) -> Result | None:
-        """Show a dialog and wait for its result. Only in the steps of `run_before_keys`."""
-        return await ask_user(self.app, screen)
 
     def _landing_of(self, view: View) -> Widget:
         match view:
@@ -298,7 +269,7 @@ class CompareScreen(SidesScreen):
             case "raw":
                 return self.editor
             case "chat":
-                return self.query_one("#chat-prompt").children[-1] if self.is_narrow else self.editor
+                return self._left if self.is_narrow else self.editor
 
     def _look_at_raw(self) -> None:
         if self.view == "difference" or (self.is_narrow and self.view != "raw"):
@@ -317,9 +288,8 @@ class CompareScreen(SidesScreen):
         """Show the answers that are starting, the raw one with the findings about its prompt."""
         for side in self.controller.sides:
             if side.answer is not None:
-                told = warning_of(findings) if side.mode == "raw" else ""
-                pane = self.query_one(f"#{side.mode}-answer", AnswerPane)
-                pane.begin(side.answer, mark=told, waits_for=side.waits_for)
+                told = _warning(findings) if side.mode == "raw" else ""
+                self.answer_pane(side.mode).begin(side.answer, warning=told, waits_for=side.waits_for)
         self.query_one("#divergence").remove_class("-filled")
         self._show_state()
 
@@ -330,21 +300,113 @@ class CompareScreen(SidesScreen):
 
     def _show_heads(self) -> None:
         for side in self.controller.sides:
-            self.query_one(f"#{side.mode}-head", Static).update(self._engines.head(side))
+            name, facts = self.controller.engine_names[side.mode], self.controller.engine_facts(side)
+            engine = f"{one_line(name)}: {one_line(facts)}" if facts else ""
+            self.show_head(side.mode, " · ".join(filter(None, (engine, self._told[side.mode]))))
+
+    # -- the prompts
+
+    @work(group="prepare", exclusive=True)
+    async def _make_prompts(self) -> None:
+        """Render the left prompt, and fill the editor unless the user has written in it."""
+        controller = self.controller
+        try:
+            self._show_left(await controller.render_chat(self.engine_controller.require_engine()))
+        except VlmtuiError as error:
+            self._left.tell(error_text(self.app, error))
+        if controller.draft.is_edited:
+            return
+        try:
+            text, origin = await controller.template_text(self.engine_controller.require_engine)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            made = controller.chat.rendered
+            text, origin = (controller.text_of(made), RENDERED) if made else ("", "")
+        self._fill(text, origin)
+
+    def _show_left(self, ready: PromptReady) -> None:
+        self._pair_turns()
+        self.query_one(PictureStrip).tell_tokens(ready, self._attachments)
+        media = usage_of(ready).media_text
+        self._told["chat"] = f"{len(ready.token_ids):,} tokens" + (f" ({media})" if media else "")
+        self._show_heads()
+
+    def _fill(self, text: str, origin: str, saved_as: str = "") -> None:
+        self.controller.draft.fill(text, origin, saved_as=saved_as)
+        self.pane.put(text)
+
+    @property
+    def _attachments(self) -> tuple[Attachment, ...]:
+        """The attachments in the order of the left prompt's placeholders."""
+        try:
+            return attachments_of(self.controller.chat_prompt())
+        except VlmtuiError:
+            return self.controller.input.attachments
+
+    @work(group="turns", exclusive=True)
+    async def _pair_turns(self) -> None:
+        """Find the turns of the left prompt that correspond to those of the raw prompt."""
+        ready, text = self.controller.chat.prompt, self.controller.draft.text
+        if ready is not None:
+            pairs = await asyncio.to_thread(self._pairs, ready, text, self._attachments)
+            self._turns.show(pairs, text)
+
+    def _pairs(self, ready: PromptReady, text: str, attachments: Sequence[Attachment]) -> Sequence[TurnPair]:
+        controller, given = self.controller, self.controller.input
+        special, bos = controller.special_tokens(), given.info.bos_token if given.info.adds_bos else None
+        parts = prompt_parts(ready, attachments, given.attachments, given.family, special, added_bos=bos or "")
+        raw = raw_turns(text, given.family, controller.placeholders(text))
+        return aligned(rendered_turns(parts, given.family), raw)
+
+    async def _load_prompt(self) -> None:
+        names = await asyncio.to_thread(self._saved.names)
+        lines = [Content("The registry's raw template"), Content("The chat template's text")]
+        lines += [Content.assemble("Saved: ", one_line(name)) for name in names]
+        at = await ask_user(self.app, ChoiceScreen("Load the raw prompt from", lines))
+        if at is None:
+            return
+        name = "" if at < 2 else names[at - 2]
+        try:
+            if at == 0:
+                text, origin = await self.controller.template_text(self.engine_controller.require_engine)
+            elif at == 1:
+                text, origin = await self.controller.rendered_text(self.engine_controller.require_engine())
+            else:
+                text, origin = await asyncio.to_thread(self._saved.load, name), ""
+        except VlmtuiError as error:
+            self.tell_error(error)
+        else:
+            self._fill(text, origin, name)
+
+    async def _save_prompt(self) -> None:
+        draft = self.controller.draft
+        hint = "Overwrites an existing prompt of that name. {comparison.fill} loads it."
+        name = await ask_user(self.app, NameScreen("Save the raw prompt as", value=draft.saved_as, hint=hint))
+        if name is None:
+            return
+        text = draft.text
+        try:
+            name = await asyncio.to_thread(self._saved.save, name, text)
+        except VlmtuiError as error:
+            self.tell_error(error)
+        else:
+            draft.fill(text, saved_as=name)
+            self.tell(f"Saved as {name}.")
 
     # -- in the background
 
     async def _choose_engine(self) -> None:
-        await self._engines.choose(self._focused_side().mode)
+        """Ask for a side's engine, and how it is loaded where that takes memory of this machine."""
+        mode, controller = self._focused_side().mode, self.controller
+        title = f"Engine of the side “{TITLES[mode]}”"
+        name = await ask_user(self.app, NameScreen(title, value=controller.engine_names[mode], hint=EXAMPLES))
+        if name is None:
+            return
+        try:
+            await choose_side_engines(controller, {mode: name.strip() or HERE}, self._find_engines)
+        except VlmtuiError as error:
+            self.tell_error(error)
         self._show_heads()
-
-    @work(group="prepare", exclusive=True)
-    async def _make_prompts(self) -> None:
-        await self._prompts.make()
-
-    @work(group="turns", exclusive=True)
-    async def _pair_turns(self) -> None:
-        await self._prompts.pair_turns()
 
     @work(group="send")
     async def _answer(self) -> None:
@@ -355,16 +417,48 @@ class CompareScreen(SidesScreen):
 
     @work(group="store")
     async def _store(self) -> None:
-        await self._kept.store()
+        """Store the comparison with its message."""
+        try:
+            await keep_comparison(self.controller, self.message, self.engine_controller.require_model)
+        except VlmtuiError as error:
+            self.tell_error(error)
+
+    @work(group="use")
+    async def _use(self, side: ComparedSide) -> None:
+        exchange = self.message.exchange
+        if side.lane is None:
+            self.tell("There is no answer to use yet.")
+            return
+        if exchange is not None and exchange.answer is side.lane.answer:
+            self.tell("This chat already continues with that answer.")
+            return
+        try:
+            await adopt_side(self.controller, self.message, side, self.engine_controller.require_model)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        exchange = self.message.exchange
+        if exchange is not None:
+            number, count = exchange.answer_siblings.position, exchange.answer_siblings.count
+            self.tell(f"{side.mode.capitalize()} answer is now answer {number}/{count} of this chat.")
 
     @work(group="difference", exclusive=True)
     async def _find_difference(self) -> None:
         """Compare the sent prompts; before that, the prompts that would be sent."""
-        self.post_message(self.DifferenceKnown(await self._prompts.difference()))
+        controller = self.controller
+        if controller.raw.answer is None:
+            try:
+                engine = self.engine_controller.require_engine()
+                controller.require_sendable()
+                await controller.render_raw(engine)
+            except VlmtuiError as error:
+                self.show_difference(Difference(problem=error))
+                return
+        self.show_difference(await asyncio.to_thread(controller.difference))
 
     async def _find(self) -> None:
         hint = "Enter goes to the next one, after the last to the first; capitals do not matter."
-        text = await self.ask(NameScreen("Find in the raw prompt", value=self.pane.sought, hint=hint))
+        text = await ask_user(self.app, NameScreen("Find in the raw prompt", value=self.pane.sought, hint=hint))
         if text is None:
             return
         self._look_at_raw()
@@ -389,8 +483,12 @@ class CompareScreen(SidesScreen):
             self.tell_error(error)
             return
         if text is not None:
-            self.post_message(Prompts.RawPromptLoaded(text, "earlier comparison"))
+            self._fill(text, "earlier comparison")
 
-    @work(group="use")
-    async def _use(self, side: ComparedSide) -> None:
-        await self._kept.use(side)
+
+def _warning(findings: Sequence[Finding]) -> str:
+    """Return the note that a prompt was sent with these findings; empty without any."""
+    if not findings:
+        return ""
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    return f"! Sent with a warning: {one_line(findings[0].message)}{more}"

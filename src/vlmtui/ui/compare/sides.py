@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -25,10 +24,8 @@ from vlmtui.session.comparison_export import export_comparison
 from vlmtui.session.difference import Difference
 from vlmtui.session.generation import PromptMode
 from vlmtui.text import one_line
-from vlmtui.ui.compare.answer_marks import AnswerMarks
-from vlmtui.ui.compare.compare_pane import AnswerPane
-from vlmtui.ui.compare.diff_view import DiffView
-from vlmtui.ui.compare.divergence_line import divergence_line
+from vlmtui.ui.compare.answers import AnswerMarks, AnswerPane
+from vlmtui.ui.compare.difference import DiffView, divergence_line
 from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.keys import error_text, hint, with_remedy
 from vlmtui.ui.services import Services
@@ -60,14 +57,8 @@ class SidesScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall")]
 
-    @dataclass
-    class DifferenceKnown(Message):
-        """The difference was computed."""
-
-        difference: Difference
-
     class DifferenceWanted(Message):
-        """The difference is shown. Answer with `DifferenceKnown`."""
+        """The difference is shown. Answer with `show_difference`."""
 
     def __init__(
         self,
@@ -134,17 +125,25 @@ class SidesScreen(Screen[None]):
         self._show_tabs()
         await self.query_one(PictureStrip).fit(self.size.height)
 
-    @on(DifferenceKnown)
-    def _difference_known(self, event: DifferenceKnown) -> None:
-        self.query_one(DiffView).show(event.difference)
-        line, found = self.query_one("#divergence", Static), divergence_line(event.difference)
+    def show_difference(self, difference: Difference) -> None:
+        """Show the difference of the prompts and of the answers, and the first one below the answers."""
+        self.query_one(DiffView).show_difference(difference)
+        line, found = self.query_one("#divergence", Static), divergence_line(difference)
         line.update(found)
         line.set_class(bool(found), "-filled")
+
+    def show_head(self, mode: PromptMode, said: str) -> None:
+        """Show a side's title, and what is said of it."""
+        told = Content.styled(f" · {said}" if said else "", "not bold $muted")
+        self.query_one(f"#{mode}-head", Static).update(Content.assemble(TITLES[mode], told))
+
+    def answer_pane(self, mode: PromptMode) -> AnswerPane:
+        return self.query_one(f"#{mode}-answer", AnswerPane)
 
     @on(AnswerPane.Grown)
     def _answer_grown(self) -> None:
         if self._marks is None:
-            self._marks = AnswerMarks(*(self.query_one(f"#{side}-answer", AnswerPane) for side in ("chat", "raw")))
+            self._marks = AnswerMarks(self.answer_pane("chat"), self.answer_pane("raw"))
         self._marks.grown()
 
     @on(Divider.Dragged)
@@ -175,7 +174,7 @@ class SidesScreen(Screen[None]):
         elif "fold" in told:
             await self.run_action("screen.fold")
         elif id == "chat-head":
-            self.query_one("#chat-prompt").children[-1].focus()
+            self.query_one("#chat-prompt").focus()
         elif id == "raw-head":
             self._landing("raw").focus()
 

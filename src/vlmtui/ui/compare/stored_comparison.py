@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from textual import on, work
 from textual.app import App
 from textual.content import Content
-from textual.message import Message
-from textual.widget import Widget
-from textual.widgets import Static
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.times import local_time
+from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.comparison_pages import engine_titles
 from vlmtui.inspection.folded_prompt import folded_runs
-from vlmtui.inspection.prompt_turns import TurnPair
+from vlmtui.inspection.prompt_turns import PromptTurn, TurnPair, aligned, prompt_parts, rendered_turns
 from vlmtui.inspection.replay import Comparison, Side
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import resolve
+from vlmtui.registry.schema import Family
 from vlmtui.session.changed_since import side_since
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.difference import difference_of
@@ -29,10 +29,10 @@ from vlmtui.session.generation import PromptMode
 from vlmtui.session.stored_comparisons import LoadedComparison, answer_of
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
+from vlmtui.ui.compare.answers import AnswerPane
 from vlmtui.ui.compare.picture_strip import PictureStrip
-from vlmtui.ui.compare.sides import TITLES, SidesScreen, View
-from vlmtui.ui.compare.stored_turns import StoredTurns, stored_pairs
+from vlmtui.ui.compare.sides import SidesScreen
+from vlmtui.ui.compare.turns import PromptView, turn_blocks
 from vlmtui.ui.keys import key_of, with_keys
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user
@@ -43,44 +43,38 @@ _ANSWER_MAX = 24
 
 
 class StoredComparisonScreen(SidesScreen):
-    """Read only. `run_again` returns the raw prompt's text; otherwise None."""
+    """Read only."""
 
     SCOPE = "stored_comparison"
     BINDINGS = bindings(SCOPE)
 
-    @dataclass
-    class TurnsPaired(Message):
-        """The turns of both prompts, in pairs."""
-
-        pairs: Sequence[TurnPair]
-
     def __init__(self, services: Services, stored: LoadedComparison, message: ComparedMessage) -> None:
         """`message` as it would be sent now: an answer of other settings is marked."""
         turns = message.turns
+        self._prompts = [PromptView(id=f"{mode}-prompt", follows=True) for mode in ("chat", "raw")]
         super().__init__(
             services,
             f"Comparison of {local_date_time(stored.created_ms)}",
             turns[-1].text,
-            chat=[PromptPane(id="chat-prompt"), AnswerPane("", id="chat-answer")],
-            raw=[PromptPane(id="raw-prompt"), AnswerPane("", id="raw-answer")],
+            chat=[self._prompts[0], AnswerPane(id="chat-answer")],
+            raw=[self._prompts[1], AnswerPane(id="raw-answer")],
             document=lambda: stored.document,
-            landing=self._landing_of,
+            landing=lambda view: self.query_one("#difference" if view == "difference" else f"#{view}-prompt"),
             pictures=_numbered(stored.document),
         )
         self.stored = stored
         self._turns, self._sampling = turns, message.conversation.settings.sampling
-        self._folded: StoredTurns | None = None
+        self._pairs: Sequence[TurnPair] = ()
+        self._is_folded = True
         self.wants_again: str | None = None
         """The raw prompt's text, if it is to be run again."""
 
     def on_mount(self) -> None:
-        self.show_settings(self.stored.document.sampling)
-        names: tuple[PromptMode, ...] = ("chat", "raw")
-        engines = engine_titles(self.stored.document)
-        for name, side, engine in zip(names, self.stored.document.sides, engines, strict=False):
-            self._show_side(name, side)
-            head = Content.assemble(TITLES[name], (f" · {one_line(engine)}", "not bold $muted"))
-            self.query_one(f"#{name}-head", Static).update(head)
+        document = self.stored.document
+        self.show_settings(document.sampling)
+        for view, side, engine in zip(self._prompts, document.sides, engine_titles(document), strict=False):
+            self._show_side(view, side)
+            self.show_head(side.mode, one_line(engine))
         self.turn_to("chat")
         self._pair_turns()
 
@@ -99,50 +93,60 @@ class StoredComparisonScreen(SidesScreen):
 
     def action_fold(self) -> None:
         """Show equal earlier turns in one line, or whole."""
-        if self._folded is not None:
-            self._folded.fold()
+        self._is_folded = not self._is_folded
+        self._show_turns()
 
     def action_leave(self) -> None:
         self.dismiss()
 
-    def _landing_of(self, view: View) -> Widget:
-        if view == "difference":
-            return self.query_one("#difference")
-        return self.query_one(f"#{view}-prompt", PromptPane).children[-1]
-
-    def _show_side(self, name: str, side: Side) -> None:
+    def _show_side(self, view: PromptView, side: Side) -> None:
         answer = answer_of(side)
         own = attachments_of(side.request) if side.request else ()
         if answer.prompt is not None:
-            numbered = _numbered(self.stored.document)
-            runs = folded_runs(answer.prompt, own, numbered, frozenset())
-            if name == "chat":
+            view.show_runs(folded_runs(answer.prompt, own, _numbered(self.stored.document), frozenset()))
+            if side.mode == "chat":
                 self.query_one(PictureStrip).tell_tokens(answer.prompt, own)
-            self.query_one(f"#{name}-prompt", PromptPane).show(runs)
         else:
-            self.query_one(f"#{name}-prompt", PromptPane).tell("No prompt was rendered.")
+            view.tell("No prompt was rendered.")
         changed = side_since(self.stored.document, side, self._turns, self._sampling)
         stale = f"Stale: {one_line(changed)}. {{stored_comparison.run_again}} sends again." if changed else ""
-        self.query_one(f"#{name}-answer", AnswerPane).begin(answer, mark=with_keys(self.app, stale))
+        self.answer_pane(side.mode).begin(answer, warning=with_keys(self.app, stale))
+
+    def _show_turns(self) -> None:
+        key = key_of(self.app, "stored_comparison.fold")
+        for number, view in enumerate(self._prompts if self._pairs else ()):
+            blocks = turn_blocks(self._pairs, number, is_folded=self._is_folded, key=key)
+            view.show(*(block for block, _ in blocks))
 
     @work(group="turns")
     async def _pair_turns(self) -> None:
-        pairs = await asyncio.to_thread(stored_pairs, self.stored.document, self.services.registry)
-        if pairs:
-            self.post_message(self.TurnsPaired(pairs))
-
-    @on(TurnsPaired)
-    def _turns_paired(self, event: TurnsPaired) -> None:
-        left, right = (self.query_one(f"#{side}-prompt", PromptPane) for side in ("chat", "raw"))
-        self._folded = StoredTurns(left, right, event.pairs, key_of(self.app, "stored_comparison.fold"))
-        self._folded.show()
+        self._pairs = await asyncio.to_thread(_stored_pairs, self.stored.document, self.services.registry)
+        self._show_turns()
 
     @work(group="difference", exclusive=True)
     async def _find_difference(self) -> None:
         sides = self.stored.document.sides
         failed: list[PromptMode] = [side.mode for side in sides if side.finish_reason is None]
         found = await asyncio.to_thread(difference_of, sides, failed=failed)
-        self.post_message(self.DifferenceKnown(msgspec.structs.replace(found, is_stored=True)))
+        self.show_difference(msgspec.structs.replace(found, is_stored=True))
+
+
+def _stored_pairs(document: Comparison, registry: Registry) -> list[TurnPair]:
+    """Return the turns of both prompts in pairs; none where the model is not known any more, or a side has no prompt.
+    Slow: reads the model's files."""
+    try:
+        family = resolve(registry, document.model).family
+    except VlmtuiError:
+        return []
+    numbered = _numbered(document)
+    left, right = (_turns(side, numbered, family) for side in document.sides[:2])
+    return aligned(left, right) if left and right else []
+
+
+def _turns(side: Side, numbered: Sequence[Attachment], family: Family) -> list[PromptTurn]:
+    ready = answer_of(side).prompt
+    own = attachments_of(side.request) if side.request else ()
+    return rendered_turns(prompt_parts(ready, own, numbered, family, frozenset()), family) if ready else []
 
 
 async def choose_stored_comparison(app: App[Any], services: Services, message: ComparedMessage) -> str | None:

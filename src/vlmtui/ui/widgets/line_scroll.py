@@ -1,4 +1,4 @@
-"""A vertical scroll view whose scrollbar is drawn from lines that were drawn before."""
+"""A scrollbar that is drawn from lines that were drawn before."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import cast
 
 from rich.style import Style as RichStyle
 from textual.containers import VerticalScroll
-from textual.geometry import Region, Size
-from textual.layout import DockArrangeResult
+from textual.geometry import Region
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.strip import Strip
-from textual.widget import Widget
 
 _Look = tuple[object, ...]
 
@@ -53,40 +51,6 @@ class LineScrollBar(ScrollBar):
         if found is None:
             found = self._drawn[text, style] = super().render_lines(Region(0, y, self.size.width, 1))[0]
         return found
-
-
-class LineScroll(VerticalScroll):
-    """A scroll view with this scrollbar. While `follows_end`, it goes to its end when the content grows, unless the
-    user has scrolled up."""
-
-    follows_end = False
-    _is_released = False
-    """Whether the user has scrolled away from the end."""
-
-    @property
-    def is_following(self) -> bool:
-        return self.follows_end and not self._is_released
-
-    def release_anchor(self) -> None:
-        super().release_anchor()
-        self._is_released = True
-
-    def watch_scroll_y(self, old: float, new: float) -> None:
-        super().watch_scroll_y(old, new)
-        self._is_released = self._is_released and self.max_scroll_y - new >= 1
-
-    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
-        result = super().arrange(size, optimal)
-        if size.height and not optimal and self.is_following:
-            end = float(max(0, result.total_region.bottom - size.height))
-            self.set_reactive(Widget.scroll_y, end)
-            self.set_reactive(Widget.scroll_target_y, end)
-            self.vertical_scrollbar.set_reactive(ScrollBar.position, end)
-        return result
-
-    @property
-    def vertical_scrollbar(self) -> ScrollBar:
-        return line_scrollbar(self)
 
 
 def line_scrollbar(view: VerticalScroll) -> ScrollBar:

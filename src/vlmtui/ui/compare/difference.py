@@ -1,4 +1,4 @@
-"""The differences of two prompts and of their answers."""
+"""The differences of two prompts and of their answers: as a document, and the first one in a line."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-from textual.app import App, ComposeResult
-from textual.containers import VerticalScroll
+from textual.app import App
 from textual.content import Content
 
 from vlmtui.inspection.answer_diff import AnswerDiff, AnswerSpan
@@ -16,10 +14,15 @@ from vlmtui.inspection.prompt_diff import PromptDiff, PromptSpan
 from vlmtui.inspection.tokens import Piece
 from vlmtui.session.difference import Difference, TokenAt
 from vlmtui.text import one_line, visible
-from vlmtui.ui.compare.divergence_line import LEFT, RIGHT, shown_token
+from vlmtui.ui.document.blocks import TextBlock
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import error_text, with_keys
-from vlmtui.ui.widgets.line_widget import Lines, LineWidget
 
+LEFT = "$text-error"
+"""The colour of a text that only the chat template's side has."""
+RIGHT = "$text-success"
+"""The colour of a text that only the raw prompt's side has."""
+_SPACES = str.maketrans({"\n": "↵", "\t": "⇥", "\r": "␍", " ": "·"})
 _NAMES = {"chat": "the chat template", "raw": "the raw prompt"}
 _COLUMN = 15
 _CONTEXT = 6
@@ -29,75 +32,31 @@ _WORDS = 400
 _SPANS_MAX = 200
 
 
-class DiffRow(msgspec.Struct, frozen=True):
-    """A line of the difference. Text that does not fit wraps next to its label."""
-
-    content: Content
-    label: Content = Content()
-
-    @property
-    def plain(self) -> str:
-        return self.label.plain + self.content.plain
-
-    def lines(self, width: int) -> Lines:
-        """Return the row wrapped to `width`; without a label column if that would take half of it."""
-        indent = self.label.cell_length
-        if not indent or indent * 2 > width:
-            return Content.assemble(self.label, self.content).wrap(width)
-        first, *more = self.content.wrap(width - indent) or [Content()]
-        return [Content.assemble(self.label, first), *(Content.assemble(" " * indent, line) for line in more)]
-
-
-class DiffText(LineWidget):
-    """The lines of the difference."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: Sequence[DiffRow] = ()
-
-    def show(self, rows: Sequence[DiffRow]) -> None:
-        self.rows = rows
-        self.lay_out_again()
-
-    def lines_of(self, width: int) -> Lines:
-        return [line for row in self.rows for line in row.lines(max(width, 1))]
-
-
-class DiffView(VerticalScroll):
+class DiffView(DocumentView, can_focus=True):
     """The differences of the prompts, then of the answers."""
 
-    DEFAULT_CSS = "DiffView { padding: 0 1; scrollbar-size-vertical: 1; }"
+    DEFAULT_CSS = "DiffView { padding: 0 1; }"
 
-    def compose(self) -> ComposeResult:
-        yield DiffText()
+    def __init__(self, *, id: str) -> None:
+        super().__init__(has_edge=False, id=id)
 
-    @property
-    def shown(self) -> str:
-        """The text shown, without colours."""
-        return "\n".join(row.plain for row in self.query_one(DiffText).rows)
-
-    def show(self, difference: Difference) -> None:
-        self.query_one(DiffText).show(difference_rows(self.app, difference))
-
-    def tell(self, text: str) -> None:
-        """Show why there is no difference."""
-        self.query_one(DiffText).show([DiffRow(Content.styled(visible(text), "$muted"))])
+    def show_difference(self, difference: Difference) -> None:
+        self.show(*_blocks(self.app, difference))
 
 
-def difference_rows(app: App[Any], difference: Difference) -> list[DiffRow]:
-    """Return the difference as coloured lines."""
+def _blocks(app: App[Any], difference: Difference) -> Iterator[TextBlock]:
     if difference.problem is not None:
         problem = error_text(app, difference.problem)
-        return [DiffRow(Content.assemble(("Can't compare them. ", "bold $text-warning"), problem))]
-    rows = [*_prompts(difference.prompts), DiffRow(Content()), *_answers(app, difference)]
+        yield TextBlock(Content.assemble(("Can't compare them. ", "bold $text-warning"), problem))
+        return
     if difference.is_stale:
         text = "This is the prompt that was sent; you edited it since. {comparison.send} sends the edited one."
-        note = with_keys(app, text)
-        rows = [DiffRow(Content.styled(note, "$text-warning")), DiffRow(Content()), *rows]
-    return rows
+        yield TextBlock(Content.styled(with_keys(app, text), "$text-warning"))
+    yield from _prompts(difference.prompts)
+    yield from _answers(app, difference)
 
 
-def _prompts(found: PromptDiff | None) -> Iterator[DiffRow]:
+def _prompts(found: PromptDiff | None) -> Iterator[TextBlock]:
     if found is None:
         yield _heading("Prompts")
         yield _muted("Compared once both prompts are rendered.")
@@ -111,12 +70,13 @@ def _prompts(found: PromptDiff | None) -> Iterator[DiffRow]:
     place = f", in {found.first_turn} of the chat template" if found.first_turn else ""
     yield _verdict("Prompts", "different" if first is None else f"different from token {first:,} on{place}", good=False)
     for finding in found.findings:
-        yield DiffRow(Content(one_line(finding)), Content.styled("• ", "bold $text-warning"))
-    yield DiffRow(Content())
-    yield from _spans(found.spans)
+        yield TextBlock(one_line(finding), label=Content.styled("• ", "bold $text-warning"))
+    for number, block in enumerate(_spans(found.spans)):
+        block.margin = int(number == 0)
+        yield block
 
 
-def _spans(spans: Sequence[PromptSpan]) -> Iterator[DiffRow]:
+def _spans(spans: Sequence[PromptSpan]) -> Iterator[TextBlock]:
     shown = 0
     for number, span in enumerate(spans):
         if span.operation == "equal":
@@ -132,7 +92,7 @@ def _spans(spans: Sequence[PromptSpan]) -> Iterator[DiffRow]:
             yield _tokens("+ raw prompt", span.right, RIGHT)
 
 
-def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> DiffRow:
+def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> TextBlock:
     """Return the ends of an equal part next to differences; tokens between them are counted."""
     head = 0 if is_first else _CONTEXT
     tail = 0 if is_last else _CONTEXT
@@ -143,11 +103,11 @@ def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> DiffRow
     parts.append(Content.styled(f" ⋯ {hidden:,} equal token{'' if hidden == 1 else 's'} ⋯ ", "$faint"))
     if tail:
         parts.append(_joined(pieces[-tail:], "$muted"))
-    return DiffRow(Content.assemble(*parts), _label(""))
+    return TextBlock(Content.assemble(*parts), label=_label(""))
 
 
-def _tokens(label: str, pieces: Sequence[Piece], colour: str) -> DiffRow:
-    return DiffRow(_joined(pieces, colour), _label(label, colour))
+def _tokens(label: str, pieces: Sequence[Piece], colour: str) -> TextBlock:
+    return TextBlock(_joined(pieces, colour), label=_label(label, colour))
 
 
 def _label(text: str, colour: str = "$muted") -> Content:
@@ -165,10 +125,11 @@ def _joined(pieces: Sequence[Piece], colour: str) -> Content:
     return Content.assemble(*parts)
 
 
-def _answers(app: App[Any], difference: Difference) -> Iterator[DiffRow]:
+def _answers(app: App[Any], difference: Difference) -> Iterator[TextBlock]:
     found = difference.answers
-    for mode in difference.failed:
-        yield DiffRow(Content.styled(f"The answer to {_NAMES[mode]} is incomplete.", "$text-warning"))
+    for number, mode in enumerate(difference.failed):
+        note = Content.styled(f"The answer to {_NAMES[mode]} is incomplete.", "$text-warning")
+        yield TextBlock(note, margin=int(number == 0))
     if found is None:
         yield _heading("Answers")
         yield _muted("Compared once both answers are complete.")
@@ -181,20 +142,18 @@ def _answers(app: App[Any], difference: Difference) -> Iterator[DiffRow]:
         at = found.first_divergence
         yield _verdict("Answers", "different" if at is None else f"different from token {at:,} on", good=False)
         legend = Content.assemble(("chat only", f"strike {LEFT}"), "  ", ("raw only", f"underline {RIGHT}"))
-        yield DiffRow(legend)
-        yield DiffRow(Content())
-        yield DiffRow(_words(found))
+        yield TextBlock(legend)
+        yield TextBlock(_words(found), margin=1)
     yield from _divergence(app, difference)
 
 
 def _words(found: AnswerDiff) -> Content:
     parts: list[Content] = []
     for span in found.spans:
-        match span.operation:
-            case "equal":
-                parts.append(Content(visible(_shortened(span.left))))
-            case _:
-                parts += _changed(span)
+        if span.operation == "equal":
+            parts.append(Content(visible(_shortened(span.left))))
+        else:
+            parts += _changed(span)
     return Content.assemble(*parts)
 
 
@@ -212,17 +171,16 @@ def _shortened(text: str) -> str:
     return f"{text[:half]} ⋯ {len(text) - 2 * half:,} equal characters ⋯ {text[-half:]}"
 
 
-def _divergence(app: App[Any], difference: Difference) -> Iterator[DiffRow]:
+def _divergence(app: App[Any], difference: Difference) -> Iterator[TextBlock]:
     found = difference.divergence
     if found is None:
         return
-    yield DiffRow(Content())
     yield _heading(f"First differing token: {found.index:,}")
     for label, colour, token in (("chat template", LEFT, found.left), ("raw prompt", RIGHT, found.right)):
-        yield DiffRow(Content.assemble(*_token(token)), _label(label, colour))
+        yield TextBlock(Content.assemble(*_token(token)), label=_label(label, colour))
         if token is not None and token.top:
             likely = "  ".join(f"{shown_token(text)} {math.exp(logprob):.1%}" for text, logprob in token.top)
-            yield DiffRow(Content(likely), Content.styled(f"{'likeliest':>{_COLUMN}} ", "$muted"))
+            yield TextBlock(likely, label=Content.styled(f"{'likeliest':>{_COLUMN}} ", "$muted"))
     if not any(token is not None and token.logprob is not None for token in (found.left, found.right)):
         if difference.is_stored:
             yield _muted("This comparison was stored without log-probabilities.")
@@ -240,14 +198,51 @@ def _token(token: TokenAt | None) -> Iterator[str | tuple[str, str]]:
         yield (f"  log-probability {token.logprob:.3f} ({math.exp(token.logprob):.1%})", "$muted")
 
 
-def _heading(text: str) -> DiffRow:
-    return DiffRow(Content.styled(text, "bold $accent"))
+def _heading(text: str) -> TextBlock:
+    return TextBlock(Content.styled(text, "bold $accent"), margin=1)
 
 
-def _muted(text: str) -> DiffRow:
-    return DiffRow(Content.styled(text, "$muted"))
+def _muted(text: str) -> TextBlock:
+    return TextBlock(Content.styled(text, "$muted"))
 
 
-def _verdict(what: str, verdict: str, *, good: bool) -> DiffRow:
+def _verdict(what: str, verdict: str, *, good: bool) -> TextBlock:
     shown = (verdict, f"bold {'$text-success' if good else '$text-warning'}")
-    return DiffRow(Content.assemble((f"{what}: ", "bold $accent"), shown))
+    return TextBlock(Content.assemble((f"{what}: ", "bold $accent"), shown), margin=1)
+
+
+def divergence_line(difference: Difference) -> Content:
+    """Return `First difference: token 4 · chat blue 91% (red 4%) · raw red 88% (blue 2%)`; empty while there is
+    nothing to compare. Probabilities are included if they were requested."""
+    found, answers = difference.divergence, difference.answers
+    if answers is None or difference.failed:
+        return Content()
+    if found is None:
+        same = "Answers: identical" if answers.identical else ""
+        return Content.styled(same, "$text-success")
+    return Content.assemble(
+        (f"First difference: token {found.index:,}", "bold"),
+        ("  chat ", "$muted"),
+        *_divergent(found.left, found.right, LEFT),
+        ("   raw ", "$muted"),
+        *_divergent(found.right, found.left, RIGHT),
+    )
+
+
+def shown_token(text: str) -> str:
+    """Return a token on one line, with white space visible, also if it is empty."""
+    return one_line(text.translate(_SPACES)) or "∅"
+
+
+def _divergent(token: TokenAt | None, other: TokenAt | None, colour: str) -> list[tuple[str, str]]:
+    """Return a side's token, and the probability of the other side's."""
+    if token is None:
+        return [("ended", "$muted")]
+    parts = [(shown_token(token.text), f"bold {colour} on $panel")]
+    if token.logprob is not None:
+        parts.append((f" {math.exp(token.logprob):.0%}", ""))
+        given = next((logprob for text, logprob in token.top if other is not None and text == other.text), None)
+        if other is not None:
+            known = f"{math.exp(given):.0%}" if given is not None else "unlikely"
+            parts.append((f" ({shown_token(other.text)} {known})", "$muted"))
+    return parts

@@ -1,0 +1,268 @@
+"""Prompts turn by turn: earlier turns that are equal in one line, a bar beside those that differ, and the left prompt
+in line with the editor of the right one."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from textual.content import Content
+from textual.message import Message
+
+from vlmtui.inspection.folded_prompt import Run
+from vlmtui.inspection.prompt_turns import PromptTurn, TurnPair
+from vlmtui.text import counted, one_line, visible
+from vlmtui.ui.compare.raw_editor import RawEditor
+from vlmtui.ui.document.blocks import PromptBlock, TextBlock
+from vlmtui.ui.document.document import Block
+from vlmtui.ui.document.lines import Line, Lines
+from vlmtui.ui.document.view import DocumentView
+from vlmtui.ui.keys import key_of
+from vlmtui.ui.widgets.clicks import clickable
+
+_STYLES = {"text": "", "special": "bold $secondary", "media": "bold $accent on $panel"}
+_FILLER = Content.styled("┊", "$faint")
+_FILL_MAX = 2000
+"""Rows that are left empty at one place, at most: a turn further down begins where it can."""
+
+
+class PromptView(DocumentView, can_focus=True):
+    """A prompt, read-only."""
+
+    DEFAULT_CSS = "PromptView { height: 1fr; min-height: 3; padding: 0 1; }"
+
+    class Resized(Message):
+        """The prompt has another width."""
+
+    def __init__(self, *, id: str, follows: bool = False) -> None:
+        super().__init__(follows=follows, from_top=True, id=id)
+        self.document.insert([TextBlock("…")], 0)
+
+    def on_resize(self) -> None:
+        self.post_message(self.Resized())
+
+    def tell(self, text: str) -> None:
+        """Show why there is no prompt."""
+        self.show(TextBlock(visible(text)))
+
+    def show_runs(self, runs: Sequence[Run]) -> None:
+        """Show a prompt whose turns are not known."""
+        self.show(PromptBlock(_lines(runs)))
+
+
+def turn_blocks(
+    pairs: Sequence[TurnPair], side: int, *, is_folded: bool, key: str
+) -> Iterator[tuple[PromptBlock | TextBlock, TurnPair]]:
+    """Yield the turns of one side, each with its pair. `is_folded`: equal turns before the newest one of the user are
+    a line, with the pair after them; `key` unfolds them."""
+    newest = newest_turn(pairs)
+    is_compared = any(pair.left for pair in pairs) and any(pair.right for pair in pairs)
+    folded: list[TurnPair] = []
+    number = 0
+    for at, pair in enumerate(pairs):
+        if is_folded and pair.is_equal and at < newest:
+            folded.append(pair)
+            number += 1
+            continue
+        if folded:
+            yield TextBlock(_fold_line(folded, number, key)), pair
+            folded = []
+        number += pair.left is not None
+        turn = (pair.left, pair.right)[side]
+        if turn is not None:
+            edge = "$warning" if is_compared and not pair.is_equal else ""
+            yield PromptBlock(_lines_of_turn(turn, is_last=at == len(pairs) - 1), edge=edge), pair
+
+
+def newest_turn(pairs: Sequence[TurnPair]) -> int:
+    """Return the pair of the newest user turn, which is never folded; 0 without one."""
+    return max((at for at, pair in enumerate(pairs) if pair.left and pair.left.role == "user"), default=0)
+
+
+def _fold_line(pairs: Sequence[TurnPair], last: int, key: str) -> Content:
+    """The line that stands for equal turns. `last` is the number of the last one."""
+    first = last - len(pairs) + 1
+    role = pairs[0].left.role if pairs[0].left else ""
+    which = f"turns {first:,}–{last:,}" if first < last else f"turn {last:,} · {role}"
+    pictures = sum(len(pair.left.pictures) for pair in pairs if pair.left)
+    told = f" · {counted(pictures, 'picture')}" if pictures else ""
+    said = f"{which} · equal{told} · {key} unfolds"
+    return Content.assemble(clickable("▸ ", "$accent", fold=1), clickable(said, "$muted", fold=1))
+
+
+def _lines_of_turn(turn: PromptTurn, *, is_last: bool) -> list[Content]:
+    """The lines of a turn, without the empty one after the line break that leads to the next turn."""
+    lines = _lines(turn.runs)
+    return lines[:-1] if not is_last and len(lines) > 1 and not lines[-1] else lines
+
+
+def _lines(runs: Sequence[Run]) -> list[Content]:
+    shown = ((visible(run.text) if run.style == "text" else one_line(run.text), _STYLES[run.style]) for run in runs)
+    return Content.assemble(*shown).split("\n", allow_blank=True)
+
+
+class EmptyRows(Block):
+    """Rows that are left empty, so that a turn begins beside its other one."""
+
+    def __init__(self, count: int, sign: Content) -> None:
+        super().__init__()
+        self._rows = [Line(sign, joins="", indent=len(sign)) for _ in range(count)]
+        self.lines = self._rows
+
+    def lay_out(self, width: int) -> Lines:
+        return self._rows
+
+
+class AlignedTurns:
+    """Fills the left prompt, whose turns begin beside those in the editor, and scrolls both together."""
+
+    def __init__(self, view: PromptView, editor: RawEditor) -> None:
+        self._view = view
+        self._editor = editor
+        self._pairs: Sequence[TurnPair] = ()
+        self._text = ""
+        """The raw prompt that the pairs are of."""
+        self._beside = [(0, 0)]
+        """Rows of the left prompt with the row of the right prompt that each stands beside, both ascending."""
+        self._height = 0
+        """The number of rows of the left prompt."""
+        self._starts: list[int] = []
+        """Offsets of the raw prompt's lines."""
+        self._laid_out_for: tuple[object, ...] = ()
+        """The measures on which they depend."""
+        self._is_folded = True
+        self._is_new = True
+        self._is_scrolling = False
+        view.watch(editor, "scroll_y", self._right_scrolled, init=False)
+        view.watch(view, "scroll_y", self._left_scrolled, init=False)
+
+    def show(self, pairs: Sequence[TurnPair], text: str) -> None:
+        """Show these turns; `text` is the raw prompt they were found in."""
+        self._pairs, self._text = pairs, text
+        self.lay_out()
+
+    def fold(self) -> None:
+        """Show equal earlier turns in one line, or whole."""
+        self._is_folded = not self._is_folded
+        self.lay_out()
+
+    def resized(self) -> None:
+        """Lay out again if what it depends on has changed: an answer that grows makes both prompts shorter."""
+        if self._measures != self._laid_out_for:
+            self.lay_out()
+
+    def lay_out(self) -> None:
+        """Fill the left prompt, for the sizes of both."""
+        if self._text != self._editor.text:
+            return
+        self._starts = self._editor.line_starts()
+        self._editor.bar(frozenset(self._differing_rows()))
+        if not self._pairs or not self._view.size:
+            return
+        view, at = self._view, self._view.scroll_y
+        with self._scrolling():
+            view.show(*self._blocks(view.text_width))
+            if not self._is_beside:
+                view.scroll_to(y=view.max_scroll_y if self._is_new else at, animate=False)
+        self._laid_out_for = self._measures
+        if self._is_beside:
+            self._begin()
+            view.call_after_refresh(self._right_scrolled)
+        self._is_new = False
+
+    @property
+    def _measures(self) -> tuple[object, ...]:
+        return self._view.size.width, self._editor.size.width, self._is_beside, self._below
+
+    @property
+    def _is_beside(self) -> bool:
+        """Whether both prompts are on the screen."""
+        return bool(self._view.size and self._editor.size)
+
+    def _blocks(self, width: int) -> list[Block]:
+        """Return the turns, with rows left empty so that each begins beside its row where those before it let it."""
+        found: list[Block] = []
+        self._beside, row = [(0, 0)], 0
+        key = key_of(self._view.app, "comparison.fold")
+        for block, pair in turn_blocks(self._pairs, 0, is_folded=self._is_folded, key=key):
+            beside = self._row(pair)
+            if beside is not None:
+                beside = max(0, beside - 1) if isinstance(block, TextBlock) else beside
+                gap = min(max(beside - row, 0), _FILL_MAX)
+                if gap:
+                    found.append(EmptyRows(gap, _FILLER))
+                row += gap
+                if beside >= self._beside[-1][1]:
+                    self._beside.append((row, beside))
+            found.append(block)
+            block.fit(width)
+            row += len(block.lines)
+        self._height = row
+        if self._below:
+            found.append(EmptyRows(self._below, Content()))
+        return found
+
+    def _row(self, pair: TurnPair) -> int | None:
+        return self._editor.row_of(pair.right.start, self._starts) if pair.right and self._is_beside else None
+
+    def _differing_rows(self) -> Iterator[int]:
+        """The rows of the right prompt that have a bar."""
+        editor = self._editor
+        for pair in self._pairs:
+            if pair.right is not None and not pair.is_equal and editor.size:
+                start, end = pair.right.start, pair.right.start + len(pair.right.text)
+                yield from range(editor.row_of(start, self._starts), editor.row_of(end - 1, self._starts) + 1)
+
+    @property
+    def _below(self) -> int:
+        """Empty rows to add, so that the left prompt can be scrolled as far as the right one."""
+        if not self._is_beside or not self._editor.max_scroll_y:
+            return 0
+        bottom = self._left_of(self._editor.max_scroll_y) + self._view.size.height
+        return max(round(bottom) - self._height, 0)
+
+    def _begin(self) -> None:
+        """At first, go to the first turn that differs, or to the newest one, in a prompt longer than its pane."""
+        editor = self._editor
+        if not self._is_new or not editor.max_scroll_y or editor.cursor_location != (0, 0):
+            return
+        at = newest_turn(self._pairs)
+        newest = self._pairs[at : at + 1]
+        pair = next((one for one in self._pairs if one.right and not one.is_equal), *newest)
+        if pair.right is not None and pair.right.start:
+            editor.go_to(pair.right.start, pair.right.start)
+            editor.scroll_to(y=max(editor.row_of(pair.right.start, self._starts) - 1, 0), animate=False, immediate=True)
+
+    def _right_scrolled(self) -> None:
+        if not self._is_scrolling and self._is_beside:
+            with self._scrolling():
+                to = self._left_of(self._editor.scroll_y)
+                self._view.scroll_to(y=to, animate=False, force=True, immediate=True)
+
+    def _left_scrolled(self) -> None:
+        view = self._view
+        if not self._is_scrolling and self._is_beside and (view.has_focus or view.mouse_hover):
+            with self._scrolling():
+                to = _across(self._beside, view.scroll_y)
+                self._editor.scroll_to(y=to, animate=False, force=True, immediate=True)
+
+    def _left_of(self, right: float) -> float:
+        """Return the row of the left prompt beside this row of the right one."""
+        return _across([(other, one) for one, other in self._beside], right)
+
+    @contextmanager
+    def _scrolling(self) -> Iterator[None]:
+        """Scrolling one side here does not scroll the other in turn."""
+        self._is_scrolling = True
+        try:
+            yield
+        finally:
+            self._is_scrolling = False
+
+
+def _across(pairs: Sequence[tuple[int, int]], here: float) -> float:
+    """Rows follow those of the turn that they are in, up to the next turn."""
+    at = max(bisect_right([row for row, _ in pairs], here) - 1, 0)
+    there = pairs[at][1] + here - pairs[at][0]
+    return min(there, pairs[at + 1][1]) if at + 1 < len(pairs) else there
