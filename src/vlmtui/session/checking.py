@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from itertools import cycle
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.capabilities import lack, require_capability
 from vlmtui.domain.conversation import Media, Part, Text, Turn, all_attachments
-from vlmtui.domain.generation import Delta, Failed, Finished, GenerateRequest, PromptReady, TokenLogprob
+from vlmtui.domain.generation import Finished, GenerateRequest, TokenLogprob
 from vlmtui.domain.model_reading import FORMS, PromptCase, ReadRequest, RenderCase
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
@@ -35,7 +35,7 @@ from vlmtui.registry.estimate import settings_of
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
-from vlmtui.session.generation import PromptMode, new_request_id, request_for
+from vlmtui.session.generation import PromptMode, broken_off, request_for, whole_answer
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.session.lint import download_hint, model_folder
 from vlmtui.store.media_files import keep, place
@@ -177,11 +177,8 @@ def canned_cases(
                 message = f"{model.spec.name} has no conversation {name!r}."
                 raise bad_input(message, hint=f"It has {', '.join(known)}.")
             continue
-        counts: dict[Modality, int] = {}
-        files = []
-        for modality in known[name].modalities:
-            files.append(_BUNDLED + _SAMPLES[modality][counts.get(modality, 0) % len(_SAMPLES[modality])])
-            counts[modality] = counts.get(modality, 0) + 1
+        samples = {modality: cycle(every) for modality, every in _SAMPLES.items()}
+        files = [_BUNDLED + next(samples[modality]) for modality in known[name].modalities]
         staged = iter([_staged(file, Path(), media) for file in files])
         turns = tuple(
             Turn(turn.role, tuple(Media(next(staged)) if isinstance(part, Media) else part for part in turn.parts))
@@ -353,47 +350,34 @@ async def _side(engine: Engine, request: GenerateRequest, folder: Path, *, is_as
     try:
         if is_seen or not is_asked:
             view = {"view": str(folder), "values": True} if is_seen else {}
-            side = await _read(engine, msgspec.structs.replace(request, only_render=True, **view), side)
-        if not is_asked:
-            return side
-        top = None if lack(engine.info, "logprobs") else _TOP
-        return await _read(engine, msgspec.structs.replace(request, logprobs=top), side)
+            side = await _with_answer(engine, msgspec.structs.replace(request, only_render=True, **view), side)
+        if is_asked:
+            top = None if lack(engine.info, "logprobs") else _TOP
+            side = await _with_answer(engine, msgspec.structs.replace(request, logprobs=top), side)
     except VlmtuiError as error:
         return msgspec.structs.replace(side, error=text_of(error))
+    return side
 
 
-async def _read(engine: Engine, request: GenerateRequest, side: CheckedSide) -> CheckedSide:
-    """Return the side with what a request gave. Raises VlmtuiError."""
-    request = msgspec.structs.replace(request, request_id=new_request_id())
-    words, ids, logprobs, pieces = dict(side.words), list(side.answer_ids), list(side.logprobs), [side.answer]
-    is_answered = False
-    async with aclosing(engine.generate(request)) as events:
-        async for event in events:
-            match event:
-                case PromptReady():
-                    words |= {number: token.text for number, token in event.vocabulary.items()}
-                    text = side.text or (event.text if request.view else event.prompt if request.only_render else "")
-                    side = msgspec.structs.replace(
-                        side, text=text, token_ids=event.token_ids, media=event.media, seen=event.seen or side.seen
-                    )
-                case Delta():
-                    pieces.append(event.text)
-                    ids += event.token_ids
-                    logprobs += event.logprobs
-                    words |= {number: token.text for number, token in event.vocabulary.items()}
-                case Finished():
-                    is_answered = True
-                case Failed(failure=failure):
-                    raise failure.error()
-    if not (is_answered or request.only_render):
-        raise VlmtuiError(ErrorKind.ENGINE_DIED, "The answer was interrupted.")
+async def _with_answer(engine: Engine, request: GenerateRequest, side: CheckedSide) -> CheckedSide:
+    """Return the side with the prompt and the answer that a request gave. Raises VlmtuiError."""
+    answer = await whole_answer(engine, request)
+    if not isinstance(answer.outcome, Finished):
+        raise (answer.failure or broken_off("").failure).error()
+    text = side.text
+    if (ready := answer.prompt) is not None:
+        if request.only_render:
+            text = ready.text if request.view else ready.prompt
+        side = msgspec.structs.replace(
+            side, text=text, token_ids=ready.token_ids, media=ready.media, seen=ready.seen or side.seen
+        )
     return msgspec.structs.replace(
         side,
-        words=words,
-        answer="".join(pieces),
-        answer_ids=tuple(ids),
-        logprobs=tuple(logprobs),
-        is_answered=is_answered,
+        words=side.words | {number: token.text for number, token in answer.vocabulary.items()},
+        answer=answer.text,
+        answer_ids=tuple(answer.token_ids),
+        logprobs=tuple(answer.logprobs),
+        is_answered=not request.only_render,
     )
 
 

@@ -211,6 +211,18 @@ async def run_turn(
             yield event, answer
 
 
+async def whole_answer(engine: Engine, request: GenerateRequest) -> Answer:
+    """Return the answer to a request, sent under a new id, once it has ended in any way."""
+    request = msgspec.structs.replace(request, request_id=new_request_id())
+    answer = Answer(request.request_id)
+    async with aclosing(run_turn(engine, request, answer)) as events:
+        async for _ in events:
+            pass
+    if answer.outcome is None:
+        answer.take(broken_off(request.request_id))
+    return answer
+
+
 async def check_end(answer: Answer, event: EngineEvent, sampling: Sampling) -> None:
     """Before an answer takes its last event, check the structure that `sampling` asks for."""
     if isinstance(event, Finished) and structured_of(sampling):

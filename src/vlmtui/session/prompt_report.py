@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing
 from typing import Literal
 
 import msgspec
@@ -20,7 +19,7 @@ from vlmtui.errors import Remedy, bad_input
 from vlmtui.inspection.build import pieces, texts_of
 from vlmtui.inspection.prompt_diff import PromptTokens
 from vlmtui.inspection.tokens import Piece, attachment_of
-from vlmtui.session.generation import Answer, new_request_id, render, run_turn
+from vlmtui.session.generation import Answer, render, whole_answer
 from vlmtui.store.records import GenerationRecord
 
 Part = Literal["prompt", "tokens", "media", "template", "request", "answer"]
@@ -201,15 +200,11 @@ async def with_logprobs(engine: Engine, inspected: PromptReport) -> PromptReport
     request = msgspec.structs.replace(
         inspected.request,
         sampling=sampling,
-        request_id=new_request_id(),
         logprobs=ALTERNATIVES,
         keep=False,
         only_render=False,
     )
-    answer = Answer(request.request_id)
-    async with aclosing(run_turn(engine, request, answer)) as events:
-        async for _ in events:
-            pass
+    answer = await whole_answer(engine, request)
     if answer.failure is not None:
         raise answer.failure.error()
     return inspected.with_answer(answer)

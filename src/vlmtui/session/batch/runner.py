@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -22,7 +22,7 @@ from vlmtui.session.batch.item import BadItem, BatchItem, failed_at_line
 from vlmtui.session.batch.job import BatchJob, ItemResult, engine_key
 from vlmtui.session.batch.media_desk import MediaDesk
 from vlmtui.session.batch.output import MetItem
-from vlmtui.session.generation import Answer, broken_off, new_request_id, run_turn
+from vlmtui.session.generation import Answer, whole_answer
 
 _LOST = frozenset({ErrorKind.ENGINE_DIED, ErrorKind.NO_NETWORK, ErrorKind.PROTOCOL})
 """Failures of the engine and not of the item."""
@@ -106,7 +106,7 @@ class BatchEngine:
             is_suspect = interruptions >= _SUSPECT_AFTER
             async with self._alone() if is_suspect else self._slots:
                 engine = await self._started()
-                answer = await _ask(engine, request)
+                answer = await whole_answer(engine, request)
             match answer.outcome:
                 case Finished():
                     self._starts_without_answer = 0
@@ -148,17 +148,6 @@ class BatchEngine:
                 await _leave(self.engine)
                 self.engine = await self._open()
             return self.engine
-
-
-async def _ask(engine: Engine, request: GenerateRequest) -> Answer:
-    request = msgspec.structs.replace(request, request_id=new_request_id())
-    answer = Answer(request.request_id)
-    async with aclosing(run_turn(engine, request, answer)) as events:
-        async for _ in events:
-            pass
-    if answer.outcome is None:
-        answer.take(broken_off(request.request_id))
-    return answer
 
 
 async def _leave(engine: Engine) -> None:
