@@ -247,19 +247,19 @@ class _Batch:
             from vlmtui.cli.batch_ray import answer_on_ray
 
             await answer_on_ray(self.arguments, self.job, met, self.output, self.tally, self._show_progress)
-            self._end()
+            await self._end()
             return True
         engine = BatchEngine(self._open, await self._open(), most=self.arguments.max_concurrency)
         self.started = time.monotonic()
         try:
             await answer_items(self.job, met, engine, self.output.append, self.tally, self._written)
-            self._end()
+            await self._end()
             return not self.arguments.verify_mm_cache_hit_with_uuids or await self._verify(engine)
         finally:
             await leave_engine(engine.engine, self.setup)
 
-    def _end(self) -> None:
-        self.output.tidy()
+    async def _end(self) -> None:
+        await asyncio.to_thread(self.output.tidy)
         self._tell_counts()
 
     async def _open(self) -> Engine:

@@ -12,7 +12,6 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import chdir, suppress
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -46,22 +45,22 @@ async def answer_on_ray(
     tally: Tally,
     progress: Callable[[], None],
 ) -> None:
-    """Answer all items that are not answered yet. Raises VlmtuiError. If it is cancelled, items that the
-    actors had not handed over are not answered."""
+    """Answer all items that are not answered yet, but for those that actors have when it is cancelled.
+    Raises VlmtuiError."""
     ray = _connected(arguments)  # blocks the loop: to end Ray while it begins would end this process
     found: asyncio.Queue[_Answered | VlmtuiError | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
     def answer() -> None:
         end: VlmtuiError | None = VlmtuiError(ErrorKind.INTERNAL, "Ray ended without an answer.")
-        try:
-            for result in _mapped(ray, arguments, job, items):
-                loop.call_soon_threadsafe(found.put_nowait, result)
-            end = None
-        except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
-            end = _lost(error)
-        finally:
-            with suppress(RuntimeError):  # the loop is closed
+        with suppress(RuntimeError):  # the loop is closed
+            try:
+                for result in _mapped(ray, arguments, job, items):
+                    loop.call_soon_threadsafe(found.put_nowait, result)
+                end = None
+            except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
+                end = _lost(error)
+            finally:
                 loop.call_soon_threadsafe(found.put_nowait, end)
 
     try:
@@ -112,7 +111,7 @@ def _mapped(ray: Any, arguments: argparse.Namespace, job: BatchJob, items: Itera
     ray.data.DataContext.get_current().enable_progress_bars = False
     mapped = ray.data.from_arrow_refs(blocks).map_batches(
         _Actor,
-        fn_constructor_args=(vars(arguments), job, str(Path.cwd())),
+        fn_constructor_args=(arguments, job, str(Path.cwd())),
         batch_size=None,
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=arguments.actors),
@@ -125,16 +124,16 @@ def _mapped(ray: Any, arguments: argparse.Namespace, job: BatchJob, items: Itera
 class _Actor:
     """Opens the engine of its machine, and answers the items that Ray gives it."""
 
-    def __init__(self, arguments: dict[str, Any], job: BatchJob, folder: str) -> None:
+    def __init__(self, arguments: argparse.Namespace, job: BatchJob, folder: str) -> None:
         """folder: that in which the command was given, where this machine has it, for names of files in arguments."""
         with suppress(OSError):
             os.chdir(folder)
-        setup = prepare(argparse.Namespace(**arguments))
+        setup = prepare(arguments)
         self._job = msgspec.structs.replace(job, cache=setup.application.paths.cache)
         self._loop = asyncio.new_event_loop()
-        opened = partial(open_loaded, setup, client="batch")
-        engine = self._loop.run_until_complete(opened())
-        self._engine = BatchEngine(opened, engine, most=arguments["max_concurrency"])
+        engine = self._loop.run_until_complete(open_loaded(setup, client="batch"))
+        most = arguments.max_concurrency
+        self._engine = BatchEngine(lambda: open_loaded(setup, client="batch"), engine, most=most)
 
     def __call__(self, batch: Any) -> Any:
         """Return the lines of items, and the counts, in one row."""
@@ -144,8 +143,7 @@ class _Actor:
         lines: list[bytes] = []
         tally = Tally()
         self._loop.run_until_complete(answer_items(self._job, iter(met), self._engine, lines.extend, tally))
-        result: _Answered = lines, tally
-        return pyarrow.table({"result": pyarrow.array([pickle.dumps(result)], pyarrow.large_binary())})
+        return pyarrow.table({"result": pyarrow.array([pickle.dumps((lines, tally))], pyarrow.large_binary())})
 
 
 def _lost(error: Exception) -> VlmtuiError:
