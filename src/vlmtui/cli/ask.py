@@ -5,52 +5,160 @@ from __future__ import annotations
 import argparse
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TypeGuard
 
 import msgspec
 
-from vlmtui.cli.ask_engine import AskSetup, allow_adapters, prepare, ready_engine
-from vlmtui.cli.ask_parser import check_usage, fan_out_plan
-from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
+from vlmtui.cli.ask_engine import (
+    AskSetup,
+    add_engine_options,
+    allow_adapters,
+    command_engines,
+    models_on,
+    prepare,
+    ready_engine,
+)
+from vlmtui.cli.attachments import add_media, stage_attachments, user_turn_with_placed
 from vlmtui.cli.boxes import box_convention, box_reader, with_special_tokens
 from vlmtui.cli.inputs import read_question, read_raw_prompt
 from vlmtui.cli.interrupts import run_interruptible
-from vlmtui.cli.lane_engines import command_engines, models_on
 from vlmtui.cli.output import note, print_json, write_answer
-from vlmtui.cli.results import (
-    difference_json,
-    likelihood_json,
-    write_comparison,
-)
+from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.conversation import Turn, system_turn
 from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.files import write_output
 from vlmtui.inspection.answer_diff import tally_text
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.comparison_pages import difference_lines
 from vlmtui.inspection.findings import Finding, FindingKind
 from vlmtui.inspection.raw_prompt_check import check_raw
-from vlmtui.inspection.replay import Comparison
+from vlmtui.inspection.replay import Comparison, MediaRecord
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import find_adapter
 from vlmtui.session.answer_json import answer_json, tokens_json
+from vlmtui.session.comparison_export import ENDINGS, FORMATS
 from vlmtui.session.dials import with_default_parameters, with_parameters
 from vlmtui.session.engine_turns import answer_in_turns
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, Plan, why_identical
+from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, Plan, plan_of, why_identical
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, OnChange, lane_spec, planned_specs
 from vlmtui.session.likelihood import LaneScore, is_unchanged, score_lanes, verdict
 from vlmtui.session.picture_changes import changed_pictures
+from vlmtui.session.plan_text import parse_plan
 
+_DESCRIPTION = """\
+Ask one question and stream the answer to stdout. Uses a running worker of that model, or starts one, which stays for
+--keep-alive.
+"""
+_EPILOG = """\
+P is a path (quoted in any style, file:// too), a pattern such as 'shots/*.png', a folder, or a web address. A page of
+a TIFF: scan.tiff#page=2. [Image #1] or [Video #2] in QUESTION puts that attachment there, numbered in the order given;
+the others are put before the text.
+
+exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal n
+"""
+LOGPROBS_MAX = 20
+"""vLLM's default limit."""
 _TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out", "on")
 """Options of those who look at tokens; the JSON of others stays short."""
 _NEVER = frozenset({FindingKind.TOO_FEW, FindingKind.NOT_TAKEN})
 """Findings that --force does not override: an attachment without a placeholder may crash the engine."""
+_INSIDE_MAX = 100_000_000
+"""Most bytes of an attachment embedded in a document; of larger ones only the hash is written."""
+
+
+def fill_ask(ask: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    ask.description, ask.epilog = _DESCRIPTION, _EPILOG
+    ask.formatter_class = argparse.RawDescriptionHelpFormatter
+    ask.add_argument("question", metavar="QUESTION", nargs="?", help="the question; - reads it from stdin")
+    ask.add_argument("--model", metavar="M", help="a family, a repository id or a local folder (default: shapes)")
+    add_media(ask)
+    ask.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
+    _add_prompt(ask.add_argument_group("the prompt"))
+    _add_sampling(ask.add_argument_group("sampling"))
+    add_engine_options(ask.add_argument_group("the engine"))
+    _add_output(ask.add_argument_group("output"))
+
+
+def _add_prompt(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--mode",
+        choices=("chat", "raw", "both"),
+        help="the chat template (default), a raw prompt, or both at the same time and the difference",
+    )
+    group.add_argument(
+        "--raw-prompt",
+        metavar="TEXT|@FILE",
+        help="send this raw prompt verbatim, instead of the one built from the model's record; "
+        "@FILE reads it from a file, @- from stdin",
+    )
+    group.add_argument(
+        "--force", action="store_true", help="send a raw prompt with too many or wrongly numbered placeholders"
+    )
+
+
+def _add_sampling(group: argparse._ArgumentGroup) -> None:
+    for parameter in PARAMETERS.values():
+        group.add_argument(parameter.option, type=parameter.kind, metavar="N", help=parameter.help)
+    group.add_argument(
+        "--set",
+        action="append",
+        metavar="NAME=VALUE",
+        dest="set_parameters",
+        help="any parameter: stop, bad_words, logit_bias, min_tokens, json (a schema or @FILE), regex, choice=yes|no, "
+        "…, or an argument of the model's processor (max_pixels, …; processor.NAME for any); may be repeated",
+    )
+    group.add_argument(
+        "--fan-out",
+        metavar="NAME=V,V,…",
+        help="ask with each of two to eight values of a sampling parameter, all at the same time; others with one "
+        "value each may follow: 'seed=1,2,3 temperature=0.7'. Also picture=sent,none,grey,blur,swap, "
+        "pixels=1000000,250000, engine=here,transformers, adapter=none,FOLDER, and texts in quotes: "
+        "'system=\"Be brief.\",\"Explain.\"', 'prompt=…'",
+    )
+    group.add_argument(
+        "--on",
+        action="append",
+        metavar="ENGINE",
+        help="ask this engine too: here, transformers, vllm==X.Y.Z, a model, or a server; engine arguments may follow, "
+        "as in 'here dtype=bfloat16'. Twice to eight times; each answer stands below its engine's name",
+    )
+    group.add_argument(
+        "--one-by-one",
+        action="store_true",
+        help="with --on: load one engine after the other on this machine, even where memory allows two",
+    )
+    group.add_argument(
+        "--logprobs",
+        type=int,
+        metavar="N",
+        help="with --json and --export: log-probabilities of every token and of the N most likely ones (0 to 20)",
+    )
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--json", action="store_true", help="print one JSON object at the end instead of streaming")
+    group.add_argument(
+        "--export", metavar="FILE", help="also write what was asked and answered as FILE.md, FILE.html or FILE.json"
+    )
+    group.add_argument(
+        "--boxes",
+        metavar="FILE.png",
+        help="also draw the boxes and points of the answer on the picture, or those and its times on the frames of "
+        "a video; with --json, list them in its pixels",
+    )
+    group.add_argument(
+        "--boxes-like", metavar="FAMILY", help="read them by the convention of this family instead of the model's own"
+    )
 
 
 def ask(arguments: argparse.Namespace) -> int:
@@ -319,6 +427,100 @@ def _tell_finding(finding: Finding, text: str) -> None:
     note(f"raw prompt, line {line}, column {column}: {finding.message}")
     if finding.fix is not None:
         note(f"    fix: {finding.fix.label}")
+
+
+def fan_out_plan(arguments: argparse.Namespace) -> Plan | None:
+    """Return the plan of a fan-out; None without one. Raises VlmtuiError."""
+    if arguments.on is not None:
+        return plan_of(ENGINE, arguments.on)
+    return parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
+
+
+def check_usage(arguments: argparse.Namespace) -> None:
+    """Raise VlmtuiError(BAD_USAGE) for options that cannot be combined."""
+    if problem := _not_together(arguments):
+        raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
+    plan = fan_out_plan(arguments)
+    if arguments.one_by_one and (plan is None or plan.parameter != ENGINE):
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "--one-by-one goes with --on.", hint="See `vlmtui ask --help`.")
+    if plan is not None and arguments.raw_prompt is not None and plan.parameter not in (*PARAMETERS, ENGINE):
+        problem = f"--raw-prompt is sent as it is: it cannot be fanned out over {plan.parameter}."
+        raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
+    if arguments.export is not None:
+        export_suffix(arguments.export)
+
+
+def _not_together(arguments: argparse.Namespace) -> str:
+    problem = ""
+    if arguments.question is None and (arguments.raw_prompt is None or arguments.mode == "both"):
+        problem = "QUESTION is missing; - reads it from stdin."
+    elif arguments.mode == "chat" and arguments.raw_prompt is not None:
+        problem = "--raw-prompt has no place in --mode chat."
+    elif arguments.on is not None and arguments.fan_out is not None:
+        problem = "--on is a fan-out over engines: it does not go with --fan-out."
+    elif arguments.mode == "both" and fan_out_plan(arguments) is not None:
+        problem = "--fan-out and --on go with one mode, chat or raw."
+    elif arguments.question == "-" and arguments.raw_prompt == "@-":
+        problem = "QUESTION and the raw prompt cannot both be read from stdin."
+    elif arguments.logprobs is not None and not 0 <= arguments.logprobs <= LOGPROBS_MAX:
+        problem = f"--logprobs must lie between 0 and {LOGPROBS_MAX}, not {arguments.logprobs}."
+    elif arguments.boxes is not None and (arguments.mode == "both" or fan_out_plan(arguments) is not None):
+        problem = "--boxes draws one answer: it goes with one mode, and without --fan-out."
+    elif arguments.boxes is None and arguments.boxes_like is not None:
+        problem = "--boxes-like goes with --boxes."
+    return problem
+
+
+def difference_json(comparison: Comparison) -> dict[str, object]:
+    """Return how the second answer differs from the first. Answers are identical if all their tokens are."""
+    found = comparison.difference
+    if found is None or any(side.failure for side in comparison.sides):
+        empty = ("prompts_identical", "answers_identical", "first_divergence", "prompt_first_divergence")
+        return dict.fromkeys(empty)
+    return {
+        "prompts_identical": found.prompts_identical,
+        "answers_identical": found.answers_identical and found.answer_first_divergence is None,
+        "first_divergence": found.answer_first_divergence,
+        "prompt_first_divergence": found.prompt_first_divergence,
+    }
+
+
+def likelihood_json(score: LaneScore) -> dict[str, object]:
+    """Return how likely the first answer is under another lane's prompt."""
+    drop = score.drop
+    return {
+        "ratio": score.ratio,
+        "log_ratio": score.log_ratio,
+        "tokens": score.tokens,
+        "largest_drop": None if drop is None else msgspec.to_builtins(drop),
+    }
+
+
+def export_suffix(name: str) -> str:
+    """Return the format for a file name. Raises VlmtuiError(BAD_USAGE) for an unknown extension."""
+    suffix = Path(name).suffix.lower()
+    if suffix not in FORMATS:
+        raise VlmtuiError(ErrorKind.BAD_USAGE, f"{name} does not say what to write: its name must end in {ENDINGS}.")
+    return suffix
+
+
+def write_comparison(name: str, comparison: Comparison, attachments: Sequence[Attachment]) -> None:
+    """Write the document to a file. Raises VlmtuiError."""
+    paths = {item.sha256: Path(item.path) for item in attachments}
+
+    def read(item: MediaRecord) -> bytes | None:
+        path = paths.get(item.sha256)
+        try:
+            if path is not None and path.stat().st_size <= _INSIDE_MAX:
+                return path.read_bytes()
+            reason = "is too large for the document"
+        except OSError:
+            reason = "is gone from the disk"
+        note(f"warning: {item.name} {reason}: only its hash is written.")
+        return None
+
+    write_output(Path(name), FORMATS[export_suffix(name)](comparison, read))
+    note(f"Written: {name}")
 
 
 class AnswerStream:

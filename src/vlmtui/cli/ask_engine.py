@@ -1,11 +1,12 @@
-"""Selects the model and the engine for `vlmtui ask`."""
+"""The model and the engines of a command, and the options that choose them."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
@@ -16,15 +17,55 @@ from vlmtui.domain.backend_choice import read_backend
 from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.engine.interface import Engine
+from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.match import Model, resolve, with_trust
 from vlmtui.registry.routes import model_closed
 from vlmtui.session.adapters import NONE, find_adapter, rank_for
+from vlmtui.session.engine_names import HERE, find_engine
+from vlmtui.session.engines_beside import is_remote, release
 from vlmtui.session.lane_plan import ADAPTER
+from vlmtui.session.model_switch import memory_need
 from vlmtui.session.plan_text import parse_plan
+from vlmtui.text import one_line
 
 _SETTINGS = ("model", "keep_alive", "system_prompt", *PARAMETERS)
+
+
+def add_engine_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options that choose an engine."""
+    group.add_argument(
+        "--engine",
+        metavar="ENGINE",
+        help="ask a vLLM server instead of an engine here: http://HOST:PORT, unix:/PATH, or a name in config.toml "
+        "([engines.NAME]); --model is then one of its models, or the family of its only one",
+    )
+    group.add_argument(
+        "--backend",
+        metavar="BACKEND",
+        help="what runs the model here: vllm, transformers, or another version, as in vllm==0.23.0 "
+        "(default: the best route of the model's record)",
+    )
+    group.add_argument("--key-env", metavar="NAME", help="the environment variable with the server's key")
+    group.add_argument(
+        "--keep-alive",
+        metavar="DUR",
+        help="how long the model stays loaded afterwards: 5m, 90s, 0, forever (default: 5m)",
+    )
+    group.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="allow the model's repository to run its own Python code on this machine; off by default",
+    )
+    group.add_argument("--adapter", metavar="FOLDER", help="answer with the LoRA adapter in this folder")
+    group.add_argument(
+        "--engine-arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an additional vLLM engine argument, for example max_model_len=4096; may be repeated",
+    )
 
 
 class AskSetup(msgspec.Struct, frozen=True):
@@ -151,3 +192,71 @@ async def leave_engine(engine: Engine, setup: AskSetup) -> None:
     await engine.close()
     if is_tty(sys.stderr) or not setup.as_json:
         note(stay_note(engine.spec.name, status.keep_alive_s))
+
+
+class CommandEngines:
+    """An `EngineSource`: engines stay loaded beside each other while memory allows."""
+
+    def __init__(self, setup: AskSetup, *, one_by_one: bool) -> None:
+        """`one_by_one`: never load two on this machine at once."""
+        self._setup = setup
+        self._one_by_one = one_by_one
+        self._opened: list[tuple[AskSetup, Engine]] = []
+
+    async def has_room(self, model: Model) -> bool:
+        """See `EngineSource`. Prints what the model needs."""
+        local = [one.model for one, _ in self._opened if not is_remote(one.model)]
+        if not local or is_remote(model) or self._loaded(model) is not None:
+            return True
+        need = await asyncio.to_thread(lambda: memory_need([model], Machine.measure()))
+        fits = need.fits and not self._one_by_one
+        how = "loaded as well" if fits else "loaded after the answers before it, in place of what is loaded"
+        note(f"{one_line(model.spec.name)} is {how}. {need.text}")
+        return fits
+
+    async def open(self, model: Model) -> Engine:
+        """See `EngineSource`."""
+        if (loaded := self._loaded(model)) is not None:
+            return loaded
+        setup = AskSetup(self._setup.application, model, self._setup.keep_alive_given, self._setup.as_json)
+        engine = await open_loaded(setup, client="ask")
+        self._opened.append((setup, engine))
+        return engine
+
+    async def make_room(self) -> None:
+        """See `EngineSource`."""
+        local = [engine for one, engine in self._opened if not is_remote(one.model)]
+        self._opened = [one for one in self._opened if is_remote(one[0].model)]
+        for engine in local:
+            await release(engine, hung=False)
+
+    async def leave(self) -> None:
+        """Disconnect from all engines."""
+        opened, self._opened = self._opened, []
+        for setup, engine in opened:
+            await leave_engine(engine, setup)
+
+    def _loaded(self, model: Model) -> Engine | None:
+        return next((engine for setup, engine in self._opened if setup.model.spec == model.spec), None)
+
+
+@asynccontextmanager
+async def command_engines(setup: AskSetup, *, one_by_one: bool) -> AsyncIterator[CommandEngines]:
+    """Yield the engines of a command; leave them at its end."""
+    engines = CommandEngines(setup, one_by_one=one_by_one)
+    try:
+        yield engines
+    finally:
+        await engines.leave()
+
+
+def models_on(names: Sequence[str], setup: AskSetup, arguments: argparse.Namespace) -> list[Model]:
+    """Return the model behind each engine's name. Raises VlmtuiError."""
+    application, home = setup.application, setup.model
+    servers, registry = application.settings.engines, application.registry
+    found = []
+    for name in names:
+        model = find_engine(name, home, registry, servers, key_env=arguments.key_env)
+        own = name == HERE or is_remote(model)
+        found.append(model if own else with_consent(model, trust=arguments.trust_remote_code))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import re
 from collections.abc import Sequence
@@ -26,6 +27,35 @@ _KINDS = {
     "audio": (Kind.SOUND, Kind.VIDEO),
 }
 _TOKEN = re.compile(r"\[(?:Image|Video|Audio) #[0-9]+\]")
+
+
+class AppendMedia(argparse.Action):
+    """Collects --image, --video and --audio in one list, in the order given."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        given = getattr(namespace, self.dest) or []
+        setattr(namespace, self.dest, [*given, (self.const, values)])
+
+
+def add_media(parser: argparse.ArgumentParser) -> None:
+    """Add --image, --video and --audio; `media` is a list of (kind, argument)."""
+    articles = {"image": "an image", "video": "a video", "audio": "a sound, or the audio track of a video"}
+    for kind, name in articles.items():
+        parser.add_argument(
+            f"--{kind}",
+            dest="media",
+            action=AppendMedia,
+            const=kind,
+            metavar="P",
+            help=f"{name}, or several; may be repeated, the order is kept",
+        )
+    parser.add_argument("--many", action="store_true", help="allow more than 20 files from one folder or pattern")
 
 
 def stage_attachments(

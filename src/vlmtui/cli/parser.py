@@ -37,10 +37,6 @@ COMMANDS = {
 }
 """By the name of a command: its function as `MODULE.FUNCTION` of `vlmtui.cli`, beside `fill_FUNCTION`, which adds its
 arguments, and a line for `vlmtui --help`."""
-_FILLED_BY = {
-    "ask": "ask_parser.ask",
-}
-"""Where `fill_FUNCTION` stands, if not beside the command's function."""
 
 _EPILOG = """\
 exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal n (130: Ctrl+C)
@@ -86,8 +82,7 @@ class CommandParser(_Parser):
         """Add the arguments."""
         command, self._command = self._command, ""
         if command:
-            place = _FILLED_BY.get(command) or COMMANDS[command][0]
-            module, _, function = place.partition(".")
+            module, _, function = COMMANDS[command][0].partition(".")
             getattr(importlib.import_module(f"vlmtui.cli.{module}"), f"fill_{function.rstrip('_')}")(self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from vlmtui.bootstrap import build
-from vlmtui.cli.ask_parser import add_media
-from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
+from vlmtui.cli.attachments import add_media, stage_attachments, user_turn_with_placed
 from vlmtui.cli.inputs import read_question
 from vlmtui.cli.output import note, print_json, print_warnings
 from vlmtui.domain.adapter_choice import adapter_for
