@@ -38,6 +38,20 @@ async def test_a_chat_that_is_left_before_it_stands_ends_nothing(chatting: Start
         assert "One." in chat.screen_text()
 
 
+async def test_a_call_that_comes_after_its_widget_was_removed_ends_nothing(chatting: StartChat) -> None:
+    class Late(Static):
+        def look(self) -> None:
+            self.query_one(AssistantTurn)
+
+    async with chatting() as chat:
+        late = Late()
+        await chat.app.screen.mount(late)
+        await late.remove()
+        chat.app.screen.call_after_refresh(late.look)
+        await chat.pilot.pause()
+        assert chat.app.is_running
+
+
 async def test_a_widget_that_lacks_a_child_otherwise_ends_the_app_with_its_error(chatting: StartChat) -> None:
     class Lacking(Static):
         def on_mount(self) -> None:
