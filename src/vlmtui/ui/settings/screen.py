@@ -26,6 +26,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
     CSS_PATH = "screen.tcss"
     SCOPE = "settings_form"
     BINDINGS = bindings(SCOPE)
+    AUTO_FOCUS = ""
 
     def __init__(self, current: ChatSettings, model: Model | None = None) -> None:
         """`model`: the one to ask, whose processor has arguments."""
