@@ -18,7 +18,7 @@ from vlmtui.domain.generation import Finished
 from vlmtui.inspection.answer_diff import differing_spans
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.generation import Answer
-from vlmtui.text import one_line, visible
+from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.compare.difference import LEFT, RIGHT
 from vlmtui.ui.document.blocks import PlainBlock, TextBlock
 from vlmtui.ui.document.view import DocumentView
@@ -85,7 +85,7 @@ class AnswerPanel(Vertical):
     def _count(self, tokens: int, waits_for: str, stop: str) -> None:
         """Show the number of tokens so far."""
         waits = f"Waits for {one_line(waits_for)}" if waits_for else "Waiting"
-        told = f"{tokens:,} tokens" if tokens else waits
+        told = counted(tokens, "token") if tokens else waits
         told = f"{told} · {stop}" if stop else f"{told} …"
         is_wider = len(told) != len(self._told)
         if is_wider or time.monotonic() >= self._told_s + _COUNT_EVERY_S:
