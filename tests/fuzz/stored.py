@@ -17,11 +17,9 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.comparison_pages import difference_lines, export_html, export_markdown
 from vlmtui.inspection.replay import from_json
 from vlmtui.session.lanes import recorded_specs
-from vlmtui.store.document import document_of
+from vlmtui.store.document import add_document, document_of, read_document
 from vlmtui.store.export import Place, to_html, to_json_document, to_markdown, to_openai
-from vlmtui.store.importing import add_document, read_document
 from vlmtui.store.opening import FILE
-from vlmtui.store.purging import purge_deleted
 from vlmtui.store.store import Store
 from vlmtui.store.tables import TABLES
 
@@ -144,7 +142,7 @@ def _use(store: Store) -> None:
         except VlmtuiError as error:
             errors.append(error)
     store.last()
-    purge_deleted(store, 0.0)
+    store.purge_deleted(0.0)
     new = store.new_conversation(title="new")
     assert store.conversation(new).title == "new"
     if errors:

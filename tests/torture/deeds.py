@@ -23,7 +23,6 @@ from tests.unit.store.made import attachment, exchange, opened
 from vlmtui.domain.conversation import Media, Text, Turn
 from vlmtui.paths import Paths
 from vlmtui.store.opening import FILE
-from vlmtui.store.purging import purge_deleted
 
 TURNS, PICTURES, _PICTURE_BYTES = 200, 6, 500_000
 _END_S = 120.0
@@ -235,6 +234,6 @@ def main(words: Sequence[str]) -> int:
     """`purge DATA`: what is no command of its own."""
     store = opened(Path(words[-1]))
     # The times of a store are a millisecond apart at least, so many quick writes bring them ahead of the clock.
-    purge_deleted(store, -60)
+    store.purge_deleted(-60)
     store.close()
     return 0

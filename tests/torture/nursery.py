@@ -113,7 +113,7 @@ def _born(order: dict[str, object]) -> None:
 
 def _mains() -> dict[str, Callable[[list[str]], int]]:
     """What can be ordered, by the module that would be run; importing it here is what saves the time."""
-    for module in ("vlmtui.cli.conversations", "vlmtui.store.opening", "vlmtui.store.purging"):
+    for module in ("vlmtui.cli.conversations", "vlmtui.store.opening", "vlmtui.store.store"):
         importlib.import_module(module)
     from tests.torture import deeds
     from vlmtui.cli.main import main as vlmtui

@@ -49,7 +49,7 @@ from vlmtui.session.load_checks import LoadChecks
 from vlmtui.session.resume import resume_point, resumed_model
 from vlmtui.session.stored_conversation import load_conversation
 from vlmtui.store.backup import restore_archive
-from vlmtui.store.importing import add_document, read_document
+from vlmtui.store.document import add_document, read_document
 from vlmtui.store.records import ConversationId, GenerationRecord
 from vlmtui.store.store import Store
 

@@ -23,9 +23,8 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.match import model_of
 from vlmtui.session.provenance import stored_model
 from vlmtui.session.stored_conversation import load_conversation
-from vlmtui.store.document import document_of
+from vlmtui.store.document import add_document, document_of, read_document
 from vlmtui.store.export import to_json_document
-from vlmtui.store.importing import add_document, read_document
 from vlmtui.store.records import GenerationRecord
 
 

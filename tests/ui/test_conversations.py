@@ -28,9 +28,8 @@ from vlmtui.session.conversation_list import PAGE, ago, undelete_last
 from vlmtui.session.raw_draft import draft_file
 from vlmtui.store.backup import back_up_daily
 from vlmtui.store.database import StoreError
-from vlmtui.store.document import document_of
+from vlmtui.store.document import add_document, document_of, read_document
 from vlmtui.store.export import Place, to_json_document
-from vlmtui.store.importing import add_document, read_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Snippet, StoredDraft
 from vlmtui.store.store import Store

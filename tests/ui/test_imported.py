@@ -12,7 +12,7 @@ from tests.ui.conftest import MakeApp
 from tests.unit.store.made import opened
 from vlmtui.paths import Paths
 from vlmtui.session.resume import ResumePoint, resume_point
-from vlmtui.store.importing import add_document, read_document
+from vlmtui.store.document import add_document, read_document
 from vlmtui.ui.models.screen import ModelsScreen
 
 

@@ -70,14 +70,6 @@ def test_backup_and_restore(cli: CommandLine, tmp_path: Path) -> None:
     assert missing.code == 2 and "none.tar" in missing.err
 
 
-def test_what_takes_the_space(cli: CommandLine) -> None:
-    rows = cli("store", "stats").out.splitlines()
-    assert rows[0].split() == ["WHAT", "FILES", "SIZE"]
-    assert rows[1].startswith("database") and rows[-1].startswith("all")
-    found = cli.json("store", "stats")
-    assert found["database"]["bytes"] >= (cli.paths.data / FILE).stat().st_size
-
-
 def test_a_damaged_picture_is_named_with_its_way_back(cli: CommandLine, tmp_path: Path) -> None:
     picture = tmp_path / "red.png"
     Image.new("RGB", (8, 8), "red").save(picture)

@@ -26,6 +26,9 @@ def test_a_family_is_alike_only_if_every_prompt_is() -> None:
     assert (only_pixels.verdict, only_pixels.first) == (SAME_NUMBERS, "image raw: pixels: it is not")
     for stage in ("TOKENS", "PLACES", "NEXT_TOKEN", "ANSWER"):
         assert found_of([case(), case(**{stage: 0.5})]).verdict == ""
+    prompt_alone = CheckResult(case="image raw", stages=case().stages[:4])
+    assert found_of([case(), prompt_alone]).verdict == ""
+    assert found_of([prompt_alone]).verdict == ""
     assert found_of("vllm: it died").failed == "vllm: it died"
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of
 from vlmtui.worker.backends.vllm.engine_args import own_context
-from vlmtui.worker.backends.vllm.models.configs import as_qwen2_vl, config_change
+from vlmtui.worker.backends.vllm.models import as_qwen2_vl, config_change
 
 
 def test_tarsier2_is_taken_out_of_its_shell_in_every_process() -> None:

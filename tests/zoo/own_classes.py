@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.zoo.__main__ import ENVIRONMENT
 from tests.zoo.kit import make_checkpoint
 from tests.zoo.parity import TOKENS, compared, conversations, in_a_process, summary
+from tests.zoo.parity_table import found_of
 from tests.zoo.weights import fill, save_with_weights
 from vlmtui.domain.generation import TokenLogprob
 from vlmtui.inspection.stages import CheckedSide
@@ -106,7 +107,7 @@ def run(family: str, base: Path) -> tuple[bool, str]:
     else:
         answered = _ask("transformers", family, folder / "reference", folder / "transformers")
         reference = [answered[at] for at in raw]
-    return summary(compared([theirs[at] for at in raw], reference, [prompts[at] for at in raw]))
+    return summary(found_of(compared([theirs[at] for at in raw], reference, [prompts[at] for at in raw])))
 
 
 def _ask(backend: str, family: str, checkpoint: Path, folder: Path) -> list[CheckedSide]:

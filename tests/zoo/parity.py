@@ -27,7 +27,7 @@ import msgspec
 
 from tests.zoo.__main__ import ENVIRONMENT
 from tests.zoo.kit import load_recipes, make_checkpoint
-from tests.zoo.parity_table import found_of, store, table, write_page
+from tests.zoo.parity_table import ALIKE, FamilyParity, apart, found_of, store, table, write_page
 from tests.zoo.trial import CPU, MODES, cases, sample_attachments
 from tests.zoo.weights import save_with_weights
 from vlmtui.domain.backend_choice import BackendChoice
@@ -36,7 +36,7 @@ from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import EngineEvent, Failed, GenerateRequest
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind
-from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, Tolerance, compare_sides
+from vlmtui.inspection.stages import CheckedSide, Stage, Tolerance, compare_sides
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, with_trust
 from vlmtui.session.checking import CheckCase, CheckResult, case_of, sides_by_engine, with_fixed_length
@@ -46,13 +46,12 @@ BACKENDS = ("vllm", "transformers")
 TOKENS = 8
 FAMILIES = (
     "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "llava-next", "llava-onevision", "mantis", "pixtral_hf", "mistral3",
-    "idefics3", "smolvlm", "blip-2", "glm4_1v", "glm4_5v", "glm_ocr",
-    "aya_vision", "exaone4_5", "granite4_vision", "command_a_vision",
+    "idefics3", "smolvlm", "blip-2", "glm4_1v", "glm4_5v", "exaone4_5", "granite4_vision",
 )  # fmt: skip
 """The families that are known to be alike."""
 MORE = (
     "qwen3_vl_moe", "llama4", "paddleocr_vl", "hunyuan_vl",
-    "gemma4", "gemma3n", "qwen3_5", "paligemma", "gemma3", "lightonocr",
+    "gemma4", "gemma3n", "qwen3_5", "paligemma", "gemma3", "lightonocr", "aya_vision", "command_a_vision", "glm_ocr",
 )  # fmt: skip
 """Compared for the page, too, alike or not."""
 TOLERANCE = Tolerance(pixels=1e-3, logprobs=1e-2)
@@ -176,20 +175,12 @@ def run_one(family: str, base: Path) -> list[CheckResult] | str:
     return compared(sides["vllm"], sides["transformers"], conversations(family, folder / "media"))
 
 
-def summary(cases: Sequence[CheckResult]) -> tuple[bool, str]:
+def summary(found: FamilyParity) -> tuple[bool, str]:
     """Whether all stages are the same, and the first that is not, or how far apart the numbers are."""
-    bad = [case for case in cases if case.first is not None or case.error]
-    if bad:
-        case = min(bad, key=lambda one: list(Stage).index(one.first.stage) if one.first else len(Stage))
-        said = f"{case.first.stage.value}: {case.first.message}" if case.first else case.error
-        return False, f"{case.case}: {said}"
-    largest: Mapping[Stage, float] = {
-        stage: max((one.largest or 0.0 for case in cases for one in case.stages if one.stage is stage), default=0.0)
-        for stage in (Stage.PIXELS, Stage.NEXT_TOKEN, Stage.ANSWER)
-    }
-    left = sorted({one.stage.value for case in cases for one in case.stages if one.outcome is StageOutcome.UNKNOWN})
-    said = ", ".join(f"{stage.value} {value:.0e}" for stage, value in largest.items())
-    return bool(cases), f"{len(cases)} prompts: {said} apart" + (f"; not compared: {', '.join(left)}" if left else "")
+    if found.verdict != ALIKE:
+        return False, found.first or found.failed or found.verdict or "the answers were not compared"
+    numbers = (Stage.PIXELS, Stage.NEXT_TOKEN, Stage.ANSWER)
+    return True, f"{found.prompts} prompts: {', '.join(f'{stage.value} {apart(found, stage)}' for stage in numbers)}"
 
 
 def main() -> int:
@@ -217,7 +208,7 @@ def main() -> int:
         started = time.monotonic()
         found = run_one(family, base)
         results[family] = found_of(found)
-        alike, said = (False, found) if isinstance(found, str) else summary(found)
+        alike, said = summary(results[family])
         good += alike
         print(f"{family:20} {'ok    ' if alike else 'DIFFER'} {said} ({time.monotonic() - started:.0f} s)", flush=True)
     print(f"{good} of {len(families)} families alike")

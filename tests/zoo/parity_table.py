@@ -16,6 +16,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "parity.md"
 RESULTS = Path(__file__).parents[1] / "data" / "parity_results.json"
 _HEAD = "| family | prompts | text, ids, image tokens | pixels | likeliest next tokens | answer | |\n"
 _EXACT = (Stage.TEXT, Stage.TOKENS, Stage.PLACES)
+_NUMBERS = (Stage.NEXT_TOKEN, Stage.ANSWER)
+"""Compared wherever families count as alike; the pixels of some are not told by vLLM."""
 ALIKE, SAME_NUMBERS, TOO_CERTAIN = "alike", "same numbers", "too certain to tell"
 _INTRODUCTION = """# Families in vLLM and in Transformers
 
@@ -53,15 +55,15 @@ def found_of(cases: Sequence[CheckResult] | str) -> FamilyParity:
     """Sum up a family's conversations; a text says why there are none."""
     if isinstance(cases, str) or not cases:
         return FamilyParity(failed=str(cases or "no prompts"))
-    stages = {
-        stage.value: _worst([one for case in cases for one in case.stages if one.stage is stage]) for stage in Stage
-    }
+    stages = {stage.value: _worst([_stage_of(case, stage) for case in cases]) for stage in Stage}
     errors = "; ".join(case.error for case in cases if case.error)
     bad = [case for case in cases if case.first is not None]
     first = min(bad, key=lambda case: list(Stage).index(case.first.stage) if case.first else 0, default=None)
     differing = {name for name, (outcome, _) in stages.items() if outcome is StageOutcome.DIFFERS}
+    is_compared = all(stages[stage.value][0] is not StageOutcome.UNKNOWN for stage in _NUMBERS)
     verdict = "" if errors or differing - {Stage.PIXELS.value} else SAME_NUMBERS if differing else ALIKE
-    if verdict and all(stages[stage.value][1] == 0.0 for stage in (Stage.NEXT_TOKEN, Stage.ANSWER)):
+    verdict = verdict if is_compared else ""
+    if verdict and all(stages[stage.value][1] == 0.0 for stage in _NUMBERS):
         verdict = TOO_CERTAIN
     return FamilyParity(
         prompts=len(cases),
@@ -71,6 +73,11 @@ def found_of(cases: Sequence[CheckResult] | str) -> FamilyParity:
         if first is not None and first.first is not None
         else errors,
     )
+
+
+def _stage_of(case: CheckResult, stage: Stage) -> StageResult:
+    missing = StageResult(stage, StageOutcome.UNKNOWN, "it was not reached")
+    return next((one for one in case.stages if one.stage is stage), missing)
 
 
 def _worst(results: Sequence[StageResult]) -> tuple[StageOutcome, float | None]:
@@ -118,7 +125,7 @@ def _row(name: str, one: FamilyParity) -> str:
         return f"| {name} | | | | | | not compared |"
     exact = [one.stages[stage.value][0] for stage in _EXACT]
     same = "same" if all(outcome is StageOutcome.SAME for outcome in exact) else _first_bad(one)
-    cells = [same, *(_number(one, stage) for stage in (Stage.PIXELS, Stage.NEXT_TOKEN, Stage.ANSWER))]
+    cells = [same, *(apart(one, stage) for stage in (Stage.PIXELS, Stage.NEXT_TOKEN, Stage.ANSWER))]
     return f"| {name} | {one.prompts} | {' | '.join(cells)} | {one.verdict or 'differs'} |"
 
 
@@ -126,7 +133,8 @@ def _first_bad(one: FamilyParity) -> str:
     return ", ".join(f"{s.value}: {one.stages[s.value][0]}" for s in _EXACT if one.stages[s.value][0] != "same")
 
 
-def _number(one: FamilyParity, stage: Stage) -> str:
+def apart(one: FamilyParity, stage: Stage) -> str:
+    """Return the largest difference of a stage, or that it was not compared."""
     outcome, largest = one.stages[stage.value]
     if outcome is StageOutcome.UNKNOWN or largest is None:
         return outcome.value

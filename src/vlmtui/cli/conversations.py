@@ -17,9 +17,8 @@ from vlmtui.domain.times import local_time
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.paths import Paths
 from vlmtui.reading import is_folder
-from vlmtui.store.document import Document, document_of
+from vlmtui.store.document import Document, add_document, document_of, read_document
 from vlmtui.store.export import DEFAULT, FORMATS, Place, format_of, write_document
-from vlmtui.store.importing import add_document, read_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId, ConversationRecord
 from vlmtui.store.store import Store

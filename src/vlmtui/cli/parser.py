@@ -21,7 +21,7 @@ COMMANDS = {
     "conversations": ("conversations.conversations", "list the stored conversations"),
     "export": ("conversations.export", "write conversations as Markdown, HTML, JSON or OpenAI messages"),
     "import": ("conversations.import_", "read exported conversations"),
-    "store": ("store.store", "check, back up, restore or measure the stored conversations"),
+    "store": ("store.store", "check, back up or restore the stored conversations"),
     "config": ("config.config", "show file locations and effective settings"),
     "engines": ("engines.engines", "list the engines; install, add or remove one"),
     "serve": ("serve.serve", "print the `vllm serve` command line for a model, with the reason for each flag"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
@@ -20,7 +19,7 @@ from vlmtui.inspection.replay import Comparison, EngineFingerprint, MediaRecord,
 from vlmtui.inspection.sequence_diff import Operation
 from vlmtui.inspection.tokens import Piece
 from vlmtui.text import visible
-from vlmtui.web_page import render_page
+from vlmtui.web_page import figure, render_page
 
 
 def has_several_engines(comparison: Comparison) -> bool:
@@ -195,18 +194,21 @@ def _longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
-_SHOWN_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
-"""Image types that cannot contain a script."""
-
-
 def export_html(comparison: Comparison, read_media: Callable[[MediaRecord], bytes | None]) -> str:
     """Return the page: the images, the sides beside each other, and the settings of the run.
 
     `read_media` returns an attachment's bytes, or None if they are gone; it is called where the document does not embed
-    them. Only PNG, JPEG, WebP and GIF are shown, everything else is named.
+    them. Types that browsers do not show are named.
     """
     given = [
-        _figure(item, item.content if item.data is not None else read_media(item)) for item in comparison.attachments
+        figure(
+            item.name,
+            item.modality,
+            item.media_type,
+            item.content if item.data is not None else read_media(item),
+            gone="no longer available",
+        )
+        for item in comparison.attachments
     ]
     prompts, answers = prompt_runs(comparison), answer_runs(comparison)
     sides = [
@@ -229,17 +231,6 @@ def export_html(comparison: Comparison, read_media: Callable[[MediaRecord], byte
         sides=sides,
         facts=run_facts(comparison),
     )
-
-
-def _figure(item: MediaRecord, content: bytes | None) -> dict[str, str]:
-    figure = {"name": item.name, "modality": item.modality, "url": "", "missing": ""}
-    if content is None:
-        figure["missing"] = "no longer available"
-    elif item.modality != "image" or item.media_type not in _SHOWN_TYPES:
-        figure["missing"] = f"{len(content):,} bytes"
-    else:
-        figure["url"] = f"data:{item.media_type};base64,{base64.b64encode(content).decode()}"
-    return figure
 
 
 def _with_shown_space(runs: Iterable[Run]) -> list[Run]:

@@ -134,6 +134,9 @@ def compare_sides(ours: CheckedSide, theirs: CheckedSide, tolerance: Tolerance) 
             stages.append(_same_answer(ours, theirs))
     elif ours.logprobs and theirs.logprobs:
         stages += [_next_token(ours, theirs, tolerance.logprobs), _answer(ours, theirs, tolerance.logprobs)]
+    elif ours.is_answered and theirs.is_answered:
+        said = "a side doesn't tell log-probabilities"
+        stages += [StageResult(stage, StageOutcome.UNKNOWN, said) for stage in (Stage.NEXT_TOKEN, Stage.ANSWER)]
     return stages
 
 

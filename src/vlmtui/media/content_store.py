@@ -11,6 +11,7 @@ from typing import BinaryIO, NamedTuple
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import TEMPORARY_PREFIX, new_file
+from vlmtui.media.sniff import HEAD_BYTES, sniff
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, shown_name
 from vlmtui.text import one_line
@@ -21,6 +22,8 @@ remove the folders of the others takes 1-2 ms each."""
 _BYTES_MAX = 16_000_000_000
 _CHUNK = 4 * 1024 * 1024
 _HASH = re.compile("[0-9a-f]{64}")
+NAME = re.compile(r"([0-9a-f]{64})(\.[a-z0-9]{1,8})?")
+"""The name of a stored file: its hash, and the suffix of its content."""
 
 
 class StoredCopy(NamedTuple):
@@ -58,6 +61,25 @@ def store_copy(source: BinaryIO, store: Path, suffix: str, *, name: str) -> Stor
         if not _is_sound(target, sha256):
             new.replace(target)
     return StoredCopy(sha256, target)
+
+
+def place(store: Path, sha256: str) -> Path:
+    """Return the stored file with this hash, or where it would be without a suffix. Raises VlmtuiError for a text that
+    is no hash."""
+    if not _HASH.fullmatch(sha256):
+        raise bad_input(f"{sha256!r} is no hash of a stored file.")
+    folder = store / sha256[:2]
+    known = sorted(folder.glob(f"{sha256}*"))
+    sound = (file for file in known if NAME.fullmatch(file.name) and file.is_file() and not file.is_symlink())
+    return next(sound, folder / sha256)
+
+
+def store_medium(source: BinaryIO, store: Path, *, name: str) -> StoredCopy | None:
+    """Store a copy of a picture, video, sound or PDF document with the suffix of its content; None for any other file.
+    `name` is for errors. Raises VlmtuiError."""
+    source.seek(0)
+    suffix = sniff(source.read(HEAD_BYTES)).suffix
+    return store_copy(source, store, suffix, name=name) if suffix else None
 
 
 def remove_copies(store: Path, sha256: str) -> None:

@@ -5,6 +5,7 @@ The base is what is recorded of a case, or where that says nothing, what the fir
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from vlmtui.inspection.lint.check import tokenizer_fault
 from vlmtui.inspection.lint.conversations import canned_conversations, in_each_form
 from vlmtui.inspection.replay import Comparison, EngineFingerprint, MediaRecord, engine_of, from_json
 from vlmtui.inspection.stages import CheckedSide, StageResult, Tolerance, compare_sides, first_difference
+from vlmtui.media.content_store import place, store_medium
 from vlmtui.media.stage import stage
 from vlmtui.paths import bundled, private_dir
 from vlmtui.reading import is_file, is_folder, read_whole
@@ -38,7 +40,6 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.generation import PromptMode, broken_off, request_for, whole_answer
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.session.lint import download_hint, model_folder
-from vlmtui.store.media_files import keep, place
 from vlmtui.text import one_line, visible
 
 _BUNDLED = "bundled:"
@@ -258,9 +259,12 @@ def stored_file(media: Path, item: MediaRecord) -> Path:
     """Return the attachment's file: written from the document's bytes, or found by its hash in the media store."""
     content = item.content
     if content is not None:
-        if (kept := keep(media, item.sha256, content)) is None:
+        kept = store_medium(io.BytesIO(content), media, name=item.name)
+        if kept is None:
             raise bad_input(f"{visible(item.name)} is no picture, video, sound or document.")
-        return kept
+        if kept.sha256 != item.sha256:
+            raise bad_input(f"{visible(item.name)} is damaged: its content is not what its hash says.")
+        return kept.path
     found = place(media, item.sha256)
     if not is_file(found):
         message = f"{visible(item.name)} is neither in the document nor among the files that are kept here."

@@ -54,10 +54,9 @@ async def keep_house(
 async def _purge(conversations: AsyncStore, paths: Paths, *, older_than_s: float) -> list[ConversationId]:
     """Purge conversations deleted more than `older_than_s` seconds ago, and return their ids. Raises VlmtuiError as
     the store does."""
-    from vlmtui.store.purging import purge_deleted
 
     def work(store: Store) -> list[ConversationId]:
-        purged = purge_deleted(store, older_than_s)
+        purged = store.purge_deleted(older_than_s)
         for conversation in purged:
             draft_file(paths, conversation).unlink(missing_ok=True)
         return purged

@@ -15,11 +15,10 @@ from typing import BinaryIO, NamedTuple
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import new_file
+from vlmtui.media.content_store import NAME, store_medium
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, shown_name, unreadable
-from vlmtui.store.copying import copy_rows
 from vlmtui.store.database import StoreError, explained, is_damage, open_connection
-from vlmtui.store.media_files import MEDIA_NAME, keep_copy
 from vlmtui.store.opening import (
     FILE,
     daily_backups,
@@ -29,11 +28,12 @@ from vlmtui.store.opening import (
     prepare_database,
     replace_database,
 )
+from vlmtui.store.tables import copy_rows
 
 KEPT = 3
 """Number of daily backups that stay."""
 _DAY_S = 86_400
-_MEDIA_MEMBER = re.compile(rf"media/[0-9a-f]{{2}}/{MEDIA_NAME.pattern}")
+_MEDIA_MEMBER = re.compile(rf"media/[0-9a-f]{{2}}/{NAME.pattern}")
 _BUSY_S = 5.0
 _MARK_IMPORTED = "UPDATE turns SET recipe = json_set(recipe, '$.imported', json('true')) WHERE recipe IS NOT NULL"
 _BYTES_MAX = 1 << 44
@@ -186,7 +186,7 @@ def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Pat
                 elif match := _MEDIA_MEMBER.fullmatch(member.name):
                     with tempfile.TemporaryFile(dir=fresh.parent) as whole:
                         shutil.copyfileobj(content, whole)
-                        stored = keep_copy(media, whole, member.name)
+                        stored = store_medium(whole, media, name=member.name)
                     if stored is None:
                         left_out.append(Path(member.name).name)
                         continue

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.store.schema import VERSION, version_of
 from vlmtui.text import counted
 
 Row = tuple[Any, ...]
 Value = str | int | float | None
-_BUSY_ONCE_S = 0.25
 _AHEAD_MAX_MS = 366 * 86_400_000
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _UNUSABLE_INDEX = ("invalid fts5 file format", "vtable constructor failed")
@@ -38,11 +36,12 @@ class _Connection(sqlite3.Connection):
             raise damage from error
 
 
-def open_connection(path: Path, *, exclusively: bool = False) -> sqlite3.Connection:
+def open_connection(path: Path, *, busy_s: float = 0.25, exclusively: bool = False) -> sqlite3.Connection:
     """Open a connection in autocommit mode. Invalid UTF-8 is read as U+FFFD, so that one damaged byte costs one
-    character. `exclusively`: locks out other processes, and creates no companion files."""
+    character. `busy_s`: seconds to wait for another process's lock. `exclusively`: locks out other processes, and
+    creates no companion files."""
     connection = sqlite3.connect(
-        path, timeout=_BUSY_ONCE_S, isolation_level=None, check_same_thread=False, factory=_Connection
+        path, timeout=busy_s, isolation_level=None, check_same_thread=False, factory=_Connection
     )
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     if exclusively:
@@ -118,36 +117,21 @@ def damaged(damage: Damage) -> StoreError:
 
 def explained(error: sqlite3.Error, path: Path) -> StoreError:
     """Convert a database error to a StoreError with a readable message."""
-    code, detail = code_of(error), f"{getattr(error, 'sqlite_errorname', type(error).__name__)}: {error}"
+    code, name = code_of(error), getattr(error, "sqlite_errorname", type(error).__name__)
+    kind, message, hint = ErrorKind.INTERNAL, "The conversation database rejected a statement.", ""
     if is_damage(error):
-        return StoreError(
-            ErrorKind.INTERNAL,
-            f"The conversation database {path} is damaged.",
-            detail=detail,
-            hint="`vlmtui store restore` continues with the newest good backup and keeps the damaged file.",
-        )
-    if code in _BUSY:
-        return StoreError(
-            ErrorKind.INTERNAL,
-            "Can't save: another process has locked the conversation database.",
-            detail=detail,
-            hint="Try again; if it stays locked, find the process with `fuser` on the file.",
-        )
-    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE":
-        return StoreError(
-            ErrorKind.DISK_FULL,
-            f"The disk of the conversation database {path} is full.",
-            detail=detail,
-            hint="Free some space, then try again.",
-        )
-    if code in _UNWRITABLE:
-        return StoreError(
-            ErrorKind.BAD_INPUT,
-            f"Can't use the conversation database {path}.",
-            detail=detail,
-            hint="Check its permissions and disk.",
-        )
-    return StoreError(ErrorKind.INTERNAL, "The conversation database rejected a statement.", detail=detail)
+        message = f"The conversation database {path} is damaged."
+        hint = "`vlmtui store restore` continues with the newest good backup and keeps the damaged file."
+    elif code in _BUSY:
+        message = "Can't save: another process has locked the conversation database."
+        hint = "Try again; if it stays locked, find the process with `fuser` on the file."
+    elif code == sqlite3.SQLITE_FULL or name == "SQLITE_IOERR_SHMSIZE":
+        kind, message = ErrorKind.DISK_FULL, f"The disk of the conversation database {path} is full."
+        hint = "Free some space, then try again."
+    elif code in _UNWRITABLE:
+        kind, message = ErrorKind.BAD_INPUT, f"Can't use the conversation database {path}."
+        hint = "Check its permissions and disk."
+    return StoreError(kind, message, detail=f"{name}: {error}", hint=hint)
 
 
 class Database:
@@ -169,9 +153,8 @@ class Database:
         exclusively: bool = False,
     ) -> None:
         self.path = path
-        self._busy_s = busy_s
         self._now = now
-        self.connection = open_connection(path, exclusively=exclusively)
+        self.connection = open_connection(path, busy_s=busy_s, exclusively=exclusively)
         set_up(self.connection)
         self._file = file_identity(path)
         self._time: int | None = None
@@ -200,10 +183,11 @@ class Database:
         found = self.rows(sql, values)
         return found[0] if found else None
 
-    def insert(self, table: str, values: Mapping[str, Value]) -> None:
-        """Add a row. Raises VlmtuiError."""
+    def insert(self, table: str, values: Mapping[str, Value]) -> int:
+        """Add a row and return its number. Raises VlmtuiError."""
         marks = ", ".join("?" * len(values))
-        self.rows(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
+        sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks}) RETURNING rowid"
+        return int(self.rows(sql, tuple(values.values()))[0][0])
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -229,7 +213,7 @@ class Database:
         if self.is_replaced:
             raise self._replaced()
         try:
-            self._begin()
+            self.connection.execute("BEGIN IMMEDIATE")
             self._time = self._tick()
             yield self._time
             self.connection.execute("COMMIT")
@@ -241,22 +225,6 @@ class Database:
 
     def close(self) -> None:
         self.connection.close()
-
-    def _begin(self) -> None:
-        deadline = time.monotonic() + self._busy_s
-        while True:
-            try:
-                self.connection.execute("BEGIN IMMEDIATE")
-                break
-            except sqlite3.OperationalError as error:
-                if code_of(error) not in _BUSY or time.monotonic() > deadline:
-                    raise
-        if version_of(self.connection) != VERSION:
-            raise StoreError(
-                ErrorKind.INTERNAL,
-                "Can't save: another vlmtui has changed the conversation database.",
-                hint="Restart with the version that you want to use.",
-            )
 
     def _tick(self) -> int:
         now = self.clock_ms

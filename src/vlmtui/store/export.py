@@ -14,36 +14,28 @@ from typing import NamedTuple
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Part, Text, with_changed_media
+from vlmtui.domain.conversation import Media, Part, Text
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_output
 from vlmtui.media.content_store import require_intact
 from vlmtui.media.web_address import is_url, public_address
 from vlmtui.reading import is_file
-from vlmtui.store.document import Document, DocumentMedia, DocumentTurn
+from vlmtui.store.document import Document, DocumentMedia, DocumentTurn, with_attachments
 from vlmtui.store.tables import to_json_text
 from vlmtui.text import one_line, visible
-from vlmtui.web_page import render_page
+from vlmtui.web_page import Figure, data_url, figure, render_page
 
 NAMES = {"system": "System", "user": "User", "assistant": "Assistant"}
-_MIME = {
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".png": "image/png",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
-    ".mp4": "video/mp4",
-    ".m4v": "video/mp4",
-    ".mov": "video/quicktime",
-    ".webm": "video/webm",
-    ".mkv": "video/x-matroska",
-    ".avi": "video/x-msvideo",
-    ".wav": "audio/wav",
-    ".mp3": "audio/mpeg",
-    ".flac": "audio/flac",
-    ".ogg": "audio/ogg",
-    ".m4a": "audio/mp4",
+_SUBTYPES = {
+    ".jpg": "jpeg",
+    ".m4v": "mp4",
+    ".mov": "quicktime",
+    ".mkv": "x-matroska",
+    ".avi": "x-msvideo",
+    ".mp3": "mpeg",
+    ".m4a": "mp4",
 }
+"""Media types that are not called as their suffix."""
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 
 
@@ -123,7 +115,7 @@ def to_openai(document: Document, place: Place = HERE) -> ExportText:
 
 
 def to_json_document(document: Document, place: Place = HERE) -> ExportText:
-    """Export all branches as JSON, to be read by `vlmtui.store.importing`."""
+    """Export all branches as JSON, to be read by `read_document`."""
     media: dict[str, DocumentMedia] = {}
     copies: list[Copy] = []
     for attachment in document.attachments:
@@ -155,21 +147,9 @@ def to_json_document(document: Document, place: Place = HERE) -> ExportText:
     return ExportText(msgspec.json.format(to_json_text(moved), indent=1), tuple(copies), damaged_of(document))
 
 
-def with_attachments(document: Document, change: Callable[[Attachment], Attachment]) -> Document:
-    """Return the document with `change` applied to every attachment."""
-    turns = tuple(
-        msgspec.structs.replace(turn, parts=with_changed_media(turn.parts, change)) for turn in document.turns
-    )
-    kept = {number: change(item) for number, item in document.draft.attachments.items()}
-    return msgspec.structs.replace(
-        document, turns=turns, draft=msgspec.structs.replace(document.draft, attachments=kept)
-    )
-
-
-def _data_url(attachment: Attachment) -> str:
-    """Return the stored file as a `data:` URL. Raises VlmtuiError if it is missing."""
-    mime = _MIME.get(suffix_of(attachment), "application/octet-stream")
-    return f"data:{mime};base64,{base64.b64encode(_content(attachment)).decode()}"
+def _media_type(attachment: Attachment) -> str:
+    suffix = suffix_of(attachment)
+    return f"{attachment.modality}/{_SUBTYPES.get(suffix, suffix.removeprefix('.') or 'octet-stream')}"
 
 
 def notes_of(turn: DocumentTurn) -> list[str]:
@@ -258,14 +238,12 @@ def _markdown_media(attachment: Attachment, name: str) -> str:
     return f"{'!' if attachment.modality == 'image' else ''}[{label}](<{name}>)"
 
 
-def _html_part(part: Part) -> dict[str, str]:
+def _html_part(part: Part) -> Figure | dict[str, str]:
     if isinstance(part, Text):
         return {"text": part.text.replace("\r\n", "\n")}
-    attachment = part.attachment
-    figure = {"name": attachment.name, "modality": attachment.modality}
-    if not is_intact(attachment):
-        return {**figure, "url": "", "missing": "the file is missing or damaged"}
-    return {**figure, "url": _data_url(attachment), "missing": ""}
+    one = part.attachment
+    content = _content(one) if is_intact(one) else None
+    return figure(one.name, one.modality, _media_type(one), content, gone="the file is missing or damaged")
 
 
 def _openai_content(turn: DocumentTurn) -> object:
@@ -278,7 +256,7 @@ def _openai_content(turn: DocumentTurn) -> object:
                 content.append({"type": "text", "text": text})
             case Media(attachment):
                 kind = f"{attachment.modality}_url"
-                content.append({"type": kind, kind: {"url": _data_url(attachment)}})
+                content.append({"type": kind, kind: {"url": data_url(_media_type(attachment), _content(attachment))}})
     return content
 
 

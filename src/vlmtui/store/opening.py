@@ -13,7 +13,6 @@ from pathlib import Path
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.paths import private_dir
-from vlmtui.store.copying import copy_rows
 from vlmtui.store.database import (
     Damage,
     StoreError,
@@ -27,15 +26,13 @@ from vlmtui.store.database import (
 )
 from vlmtui.store.process_lock import alone
 from vlmtui.store.schema import SEARCHES, VERSION, create_schema, schema_fault, version_of
-from vlmtui.store.tables import TABLES
+from vlmtui.store.tables import TABLES, copy_rows
 
 FILE = "conversations.db"
 COMPANIONS = ("-wal", "-shm")
 """Endings of SQLite's own files beside the database."""
 _CHECK_S = 1.0
 """How long an opening looks at the pages at most; a gigabyte takes half of it."""
-_SKIPPED = 1_000_000
-"""Numbers that are not given out where it is unknown which ones a damaged database gave out."""
 
 
 def prepare_database(folder: Path, media: Path, *, busy_s: float, thorough: bool = False) -> str:
@@ -95,15 +92,12 @@ def new_database(path: Path) -> Path:
     """Create an empty database at `path`, replacing any file, without companion files."""
     for old in (path, *(path.with_name(path.name + companion) for companion in COMPANIONS)):
         old.unlink(missing_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    path.touch(mode=0o600, exist_ok=False)
     with closing(open_connection(path)) as connection:
         set_up(connection)
-        connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN IMMEDIATE")
         create_schema(connection)
         connection.execute("COMMIT")
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
     return path
 
 
@@ -149,8 +143,7 @@ def daily_backups(folder: Path) -> list[Path]:
 def damaged_store(path: Path, reason: str) -> StoreError:
     """Return the error for a damaged database, with the newest good backup and how many turns that lacks at most."""
     backup = next((one for one in daily_backups(path.parent) if _is_good(one)), None)
-    kept = None if backup is None else _last_number(backup, "turns")
-    lacking = None if kept is None else _turns_after(path, kept)
+    lacking = None if backup is None else _turns_after(path, backup)
     return damaged(Damage(path, reason, backup, lacking, file_identity(path)))
 
 
@@ -211,39 +204,29 @@ def _is_good(backup: Path) -> bool:
         return False
 
 
-def _last_number(path: Path, table: str) -> int | None:
-    """Return the greatest number that a row of the table ever had; None if it cannot be read."""
+def _turns_after(path: Path, backup: Path) -> int | None:
+    """Return how many turns a damaged database has at most that a backup lacks; None if that cannot be read."""
     try:
+        with closing(open_connection(backup)) as connection:
+            (kept,) = connection.execute("SELECT coalesce(max(id), 0) FROM turns").fetchone()
         with closing(open_connection(path)) as connection:
-            found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+            found = connection.execute("SELECT count(*) FROM turns NOT INDEXED WHERE id > ?", (kept,)).fetchone()
     except sqlite3.Error:
         return None
-    return found[0] if found and isinstance(found[0], int) and 0 <= found[0] < 2**40 else 0 if not found else None
-
-
-def _turns_after(path: Path, last: int) -> int | None:
-    """Return how many turns a damaged database has at most behind the number `last`; None if that cannot be read."""
-    try:
-        with closing(open_connection(path)) as connection:
-            found = connection.execute("SELECT count(*) FROM turns NOT INDEXED WHERE id > ?", (last,)).fetchone()
-        return int(found[0])
-    except sqlite3.Error:
-        given_out = _last_number(path, "turns")
-        return None if given_out is None or given_out - last >= _SKIPPED else max(0, given_out - last)
+    return int(found[0])
 
 
 def _put_in_place(fresh: Path, path: Path) -> Path | None:
     """Move a database to `path`; return where the one that was there is now. New rows get numbers that it never gave
-    out, as an app that has it open knows its rows by them."""
+    out, as an app that has it open knows its rows by them: no database counts faster than the seconds since 1970."""
     if not path.exists():
         fresh.replace(path)
         return None
     with closing(open_connection(fresh)) as connection:
         for table in ("conversations", "turns", "comparisons"):
-            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
-            own, known = (int(row[0]) if row else 0), _last_number(path, table)
+            known = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()[0]
             connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-            last = own + _SKIPPED if known is None else max(own, known)
+            last = max(known or 0, int(time.time()))
             connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last))
     with fresh.open("rb") as file:
         os.fsync(file.fileno())
@@ -263,10 +246,7 @@ def _set_aside(path: Path) -> Path:
         # Some file systems have no links.
         shutil.copyfile(path, aside)
         aside.chmod(0o600)
-    for companion in COMPANIONS:
-        # The old file's journal must never be applied to the new one.
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + companion).rename(aside.with_name(aside.name + companion))
+    _move_companions(path, aside)  # the old file's journal must never be applied to the new one
     return aside
 
 
@@ -275,10 +255,14 @@ def _undo_set_aside(path: Path) -> None:
     one in its place."""
     for aside in path.parent.glob(f"{path.stem}.replaced-*.db"):
         if path.exists() and aside.samefile(path):
-            for companion in COMPANIONS:
-                with suppress(FileNotFoundError):
-                    aside.with_name(aside.name + companion).rename(path.with_name(path.name + companion))
+            _move_companions(aside, path)
             aside.unlink()
+
+
+def _move_companions(path: Path, other: Path) -> None:
+    for companion in COMPANIONS:
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + companion).rename(other.with_name(other.name + companion))
 
 
 @contextmanager

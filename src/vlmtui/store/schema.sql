@@ -1,5 +1,5 @@
 -- The version, which changes with the schema, and the mark of a database of vlmtui (`vlmt`).
-PRAGMA user_version = 8;
+PRAGMA user_version = 9;
 PRAGMA application_id = 0x766C6D74;
 
 -- A conversation is a tree of turns. Times are milliseconds since 1970, UTC, and never run backwards (table `clock`).
@@ -7,7 +7,7 @@ PRAGMA application_id = 0x766C6D74;
 CREATE TABLE clock (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
     last_ms INTEGER NOT NULL
-);
+) STRICT;
 INSERT INTO clock VALUES (1, 0);
 
 CREATE TABLE conversations (
@@ -22,7 +22,7 @@ CREATE TABLE conversations (
     deleted_ms INTEGER,
     active_root INTEGER,
     leaf INTEGER
-);
+) STRICT;
 CREATE INDEX conversations_shown ON conversations (pinned DESC, updated_ms DESC, number DESC) WHERE deleted_ms IS NULL;
 
 -- `active_child` is the branch that is shown below a turn; `leaf` (above) the end of the branch that is shown. `used` are
@@ -48,7 +48,7 @@ CREATE TABLE turns (
     text TEXT NOT NULL,
     parts TEXT,
     recipe TEXT
-);
+) STRICT;
 CREATE INDEX turns_siblings ON turns (conversation, parent, id);
 CREATE INDEX turns_parent ON turns (parent);
 CREATE INDEX turns_running ON turns (writer) WHERE state = 'running';
@@ -58,14 +58,14 @@ CREATE TABLE drafts (
     text TEXT NOT NULL,
     attachments TEXT NOT NULL,
     saved_ms INTEGER NOT NULL
-);
+) STRICT;
 
 CREATE TABLE comparisons (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     turn INTEGER NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
     created_ms INTEGER NOT NULL,
     document TEXT NOT NULL
-);
+) STRICT;
 CREATE INDEX comparisons_turn ON comparisons (turn);
 
 -- The turns and drafts that need a stored file.
@@ -74,7 +74,7 @@ CREATE TABLE media_references (
     turn INTEGER REFERENCES turns (id) ON DELETE CASCADE,
     draft TEXT REFERENCES drafts (conversation) ON DELETE CASCADE,
     CHECK ((turn IS NULL) <> (draft IS NULL))
-);
+) STRICT;
 CREATE INDEX media_references_sha256 ON media_references (sha256);
 CREATE INDEX media_references_turn ON media_references (turn);
 CREATE INDEX media_references_draft ON media_references (draft);

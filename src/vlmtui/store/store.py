@@ -1,22 +1,23 @@
-"""The conversation store: the interface of this package."""
+"""The conversation store: the interface of this package. A conversation is a tree of turns."""
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Turn
+from vlmtui.domain.conversation import Part, Text, Turn
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, bad_input
+from vlmtui.media.content_store import remove_copies
 from vlmtui.paths import private_dir
-from vlmtui.store import listing, tree
-from vlmtui.store.database import Database
+from vlmtui.store.database import Database, Row
 from vlmtui.store.opening import FILE, explaining, prepare_database, require_readable
 from vlmtui.store.process_lock import ProcessLock
 from vlmtui.store.records import (
@@ -31,9 +32,37 @@ from vlmtui.store.records import (
     StoredTurn,
     TurnId,
 )
+from vlmtui.store.search import SNIPPET, match_expression, read_snippet
 from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, DRAFTS, TURNS, Table, from_json_text
 
 _WHOLE = 2**31
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Crockford's base 32: sorts numerically, and no two characters look alike."""
+_LENGTH = "coalesce((SELECT depth + 1 FROM turns WHERE turns.id = c.leaf), 0)"
+_DRAFT = "(SELECT substr(text, 1, 1000) FROM drafts WHERE drafts.conversation = c.id)"
+_ORDER = "ORDER BY c.pinned DESC, c.updated_ms DESC, c.number DESC LIMIT ?1 OFFSET ?2"
+_PLACE = """
+    (SELECT count(*) FROM turns AS s WHERE s.conversation = t.conversation AND s.parent IS t.parent AND s.id <= t.id),
+    (SELECT count(*) FROM turns AS s WHERE s.conversation = t.conversation AND s.parent IS t.parent)
+"""
+# A parent's id is smaller than its child's. Requiring this makes the walks end even in a damaged database.
+_UP = """
+    WITH RECURSIVE up (id, parent, steps) AS (
+        SELECT id, parent, 1 FROM turns WHERE id = ?
+        UNION ALL
+        SELECT above.id, above.parent, up.steps + 1
+        FROM turns AS above JOIN up ON above.id = up.parent AND above.id < up.id
+        WHERE up.steps < ?
+    )
+"""
+_DOWN = """
+    WITH RECURSIVE down (id, active_child, depth) AS (
+        SELECT id, active_child, depth FROM turns WHERE id = ?
+        UNION ALL
+        SELECT below.id, below.active_child, below.depth
+        FROM turns AS below JOIN down ON below.id = down.active_child AND below.id > down.id
+    )
+"""
 
 
 class Store:
@@ -110,11 +139,20 @@ class Store:
 
     def new_conversation(self, *, title: str = "", model: str = "") -> ConversationId:
         with self.database.writing() as now:
-            return listing.insert_conversation(self.database, now, title=title, model=model)
+            made = _new_id(now)
+            # All conversations of a transaction share one time.
+            while self.database.row("SELECT 1 FROM conversations WHERE id = ?", (made,)) is not None:
+                made = _new_id(now)
+            fields = {"id": made, "title": title, "model": model, "created_ms": now, "updated_ms": now}
+            self.database.insert("conversations", CONVERSATIONS.encode(fields))
+            return made
 
     def conversation(self, conversation: ConversationId) -> ConversationRecord:
         """Raises VlmtuiError where there is none."""
-        return listing.read_conversation(self.database, conversation)
+        row = self.database.row(f"SELECT {_listed()} FROM conversations AS c WHERE c.id = ?", (conversation,))
+        if row is None:
+            raise bad_input(f"There is no conversation {conversation}.")
+        return _conversation(row)
 
     def last(self) -> ConversationId | None:
         """Return the conversation whose turns or draft changed last, or None."""
@@ -129,11 +167,53 @@ class Store:
     def conversations(self, query: str | None = None, *, limit: int = 50, offset: int = 0) -> list[ListEntry]:
         """Return pinned conversations first, then the most recently changed. With `query`: those with all its words in
         the title or in one turn; the last word is a prefix."""
-        return listing.list_conversations(self.database, query, limit, offset)
+        if query is None or not query.strip():
+            sql = f"SELECT {_listed()}, {_DRAFT}, NULL FROM conversations AS c WHERE c.deleted_ms IS NULL {_ORDER}"
+            return [self._found("", row) for row in self.database.rows(sql, (limit, offset))]
+        expression = match_expression(query)
+        if expression is None:
+            return []
+        sql = f"""
+            WITH hits (id, turn) AS (
+                SELECT t.conversation, max(t.id) FROM turns_search JOIN turns AS t ON t.id = turns_search.rowid
+                WHERE turns_search MATCH ?3 GROUP BY t.conversation
+                UNION ALL
+                SELECT c.id, NULL FROM titles_search JOIN conversations AS c ON c.number = titles_search.rowid
+                WHERE titles_search MATCH ?3
+            )
+            SELECT {_listed()}, {_DRAFT}, (SELECT max(turn) FROM hits WHERE hits.id = c.id)
+            FROM conversations AS c WHERE c.id IN (SELECT id FROM hits) AND c.deleted_ms IS NULL {_ORDER}
+        """
+        with self.database.reading():
+            rows = self.database.rows(sql, (limit, offset, expression))
+            return [self._found(expression, row) for row in rows]
+
+    def _found(self, expression: str, row: Row) -> ListEntry:
+        *columns, draft, turn = row
+        snippet: Row | None = None
+        if turn is not None:
+            sql = f"SELECT {SNIPPET} FROM turns_search WHERE turns_search MATCH ? AND rowid = ?"
+            snippet = self.database.row(sql, (expression, turn))
+        return ListEntry(
+            conversation=_conversation(tuple(columns)),
+            draft=draft or "",
+            turn=turn,
+            snippet=None if snippet is None else read_snippet(snippet[0]),
+        )
 
     def pictures(self, conversations: Sequence[ConversationId]) -> dict[ConversationId, Pictures]:
         """Return the images and videos of each of these conversations that has any."""
-        return listing.pictures(self.database, conversations)
+        sql = f"""
+            SELECT t.conversation, count(DISTINCT m.sha256), min(m.turn)
+            FROM turns AS t JOIN media_references AS m ON m.turn = t.id
+            WHERE t.conversation IN ({", ".join("?" * len(conversations))}) GROUP BY t.conversation
+        """
+        found = {}
+        with self.database.reading():
+            for conversation, count, turn in self.database.rows(sql, tuple(conversations)):
+                first = next(iter(self.turn(turn).turn.attachments), None)
+                found[ConversationId(conversation)] = Pictures(count=count, first=first)
+        return found
 
     def rename(self, conversation: ConversationId, title: str) -> None:
         self._change(CONVERSATIONS, conversation, title=title)
@@ -147,51 +227,95 @@ class Store:
     def delete(self, conversation: ConversationId) -> None:
         """Hide a conversation; `undelete` restores it, `purge` erases it."""
         with self.database.writing() as now:
-            self._update(CONVERSATIONS, conversation, deleted_ms=now)
+            self.update(CONVERSATIONS, conversation, deleted_ms=now)
 
     def undelete(self, conversation: ConversationId) -> None:
         self._change(CONVERSATIONS, conversation, deleted_ms=None)
 
     def deleted(self) -> list[ConversationRecord]:
         """Return the conversations that can be restored, most recently deleted first."""
-        return listing.deleted_conversations(self.database)
+        sql = f"SELECT {_listed()} FROM conversations AS c WHERE c.deleted_ms IS NOT NULL ORDER BY c.deleted_ms DESC"
+        return [_conversation(row) for row in self.database.rows(sql)]
 
     def purge(self, conversation: ConversationId) -> None:
-        """Erase a conversation with all its turns. Its media stay; see `vlmtui.store.purging`."""
+        """Erase a conversation with all its turns. Its media stay; see `purge_deleted`."""
         with self.database.writing():
-            listing.read_conversation(self.database, conversation)
+            self.conversation(conversation)
             # Cascading from turn to turn could nest a thousand triggers, which SQLite refuses.
             self.database.rows("UPDATE turns SET parent = NULL WHERE conversation = ?", (conversation,))
             self.database.rows("DELETE FROM conversations WHERE id = ?", (conversation,))
 
+    def purge_deleted(self, older_than_s: float) -> list[ConversationId]:
+        """Erase, in one transaction, the conversations that were deleted at least `older_than_s` seconds ago, and
+        return their ids. Those with newer changes or a running answer stay, and so do media that a turn or a draft
+        refers to.
+
+        The files go before the commit: a kill in between leaves a conversation that the next call erases, and no file
+        that nothing refers to. Raises VlmtuiError if the database cannot be written, OSError if a file cannot be
+        removed.
+        """
+        due_sql = (
+            "SELECT c.id FROM conversations AS c LEFT JOIN drafts AS d ON d.conversation = c.id"
+            " WHERE c.deleted_ms IS NOT NULL AND max(c.deleted_ms, c.updated_ms, coalesce(d.saved_ms, 0)) <= ?"
+        )
+        media_sql = (
+            "SELECT DISTINCT m.sha256 FROM media_references AS m LEFT JOIN turns AS t ON t.id = m.turn"
+            " WHERE t.conversation = ?1 OR m.draft = ?1"
+        )
+        with self.database.writing():
+            rows = self.database.rows(due_sql, (self.database.clock_ms - int(older_than_s * 1000),))
+            due = [ConversationId(row[0]) for row in rows if not self.is_answering(row[0])]
+            used = {row[0] for conversation in due for row in self.database.rows(media_sql, (conversation,))}
+            for conversation in due:
+                self.purge(conversation)
+            for sha256 in sorted(used):
+                if self.database.row("SELECT 1 FROM media_references WHERE sha256 = ?", (sha256,)) is None:
+                    remove_copies(self.media, sha256)
+        return due
+
     # -- turns
 
-    def add_turn(
-        self, conversation: ConversationId, parent: TurnId | None, turn: Turn, *, activate: bool = True
-    ) -> TurnId:
-        """Add a turn below `parent` (None: at the beginning). A second child of a parent starts a new branch. A deleted
-        conversation, still open in another terminal, is restored."""
+    def add_turn(self, conversation: ConversationId, parent: TurnId | None, turn: Turn) -> TurnId:
+        """Add a turn below `parent` (None: at the beginning), and show it. A second child of a parent starts a new
+        branch. A deleted conversation, still open in another terminal, is restored."""
         with self.database.writing() as now:
-            self._update(CONVERSATIONS, conversation, deleted_ms=None)
+            self.update(CONVERSATIONS, conversation, deleted_ms=None)
             if turn.role == "user":
-                self._update(CONVERSATIONS, conversation, imported=False)
-            fields = {"role": turn.role, "state": "complete", "created_ms": now, **tree.parts_fields(turn.parts)}
-            added = tree.insert_turn(self.database, conversation, parent, TURNS.encode(fields), turn.attachments)
-            self._touch(conversation, now, added if activate else None)
+                self.update(CONVERSATIONS, conversation, imported=False)
+            fields = {"role": turn.role, "state": "complete", "created_ms": now, **parts_fields(turn.parts)}
+            added = self.insert_turn(conversation, parent, fields, turn.attachments)
+            self._show(conversation, now, added)
             return added
 
-    def begin_answer(self, parent: TurnId, generation: GenerationRecord, *, activate: bool = True) -> TurnId:
-        """Add an answer to the turn `parent`; it is `running` until `end_answer`. A second answer to the same parent is
-        a sibling."""
+    def begin_answer(self, parent: TurnId, generation: GenerationRecord) -> TurnId:
+        """Add an answer to the turn `parent`, and show it; it is `running` until `end_answer`. A second answer to the
+        same parent is a sibling."""
         with self.database.writing() as now:
-            row = self.database.row("SELECT conversation FROM turns WHERE id = ?", (parent,))
-            if row is None:
-                raise tree.unknown_turn(parent)
+            conversation = ConversationId(self._row_of(parent, "conversation")[0])
             fields = {"role": "assistant", "state": "running", "created_ms": now, "text": ""}
             fields |= {"writer": self._lock.id, "generation": generation, "mode": generation.mode}
-            answer = tree.insert_turn(self.database, ConversationId(row[0]), parent, TURNS.encode(fields))
-            self._touch(ConversationId(row[0]), now, answer if activate else None)
+            answer = self.insert_turn(conversation, parent, fields)
+            self._show(conversation, now, answer)
             return answer
+
+    def insert_turn(
+        self,
+        conversation: ConversationId,
+        parent: TurnId | None,
+        fields: Mapping[str, object],
+        attachments: Iterable[Attachment] = (),
+    ) -> TurnId:
+        """Insert a turn with these fields, and its media references. Inside a transaction."""
+        depth = 0
+        if parent is not None:
+            row = self.database.row("SELECT depth FROM turns WHERE id = ? AND conversation = ?", (parent, conversation))
+            if row is None:
+                raise bad_input(f"There is no turn {parent} in the conversation {conversation}.")
+            depth = int(row[0]) + 1
+        place = {"conversation": conversation, "parent": parent, "depth": depth}
+        added = TurnId(self.database.insert("turns", {**place, **TURNS.encode(fields)}))
+        self._refer(added, attachments)
+        return added
 
     def leave_out(self, turn: TurnId, left_out: bool) -> None:
         """Set whether the attachments of a user turn are left out of prompts."""
@@ -205,7 +329,7 @@ class Store:
         """Store the whole text so far and its token count. A failed call loses nothing if the next one succeeds."""
         with self.database.writing():
             self._require_open(answer)
-            self._update(TURNS, answer, text=text, tokens=tokens)
+            self.update(TURNS, answer, text=text, tokens=tokens)
 
     def end_answer(self, answer: TurnId, text: str, outcome: Outcome, *, tokens: int | None = None) -> None:
         """Store the whole text and how it ended. `tokens` defaults to the count in the statistics."""
@@ -216,23 +340,23 @@ class Store:
             conversation = self._require_open(answer)
             fields = {"text": text, "state": outcome.state, "ended_ms": now, "writer": None}
             fields |= {"statistics": statistics, "failure": failure} | ({} if tokens is None else {"tokens": tokens})
-            self._update(TURNS, answer, **fields)
-            self._touch(conversation, now, None)
+            self.update(TURNS, answer, **fields)
+            self.update(CONVERSATIONS, conversation, updated_ms=now)
 
     def turn(self, turn: TurnId) -> StoredTurn:
         """Raises VlmtuiError where there is none."""
-        return tree.read_turn(self.database, turn)
+        return _turn(self._row_of(turn, _columns()))
 
     def turns(
         self, conversation: ConversationId, before: TurnId | None = None, limit: int = 50, *, generations: bool = True
     ) -> list[StoredTurn]:
-        """Return the last `limit` turns of the active branch, or those just above `before`; oldest first. Without
-        `generations`, generation records, which contain whole prompts, are not read."""
+        """Return the last `limit` turns of the active branch, or those just above `before`; oldest first. Reads no
+        other turn. Without `generations`, generation records, which contain whole prompts, are not read."""
         with self.database.reading():
-            end = listing.read_conversation(self.database, conversation).leaf
+            end = self.conversation(conversation).leaf
             if before is not None:
-                end = tree.read_turn(self.database, before).parent
-            return tree.read_branch(self.database, end, limit, generations=generations)
+                end = self._row_of(before, "t.parent")[0]
+            return self._branch(end, limit, generations=generations)
 
     def path(self, conversation: ConversationId) -> list[StoredTurn]:
         """Return the active branch, oldest turn first."""
@@ -240,22 +364,50 @@ class Store:
 
     def above(self, turn: TurnId) -> list[StoredTurn]:
         """Return the ancestors of `turn`, oldest first, without generation records."""
-        return tree.read_branch(self.database, tree.read_turn(self.database, turn).parent, _WHOLE, generations=False)
+        return self._branch(self._row_of(turn, "t.parent")[0], _WHOLE, generations=False)
+
+    def _branch(self, end: TurnId | None, limit: int, *, generations: bool) -> list[StoredTurn]:
+        if end is None or limit < 1:
+            return []
+        sql = f"{_UP} SELECT {_columns(generations=generations)} FROM up JOIN turns AS t ON t.id = up.id"
+        return [_turn(row) for row in self.database.rows(f"{sql} ORDER BY up.steps DESC", (end, limit))]
 
     def tree(self, conversation: ConversationId) -> list[StoredTurn]:
-        """Return all turns of all branches, parents before children."""
+        """Return all turns of all branches, parents before children. Reads the table without indexes, and the shown
+        turns by their ids, as a damaged index or row, which SQLite's quick check does not detect, must not drop turns
+        from an export."""
+        sql = f"SELECT {_columns()} FROM turns AS t NOT INDEXED WHERE t.conversation = ?"
         with self.database.reading():
-            leaf = listing.read_conversation(self.database, conversation).leaf
-            return tree.read_all(self.database, conversation, leaf)
+            end = self.conversation(conversation).leaf
+            found = {turn.id: turn for turn in (_turn(row) for row in self.database.rows(sql, (conversation,)))}
+            for (shown,) in self.database.rows(f"{_UP} SELECT id FROM up", (end, _WHOLE)):
+                if shown not in found:
+                    found[shown] = self.turn(shown)
+        return sorted(found.values(), key=lambda turn: turn.id)
 
     def siblings(self, turn: TurnId) -> list[TurnId]:
         """Return all turns with the same parent, including this one, oldest first."""
-        return tree.sibling_ids(self.database, turn)
+        row = self._row_of(turn, "conversation, parent")
+        sql = "SELECT id FROM turns WHERE conversation = ? AND parent IS ? ORDER BY id"
+        return [TurnId(found[0]) for found in self.database.rows(sql, row)]
 
     def activate(self, turn: TurnId) -> None:
         """Make the branch through `turn` active; below it, the branch that was active there last."""
         with self.database.writing():
-            tree.show_branch(self.database, turn)
+            conversation, parent, depth = self._row_of(turn, "conversation, parent, depth")
+            leaf = self.database.row("SELECT leaf FROM conversations WHERE id = ?", (conversation,))
+            if parent is not None and leaf is not None and leaf[0] == parent:
+                # The active branch grows; nothing above changes.
+                self.database.rows("UPDATE turns SET active_child = ? WHERE id = ?", (turn, parent))
+            else:
+                above = self.database.rows(f"{_UP} SELECT id, parent FROM up", (turn, int(depth) + 1))
+                for child, top in above:
+                    if top is not None:
+                        self.database.rows("UPDATE turns SET active_child = ? WHERE id = ?", (child, top))
+                self.update(CONVERSATIONS, conversation, active_root=above[-1][0])
+            end = self.database.row(f"{_DOWN} SELECT id FROM down ORDER BY depth DESC LIMIT 1", (turn,))
+            assert end is not None
+            self.update(CONVERSATIONS, conversation, leaf=end[0])
 
     def mark_interrupted(self) -> list[TurnId]:
         """Mark running answers whose writer has died as interrupted; their text stays. Answers of other living
@@ -265,7 +417,7 @@ class Store:
             alive = {writer: self._lock.is_alive(writer or "") for writer in {row[1] for row in rows}}
             dead = [TurnId(turn) for turn, writer in rows if not alive[writer]]
             for turn in dead:
-                self._update(TURNS, turn, state="interrupted", ended_ms=now, writer=None)
+                self.update(TURNS, turn, state="interrupted", ended_ms=now, writer=None)
             return dead
 
     def interrupted(self, limit: int = 20) -> list[StoredTurn]:
@@ -274,7 +426,7 @@ class Store:
             "SELECT t.id FROM turns AS t JOIN conversations AS c ON c.id = t.conversation"
             " WHERE t.state = 'interrupted' AND c.deleted_ms IS NULL ORDER BY t.id DESC LIMIT ?"
         )
-        return [tree.read_turn(self.database, TurnId(row[0])) for row in self.database.rows(sql, (limit,))]
+        return [self.turn(TurnId(row[0])) for row in self.database.rows(sql, (limit,))]
 
     def ended_among(self, request_ids: Sequence[str]) -> list[str]:
         """Which of these requests are answers that have ended, and are here as far as they came."""
@@ -299,7 +451,7 @@ class Store:
     def give_back(self, answer: TurnId) -> None:
         """Mark an answer that was taken over as interrupted again."""
         with self.database.writing() as now:
-            self._update(TURNS, answer, state="interrupted", ended_ms=now, writer=None)
+            self.update(TURNS, answer, state="interrupted", ended_ms=now, writer=None)
 
     def deaths_below(self, turn: TurnId) -> int:
         """Return how many answers to a turn ended because the engine died."""
@@ -312,8 +464,13 @@ class Store:
     def save_draft(self, conversation: ConversationId, draft: StoredDraft) -> None:
         """Store a draft; an empty one is deleted."""
         with self.database.writing() as now:
-            listing.read_conversation(self.database, conversation)
-            listing.replace_draft(self.database, now, conversation, draft)
+            self.conversation(conversation)
+            self.database.rows("DELETE FROM drafts WHERE conversation = ?", (conversation,))
+            if draft.text or draft.attachments:
+                fields = {**msgspec.structs.asdict(draft), "conversation": conversation, "saved_ms": now}
+                self.database.insert("drafts", DRAFTS.encode(fields))
+                for sha256 in {item.sha256 for item in draft.attachments.values()}:
+                    self.database.insert("media_references", {"sha256": sha256, "draft": conversation})
 
     def draft(self, conversation: ConversationId) -> StoredDraft:
         """Return the stored draft, or an empty one."""
@@ -326,38 +483,82 @@ class Store:
     def add_comparison(self, turn: TurnId, document: object, attachments: Iterable[Attachment] = ()) -> None:
         """Store a document (anything that msgspec can encode as JSON) and its media references with a turn."""
         with self.database.writing() as now:
-            tree.read_turn(self.database, turn)
-            tree.add_references(self.database, turn, (item.sha256 for item in attachments))
-            self.database.insert(
-                "comparisons", COMPARISONS.encode({"turn": turn, "created_ms": now, "document": document})
-            )
+            self._row_of(turn, "id")
+            self._refer(turn, attachments)
+            fields = {"turn": turn, "created_ms": now, "document": document}
+            self.database.insert("comparisons", COMPARISONS.encode(fields))
 
     def comparisons(self, turn: TurnId) -> list[StoredComparison]:
         """Return the documents of a turn, oldest first, as plain JSON values."""
         sql = f"SELECT {COMPARISONS.names} FROM comparisons WHERE turn = ? ORDER BY id"
         return [StoredComparison(**COMPARISONS.decode(row)) for row in self.database.rows(sql, (turn,))]
 
-    def _require_open(self, answer: TurnId) -> ConversationId:
-        """Return the conversation of an answer that may be written. One marked interrupted may continue."""
-        row = self.database.row("SELECT conversation, role, state FROM turns WHERE id = ?", (answer,))
-        if row is None:
-            raise tree.unknown_turn(answer)
-        if row[1] != "assistant" or row[2] not in ("running", "interrupted"):
-            raise bad_input(f"The answer {answer} has already ended ({row[2]}).")
-        return ConversationId(row[0])
-
-    def _touch(self, conversation: ConversationId, now: int, shown: TurnId | None) -> None:
-        self._update(CONVERSATIONS, conversation, updated_ms=now)
-        if shown is not None:
-            tree.show_branch(self.database, shown)
-
-    def _change(self, table: Table, key: ConversationId | TurnId, **fields: object) -> None:
-        with self.database.writing():
-            self._update(table, key, **fields)
-
-    def _update(self, table: Table, key: ConversationId | TurnId, **fields: object) -> None:
+    def update(self, table: Table, key: ConversationId | TurnId, **fields: object) -> None:
+        """Change fields of a conversation or a turn. Inside a transaction."""
         values = table.encode(fields)
         sets = ", ".join(f"{column} = ?" for column in values)
         sql = f"UPDATE {table.name} SET {sets} WHERE id = ? RETURNING id"
         if not self.database.rows(sql, (*values.values(), key)):
             raise bad_input(f"There is no {table.name.removesuffix('s')} {key}.")
+
+    def _change(self, table: Table, key: ConversationId | TurnId, **fields: object) -> None:
+        with self.database.writing():
+            self.update(table, key, **fields)
+
+    def _show(self, conversation: ConversationId, now: int, turn: TurnId) -> None:
+        self.update(CONVERSATIONS, conversation, updated_ms=now)
+        self.activate(turn)
+
+    def _refer(self, turn: TurnId, attachments: Iterable[Attachment]) -> None:
+        """Record that a turn uses these stored files."""
+        for sha256 in dict.fromkeys(item.sha256 for item in attachments):
+            self.database.insert("media_references", {"sha256": sha256, "turn": turn})
+
+    def _row_of(self, turn: TurnId, columns: str) -> Row:
+        """Return these columns of a turn. Raises VlmtuiError where there is none."""
+        row = self.database.row(f"SELECT {columns} FROM turns AS t WHERE t.id = ?", (turn,))
+        if row is None:
+            raise bad_input(f"There is no turn {turn} in the conversations.")
+        return row
+
+    def _require_open(self, answer: TurnId) -> ConversationId:
+        """Return the conversation of an answer that may be written. One marked interrupted may continue."""
+        conversation, role, state = self._row_of(answer, "conversation, role, state")
+        if role != "assistant" or state not in ("running", "interrupted"):
+            raise bad_input(f"The answer {answer} has already ended ({state}).")
+        return ConversationId(conversation)
+
+
+def parts_fields(parts: Sequence[Part]) -> dict[str, object]:
+    """Return the fields that store the parts; a single text is stored only once."""
+    text = "".join(part.text for part in parts if isinstance(part, Text))
+    only_text = len(parts) == 1 and isinstance(parts[0], Text)
+    return {"text": text, "parts": None if only_text else tuple(parts)}
+
+
+def _new_id(made_ms: int) -> ConversationId:
+    """Return an id of nine characters for the time (milliseconds, until the year 3084) and four random ones."""
+    number = (made_ms << 20) | secrets.randbits(20)
+    return ConversationId("".join(_ALPHABET[number >> shift & 31] for shift in range(60, -1, -5)))
+
+
+def _listed() -> str:
+    return f"{CONVERSATIONS.select('c')}, {_LENGTH}"
+
+
+def _conversation(row: Row) -> ConversationRecord:
+    fields = CONVERSATIONS.decode(row)
+    del fields["number"], fields["active_root"]
+    return ConversationRecord(length=row[-1], **fields)
+
+
+def _columns(*, generations: bool = True) -> str:
+    return f"{TURNS.select('t', without='' if generations else 'recipe')}, {_PLACE}"
+
+
+def _turn(row: Row) -> StoredTurn:
+    fields = TURNS.decode(row)
+    text, parts = fields.pop("text"), fields.pop("parts")
+    del fields["writer"]
+    position, siblings = row[-2:]
+    return StoredTurn(parts=parts or (Text(text),), position=position, siblings=siblings, **fields)

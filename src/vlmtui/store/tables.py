@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import logging
 import re
+import sqlite3
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
-import msgspec.inspect
 
-from vlmtui.domain.conversation import Part
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Part, with_changed_media
+from vlmtui.domain.times import LAST_MS
+from vlmtui.errors import VlmtuiError
+from vlmtui.media.content_store import place
 from vlmtui.reading import decode_json
 from vlmtui.store.database import Row, Value
 from vlmtui.store.records import ConversationRecord, Milliseconds, StoredComparison, StoredDraft, StoredTurn
@@ -34,79 +39,35 @@ class Column(NamedTuple):
     type: Any
     """Of the field."""
     default: Any
-    """Of the field: what a damaged value is read as."""
-    kind: Literal["integer", "boolean", "text", "json"]
-    is_nullable: bool
-    least: int
-    most: int
-    """The bounds of an integer."""
-
-    @property
-    def sql_type(self) -> str:
-        return "INTEGER" if self.kind in ("integer", "boolean") else "TEXT"
+    """Of the field: the value that damaged JSON is read as."""
+    is_json: bool
 
     def decode(self, value: Value) -> object:
-        """Convert a stored value to the field's value."""
-        match self.kind:
-            case "json":
-                return from_json_text(None if value is None else str(value), self.type, otherwise=self.default)
-            case "boolean":
-                return bool(value)
-            case "integer":
-                return value if value is None else self._bounded(value)
-            case "text":
-                return value if value is None or isinstance(value, str) else str(value)
-
-    def accepts(self, value: object) -> bool:
-        """Whether a stored value has the column's type."""
-        if value is None:
-            return self.is_nullable
-        return isinstance(value, int if self.kind in ("integer", "boolean") else str)
+        """Convert a stored value to the field's value. One absurd row must not make the others unusable."""
+        if self.is_json:
+            return from_json_text(None if value is None else str(value), self.type, otherwise=self.default)
+        try:
+            return msgspec.convert(value, self.type, strict=False)
+        except msgspec.ValidationError:
+            return min(max(value, 0), LAST_MS) if isinstance(value, int) else value
 
     def problem(self, value: Value) -> str | None:
         """Return why a stored JSON value cannot be decoded; None if it can be, or is no JSON."""
-        if self.kind != "json" or not isinstance(value, str):
+        if not self.is_json or value is None:
             return None
         try:
-            decode_json(value, self.type)
+            decode_json(str(value), self.type)
         except ValueError as error:
             return str(error)
         return None
-
-    def _bounded(self, value: Value) -> int:
-        """Clamp a stored integer, so that one odd row does not make the others unusable."""
-        return min(max(value, self.least), self.most) if isinstance(value, int) else max(0, self.least)
 
     def encode(self, value: object) -> Value:
         """Convert a field's value to the stored value."""
         if value is None:
             return None
-        match self.kind:
-            case "json":
-                return to_json_text(value)
-            case "text":
-                return storable(str(value))
-            case "integer" | "boolean":
-                assert isinstance(value, int)
-                return int(value)
-
-
-def _column(name: str, field: str, kind: Any, default: Any = None) -> Column:
-    info = msgspec.inspect.type_info(kind)
-    found = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
-    types = [one for one in found if not isinstance(one, msgspec.inspect.NoneType)]
-    least, most = -(2**63), 2**63 - 1
-    match types[0] if len(types) == 1 else None:
-        case msgspec.inspect.BoolType():
-            stored: Literal["integer", "boolean", "text", "json"] = "boolean"
-        case msgspec.inspect.IntType(ge=ge, le=le):
-            stored = "integer"
-            least, most = least if ge is None else ge, most if le is None else le
-        case msgspec.inspect.StrType() | msgspec.inspect.LiteralType():
-            stored = "text"
-        case _:
-            stored = "json"
-    return Column(name, field, kind, default, stored, len(types) < len(found), least, most)
+        if self.is_json:
+            return to_json_text(value)
+        return storable(value) if isinstance(value, str) else int(cast("int", value))
 
 
 def _default(field: msgspec.structs.FieldInfo) -> object:
@@ -124,6 +85,7 @@ class Table:
         struct: the struct of a row.
         own: columns that are not fields, with their types.
         computed: fields that are not columns.
+        json: columns whose values are stored as JSON.
     """
 
     def __init__(
@@ -133,18 +95,20 @@ class Table:
         *,
         own: Mapping[str, Any] | None = None,
         computed: tuple[str, ...] = (),
+        json: tuple[str, ...] = (),
     ) -> None:
         self.name = name
-        self._struct, self._own, self._computed = struct, own or {}, computed
+        self._struct, self._own, self._computed, self._json = struct, own or {}, computed, json
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         of_struct = (
-            _column(one.encode_name, one.name, one.type, _default(one))
+            Column(one.encode_name, one.name, one.type, _default(one), one.encode_name in self._json)
             for one in msgspec.structs.fields(self._struct)
             if one.name not in self._computed
         )
-        return (*of_struct, *(_column(name, name, kind) for name, kind in self._own.items()))
+        own = (Column(name, name, kind, None, name in self._json) for name, kind in self._own.items())
+        return (*of_struct, *own)
 
     @cached_property
     def names(self) -> str:
@@ -172,14 +136,49 @@ TURNS = Table(
     StoredTurn,
     own={"writer": str | None, "text": str, "parts": tuple[Part, ...] | None},
     computed=("parts", "position", "siblings"),
+    json=("statistics", "failure", "used", "parts", "recipe"),
 )
-DRAFTS = Table("drafts", StoredDraft, own={"conversation": str, "saved_ms": Milliseconds})
-COMPARISONS = Table("comparisons", StoredComparison)
+DRAFTS = Table("drafts", StoredDraft, own={"conversation": str, "saved_ms": Milliseconds}, json=("attachments",))
+COMPARISONS = Table("comparisons", StoredComparison, json=("document",))
 MEDIA_REFERENCES = Table(
     "media_references", msgspec.Struct, own={"sha256": str, "turn": int | None, "draft": str | None}
 )
 TABLES = (CONVERSATIONS, TURNS, DRAFTS, COMPARISONS, MEDIA_REFERENCES)
 """In insertion order: referenced tables first."""
+
+
+def copy_rows(old: sqlite3.Connection, new: sqlite3.Connection, media: Path) -> None:
+    """Copy all rows into the empty database `new`, and nothing else. Attachments refer to the files in `media`. Raises
+    sqlite3.Error, and ValueError for a row that vlmtui does not write."""
+    new.execute("PRAGMA foreign_keys = OFF")  # until all are there
+    new.execute("BEGIN IMMEDIATE")
+    for table in TABLES:
+        marks = ", ".join("?" * len(table.columns))
+        rows = old.execute(f"SELECT {table.names} FROM {table.name} NOT INDEXED ORDER BY rowid")
+        insert = f"INSERT INTO {table.name} ({table.names}) VALUES ({marks})"
+        new.executemany(insert, (_with_local_media(table, row, media) for row in rows))
+    new.executemany("UPDATE clock SET last_ms = ?", old.execute("SELECT last_ms FROM clock"))
+    if broken := new.execute("PRAGMA foreign_key_check").fetchone():
+        raise ValueError(f"a row of {broken[0]} refers to a row of {broken[2]} that is not there")
+    new.execute("COMMIT")
+
+
+def _with_local_media(table: Table, row: Row, media: Path) -> Row:
+    def local(attachment: Attachment) -> Attachment:
+        try:
+            return msgspec.structs.replace(attachment, path=str(place(media, attachment.sha256)))
+        except VlmtuiError as error:
+            raise ValueError(error.message) from error
+
+    found: list[Value] = []
+    for column, value in zip(table.columns, row, strict=True):
+        match column.decode(value) if column.name in ("parts", "attachments") else None:
+            case tuple(parts) if parts:
+                value = column.encode(with_changed_media(parts, local))
+            case dict(attachments) if attachments:
+                value = column.encode({number: local(item) for number, item in attachments.items()})
+        found.append(value)
+    return tuple(found)
 
 
 def storable(text: str) -> str:

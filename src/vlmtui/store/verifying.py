@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sqlite3
@@ -10,14 +9,14 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
-from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from vlmtui.reading import unreadable
+from vlmtui.errors import VlmtuiError
+from vlmtui.media.content_store import NAME, require_intact
 from vlmtui.store.database import open_connection
-from vlmtui.store.media_files import MEDIA_NAME
 from vlmtui.store.opening import FILE, search_fault
 from vlmtui.store.schema import VERSION, schema_fault, version_of
 from vlmtui.store.tables import TABLES
@@ -27,25 +26,15 @@ SAME_KIND_MAX = 20
 _COPY_TRIES = 3
 
 
-class StoreFaultKind(StrEnum):
-    """What is wrong."""
-
-    DATABASE = "database"
-    """The file, its header, its schema or its pages."""
-    SEARCH = "search"
-    """The index for searching."""
-    ROW = "row"
-    """A row that refers to one that is not there, or a value that cannot be decoded."""
-    MISSING_MEDIA = "missing media"
-    DAMAGED_MEDIA = "damaged media"
-    STRAY_FILE = "stray file"
-    """Something among the media that vlmtui did not put there."""
+FaultKind = Literal["database", "search", "row", "missing media", "damaged media", "stray file"]
+"""`database`: the file, its header, its schema or its pages. `search`: an index for searching. `row`: a row that refers
+to one that is not there, or a value that cannot be decoded. `stray file`: among the media, but not of vlmtui."""
 
 
 class StoreFinding(msgspec.Struct, frozen=True):
     """One thing that is wrong."""
 
-    kind: StoreFaultKind
+    kind: FaultKind
     where: str
     """A file, a table with its row, or a hash."""
     what: str
@@ -74,11 +63,12 @@ def verify_store(folder: Path, media: Path, scratch: Path) -> StoreReport:
     wanted: set[str] = set()
     if os.path.lexists(path):
         if not path.exists() or not stat.S_ISREG(path.stat().st_mode) or path.stat().st_size == 0:
-            findings.append(StoreFinding(StoreFaultKind.DATABASE, FILE, "is a broken link, empty, or no regular file"))
+            findings.append(StoreFinding("database", FILE, "is a broken link, empty, or no regular file"))
         else:
             with tempfile.TemporaryDirectory(prefix="verify-", dir=scratch) as temporary:
-                _copy_as_it_is(path, Path(temporary) / FILE)
-                with closing(open_connection(Path(temporary) / FILE)) as connection:
+                copy = Path(temporary) / FILE
+                _copy_as_it_is(path, copy)
+                with closing(open_connection(copy)) as connection:
                     findings += _check_database(connection)
                     with suppress(sqlite3.DatabaseError):
                         wanted = {str(row[0]) for row in connection.execute("SELECT sha256 FROM media_references")}
@@ -90,27 +80,20 @@ def verify_store(folder: Path, media: Path, scratch: Path) -> StoreReport:
 
 def _copy_as_it_is(path: Path, copy: Path) -> None:
     """Copy the database with its log, again if it was written meanwhile."""
+    names = ("", "-wal")
+    files = [path.with_name(path.name + name) for name in names]
     for _ in range(_COPY_TRIES):
-        before = _versions(path)
-        for suffix in ("", "-wal"):
+        before = [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists()]
+        for name, file in zip(names, files, strict=True):
             with suppress(FileNotFoundError):
-                shutil.copyfile(path.with_name(path.name + suffix), copy.with_name(copy.name + suffix))
-        if _versions(path) == before:
+                shutil.copyfile(file, copy.with_name(copy.name + name))
+        if before == [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists()]:
             return
-
-
-def _versions(path: Path) -> list[tuple[int, int]]:
-    found = []
-    for suffix in ("", "-wal"):
-        with suppress(FileNotFoundError):
-            file = path.with_name(path.name + suffix).stat()
-            found.append((file.st_mtime_ns, file.st_size))
-    return found
 
 
 def _check_database(connection: sqlite3.Connection) -> Iterator[StoreFinding]:
     """Check header and schema, then the pages, then the rows and the search indexes; stop where there are faults."""
-    kind = StoreFaultKind.DATABASE
+    kind: FaultKind = "database"
     try:
         version = version_of(connection)
         fault = schema_fault(connection)
@@ -121,7 +104,7 @@ def _check_database(connection: sqlite3.Connection) -> Iterator[StoreFinding]:
             yield from (StoreFinding(kind, FILE, " ".join(one.split())) for one in told)
             return
         yield from _limited(_odd_rows(connection))
-        kind = StoreFaultKind.SEARCH
+        kind = "search"
         if (index := search_fault(connection)) is not None:
             yield StoreFinding(kind, FILE, index)
     except sqlite3.DatabaseError as error:
@@ -130,12 +113,12 @@ def _check_database(connection: sqlite3.Connection) -> Iterator[StoreFinding]:
 
 def _odd_rows(connection: sqlite3.Connection) -> Iterator[StoreFinding]:
     for table, row, other, _ in connection.execute("PRAGMA foreign_key_check"):
-        yield StoreFinding(StoreFaultKind.ROW, f"{table} {row}", f"refers to a row of {other} that is not there")
+        yield StoreFinding("row", f"{table} {row}", f"refers to a row of {other} that is not there")
     for checked in TABLES:
         for number, *values in connection.execute(f"SELECT rowid, {checked.names} FROM {checked.name} NOT INDEXED"):
             for column, value in zip(checked.columns, values, strict=True):
                 if (problem := column.problem(value)) is not None:
-                    yield StoreFinding(StoreFaultKind.ROW, f"{checked.name} {number}", f"{column.name}: {problem}")
+                    yield StoreFinding("row", f"{checked.name} {number}", f"{column.name}: {problem}")
 
 
 def _limited(found: Iterable[StoreFinding]) -> Iterator[StoreFinding]:
@@ -144,7 +127,7 @@ def _limited(found: Iterable[StoreFinding]) -> Iterator[StoreFinding]:
         if count <= SAME_KIND_MAX:
             yield finding
     if count > SAME_KIND_MAX:
-        yield StoreFinding(StoreFaultKind.ROW, "and", f"{count - SAME_KIND_MAX:,} more of this kind")
+        yield StoreFinding("row", "and", f"{count - SAME_KIND_MAX:,} more of this kind")
 
 
 def _check_media(media: Path, wanted: set[str]) -> tuple[list[StoreFinding], int, int]:
@@ -153,29 +136,21 @@ def _check_media(media: Path, wanted: set[str]) -> tuple[list[StoreFinding], int
     hashes: set[str] = set()
     count = unused = 0
     for file in sorted(media.glob("[0-9a-f][0-9a-f]/*")):
-        match = MEDIA_NAME.fullmatch(file.name)
+        match = NAME.fullmatch(file.name)
         if file.name.startswith("."):
             continue  # being written, or left by a killed process: the next start removes it
         if match is None or file.is_symlink() or not file.is_file():
-            findings.append(StoreFinding(StoreFaultKind.STRAY_FILE, file.name, "is no stored picture, video or sound"))
+            findings.append(StoreFinding("stray file", file.name, "is no stored picture, video or sound"))
             continue
         count += 1
-        if _digest(file) != match[1]:
-            findings.append(
-                StoreFinding(StoreFaultKind.DAMAGED_MEDIA, file.name, "its content is not what its name says")
-            )
+        try:
+            require_intact(file)
+        except VlmtuiError:
+            findings.append(StoreFinding("damaged media", file.name, "its content is not what its name says"))
             continue
         hashes.add(match[1])
         unused += match[1] not in wanted
-    damaged = {finding.where[:64] for finding in findings if finding.kind is StoreFaultKind.DAMAGED_MEDIA}
+    damaged = {finding.where[:64] for finding in findings if finding.kind == "damaged media"}
     for sha256 in sorted(wanted - hashes - damaged):
-        findings.append(StoreFinding(StoreFaultKind.MISSING_MEDIA, sha256, "a message or draft needs it"))
+        findings.append(StoreFinding("missing media", sha256, "a message or draft needs it"))
     return findings, count, unused
-
-
-def _digest(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
-    except OSError as error:
-        raise unreadable(file, error) from error

@@ -6,14 +6,41 @@ visible, and it is always escaped.
 
 from __future__ import annotations
 
+import base64
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vlmtui.text import one_line, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+_SHOWN = ("image/png", "image/jpeg", "image/webp", "image/gif", "video/", "audio/")
+"""The beginnings of the media types that are shown. All others are named: images may hold a script."""
+
+
+class Figure(NamedTuple):
+    """A medium on a page, for `figure.html`: shown by its URL, or named with the reason."""
+
+    name: str
+    modality: str
+    url: str = ""
+    missing: str = ""
+
+
+def figure(name: str, modality: str, media_type: str, content: bytes | None, *, gone: str) -> Figure:
+    """Return the figure of a medium, which is inside of the page. gone: the reason where there is no content."""
+    if content is None:
+        return Figure(name, modality, missing=gone)
+    if not media_type.startswith(_SHOWN):
+        return Figure(name, modality, missing=f"{len(content):,} bytes")
+    return Figure(name, modality, url=data_url(media_type, content))
+
+
+def data_url(media_type: str, content: bytes) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
 def render_page(template: str, /, **values: object) -> str:

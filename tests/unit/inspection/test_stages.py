@@ -156,6 +156,13 @@ def test_an_engine_that_fails_leaves_the_stages_before(tmp_path: Path) -> None:
     assert [one.stage for one in compare(failed, sound)] == [Stage.TEXT, Stage.TOKENS, Stage.PLACES, Stage.PIXELS]
 
 
+def test_answers_without_log_probabilities_are_not_compared(tmp_path: Path) -> None:
+    sound = msgspec.structs.replace(side(tmp_path), is_answered=True)
+    silent = msgspec.structs.replace(sound, logprobs=())
+    told = {one.stage: one.outcome for one in compare(silent, sound)}
+    assert told[Stage.NEXT_TOKEN] is told[Stage.ANSWER] is StageOutcome.UNKNOWN
+
+
 def test_places_that_are_unknown_leave_the_numbers_of_tokens(tmp_path: Path) -> None:
     """As a golden prompt has them."""
     sound = side(tmp_path)

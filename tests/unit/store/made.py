@@ -8,14 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Role, Turn, user_turn
 from vlmtui.domain.generation import Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.content_store import store_bytes
-from vlmtui.store.listing import match_expression
 from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Statistics
+from vlmtui.store.search import match_expression
 from vlmtui.store.store import Store
-from vlmtui.store.tables import TURNS
 
 RECIPE = GenerationRecord(
     model="owner/model",
@@ -75,12 +74,9 @@ def bulk(store: Store, turns: int, images: int = 0) -> ConversationId:
     """A conversation of that many turns, written in one transaction; every image is a file of its own by name only."""
     conversation = store.new_conversation(title=f"{turns} turns", model="shapes")
     every = max(1, turns // images) if images else 0
-    with store.database.writing() as now:
-        from vlmtui.store import tree
-
+    with store.together():
         last = None
         for number in range(turns):
-            asks = number % 2 == 0
             items = []
             if images and number % every == 0:
                 sha256 = hashlib.sha256(str(number).encode()).hexdigest()
@@ -97,21 +93,8 @@ def bulk(store: Store, turns: int, images: int = 0) -> ConversationId:
                     )
                 ]
             words = user_turn(f"turn {number} of many words", items)
-            last = tree.insert_turn(
-                store.database,
-                conversation,
-                last,
-                TURNS.encode(
-                    {
-                        "role": "user" if asks else "assistant",
-                        "state": "complete",
-                        "created_ms": now,
-                        **tree.parts_fields(words.parts),
-                    }
-                ),
-                items,
-            )
-            tree.show_branch(store.database, last)
+            role: Role = "user" if number % 2 == 0 else "assistant"
+            last = store.add_turn(conversation, last, Turn(role, words.parts))
     return conversation
 
 

@@ -13,10 +13,8 @@ from tests.unit.store.made import exchange
 from vlmtui.cli.conversations import _iso
 from vlmtui.domain.times import LAST_MS, local_time
 from vlmtui.session.conversation_list import ago
-from vlmtui.store.document import document_of
+from vlmtui.store.document import document_of, read_document
 from vlmtui.store.export import to_json_document
-from vlmtui.store.importing import read_document
-from vlmtui.store.purging import purge_deleted
 from vlmtui.store.store import Store
 
 NOW = datetime(2026, 10, 24, 12, 0, tzinfo=UTC).timestamp()
@@ -83,9 +81,9 @@ def test_a_clock_set_back_purges_nothing_early(tmp_path: Path) -> None:
     conversation = store.new_conversation(title="deleted")
     store.delete(conversation)
     clock.now = NOW - YEAR_S
-    assert purge_deleted(store, 30 * DAY_S) == []
+    assert store.purge_deleted(30 * DAY_S) == []
     clock.now = NOW + 31 * DAY_S
-    assert purge_deleted(store, 30 * DAY_S) == [conversation]
+    assert store.purge_deleted(30 * DAY_S) == [conversation]
     store.close()
 
 

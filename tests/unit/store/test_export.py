@@ -19,9 +19,8 @@ from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.store.document import Document, document_of
-from vlmtui.store.export import ExportText, Place, to_html, to_json_document, to_markdown, to_openai, with_attachments
-from vlmtui.store.importing import add_document, read_document
+from vlmtui.store.document import Document, add_document, document_of, read_document, with_attachments
+from vlmtui.store.export import ExportText, Place, to_html, to_json_document, to_markdown, to_openai
 from vlmtui.store.records import Outcome, StoredDraft, StoredModel
 from vlmtui.store.store import Store
 

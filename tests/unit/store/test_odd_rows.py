@@ -71,28 +71,11 @@ def test_absurd_times_make_nothing_unusable(
     store.close()
 
 
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("title", b"\xff\x00"),
-        ("title", 3),
-        ("model", 1.5),
-        ("updated_ms", "soon"),
-        ("created_ms", b"x"),
-        ("pinned", "x"),
-    ],
-)
-def test_values_of_another_type_make_nothing_unusable(column: str, value: object, tmp_path: Path) -> None:
-    path, odd, sound = two(tmp_path)
-    with closing(sqlite3.connect(path)) as database:
+@pytest.mark.parametrize(("column", "value"), [("title", b"\xff\x00"), ("updated_ms", "soon"), ("created_ms", b"x")])
+def test_a_value_of_another_type_is_refused(column: str, value: object, tmp_path: Path) -> None:
+    path, odd, _ = two(tmp_path)
+    with closing(sqlite3.connect(path)) as database, pytest.raises(sqlite3.IntegrityError, match="cannot store"):
         database.execute(f"UPDATE conversations SET {column} = ? WHERE id = ?", (value, odd))
-        database.commit()
-    store = opened(tmp_path)
-    found = {listed.conversation.id: listed.conversation for listed in store.conversations()}
-    assert set(found) == {odd, sound}
-    assert isinstance(found[odd].title, str) and local_time(found[odd].updated_ms)
-    store.rename(found[odd].id, "mended")
-    store.close()
 
 
 @pytest.mark.parametrize("last", [2**53, LAST_MS, 2**62])
@@ -119,7 +102,7 @@ def test_a_link_to_a_disk_that_is_not_mounted_is_no_new_database(tmp_path: Path)
 @pytest.mark.parametrize("value", ["[" * 200_000, "null", '{"a": 1}', "x", ""])
 def test_a_damaged_column_costs_itself_only(value: str, tmp_path: Path) -> None:
     path, odd, sound = two(tmp_path)
-    columns = [(table.name, column.name) for table in TABLES for column in table.columns if column.kind == "json"]
+    columns = [(table.name, column.name) for table in TABLES for column in table.columns if column.is_json]
     with closing(sqlite3.connect(path)) as database:
         database.execute("INSERT INTO drafts SELECT id, 'written', '{}', 1 FROM conversations")
         for table, column in columns:

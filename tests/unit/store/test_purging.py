@@ -13,7 +13,6 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.content_store import remove_copies, store_bytes
-from vlmtui.store.purging import purge_deleted
 from vlmtui.store.records import ConversationId, StoredDraft
 from vlmtui.store.store import Store
 
@@ -61,9 +60,9 @@ def test_a_conversation_deleted_long_ago_goes_with_its_media(store: Store, clock
     store.delete(old)
     clock.now += 29 * DAY_S
     store.delete(new)
-    assert purge_deleted(store, MONTH_S) == []
+    assert store.purge_deleted(MONTH_S) == []
     clock.now += DAY_S + 1
-    assert purge_deleted(store, MONTH_S) == [old]
+    assert store.purge_deleted(MONTH_S) == [old]
     with pytest.raises(VlmtuiError):
         store.conversation(old)
     assert [item.id for item in store.deleted()] == [new]
@@ -79,7 +78,7 @@ def test_a_restored_conversation_stays(store: Store, clock: Clock) -> None:
     store.delete(conversation)
     clock.now += 40 * DAY_S
     store.undelete(conversation)
-    assert purge_deleted(store, MONTH_S) == []
+    assert store.purge_deleted(MONTH_S) == []
     assert store.conversation(conversation).deleted_ms is None
 
 
@@ -92,11 +91,11 @@ def test_a_conversation_that_another_process_still_writes_stays(store: Store, cl
     clock.now += 40 * DAY_S
     other.append_answer(answer, "still coming", 2)
     other.save_draft(drafted, StoredDraft(text="just typed"))
-    assert purge_deleted(store, MONTH_S) == []
+    assert store.purge_deleted(MONTH_S) == []
     other.close()
     assert store.mark_interrupted() == [answer]
     clock.now += MONTH_S + 1
-    assert set(purge_deleted(store, MONTH_S)) == {answered, drafted}
+    assert set(store.purge_deleted(MONTH_S)) == {answered, drafted}
 
 
 @pytest.mark.parametrize("moment", ["before it is hidden", "while it is hidden"])
@@ -125,7 +124,7 @@ def test_a_long_conversation_is_erased(store: Store, clock: Clock) -> None:
     long = bulk(store, 2_000)
     store.delete(long)
     clock.now += 40 * DAY_S
-    assert purge_deleted(store, MONTH_S) == [long]
+    assert store.purge_deleted(MONTH_S) == [long]
 
 
 def test_an_erasure_that_fails_leaves_the_conversation_for_the_next(
@@ -141,11 +140,11 @@ def test_an_erasure_that_fails_leaves_the_conversation_for_the_next(
     with monkeypatch.context() as patched:
         patched.setattr(Store, "purge", full)
         with pytest.raises(VlmtuiError):
-            purge_deleted(store, MONTH_S)
+            store.purge_deleted(MONTH_S)
     assert there(cat) == [True] and [one.id for one in store.deleted()] == [gone]
     with monkeypatch.context() as patched:
-        patched.setattr("vlmtui.store.purging.remove_copies", lambda *_: (_ for _ in ()).throw(OSError("read-only")))
+        patched.setattr("vlmtui.store.store.remove_copies", lambda *_: (_ for _ in ()).throw(OSError("read-only")))
         with pytest.raises(OSError, match="read-only"):
-            purge_deleted(store, MONTH_S)
+            store.purge_deleted(MONTH_S)
     assert there(cat) == [True] and [one.id for one in store.deleted()] == [gone]
-    assert purge_deleted(store, MONTH_S) == [gone] and there(cat) == [False]
+    assert store.purge_deleted(MONTH_S) == [gone] and there(cat) == [False]

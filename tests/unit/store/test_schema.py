@@ -20,7 +20,8 @@ def test_the_columns_of_the_tables_are_those_of_the_schema(tmp_path: Path) -> No
     store = opened(tmp_path)
     for table in TABLES:
         schema = {row[1]: row[2] for row in store.database.rows(f"PRAGMA table_info({table.name})")}
-        assert {column.name: column.sql_type for column in table.columns} == schema
+        assert {column.name for column in table.columns} == set(schema)
+        assert {schema[column.name] for column in table.columns if column.is_json} <= {"TEXT"}
     store.close()
 
 
@@ -36,12 +37,3 @@ def test_a_database_of_another_version_is_named_and_stays_as_it_is(tmp_path: Pat
     assert str(path) in caught.value.message and str(version) in caught.value.detail
     assert path.read_bytes() == before
     assert {found.name for found in tmp_path.iterdir() if "damaged" in found.name or "bak" in found.name} == set()
-
-
-def test_another_version_that_changes_the_open_database_stops_our_writes(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-    with pytest.raises(VlmtuiError, match="another vlmtui"):
-        store.new_conversation()
-    store.close()

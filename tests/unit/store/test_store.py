@@ -115,7 +115,8 @@ def test_branches_and_switching(store: Store) -> None:
     assert texts(store, conversation) == ["q1", "a1 again"]
     store.activate(below)
     assert texts(store, conversation) == ["q1", "a1", "q2", "a2"]
-    aside = store.add_turn(conversation, asked, assistant_turn("unseen"), activate=False)
+    aside = store.add_turn(conversation, asked, assistant_turn("unseen"))
+    store.activate(below)
     assert texts(store, conversation) == ["q1", "a1", "q2", "a2"]
     assert [turn.text for turn in store.tree(conversation)][-1] == "unseen"
     assert store.turn(aside).position == 3

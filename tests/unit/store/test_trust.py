@@ -19,9 +19,8 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.paths import sample_image
 from vlmtui.store.backup import back_up_daily, restore_archive, write_archive
 from vlmtui.store.database import StoreError
-from vlmtui.store.document import document_of
+from vlmtui.store.document import ImportResult, add_document, document_of, read_document
 from vlmtui.store.export import Place, to_json_document
-from vlmtui.store.importing import ImportResult, add_document, read_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import TurnId
 from vlmtui.store.schema import expected_schema, schema_of
@@ -187,8 +186,6 @@ def row(statement: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     "spoil",
     [
-        row("UPDATE turns SET text = x'00ff' WHERE id = 2"),
-        row("UPDATE turns SET depth = 1.5 WHERE id = 2"),
         row("UPDATE turns SET parent = 99 WHERE id = 2"),
         row("""UPDATE turns SET parts = replace(parts, '"sha256":"', '"sha256":"../') WHERE id = 1"""),
     ],

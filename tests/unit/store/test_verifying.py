@@ -15,7 +15,7 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.store.backup import restore_newest
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import StoredDraft
-from vlmtui.store.verifying import StoreFaultKind, StoreReport, verify_store
+from vlmtui.store.verifying import FaultKind, StoreReport, verify_store
 
 Damage = Callable[[Path], object]
 
@@ -84,8 +84,9 @@ def stored(folder: Path) -> Path:
     return sorted((folder / "media").glob("[0-9a-f][0-9a-f]/*"))[0]
 
 
-DATABASE, ROW = StoreFaultKind.DATABASE, StoreFaultKind.ROW
-DAMAGES: dict[str, tuple[Damage, StoreFaultKind]] = {
+DATABASE: FaultKind = "database"
+ROW: FaultKind = "row"
+DAMAGES: dict[str, tuple[Damage, FaultKind]] = {
     "an empty file": (lambda folder: (folder / FILE).write_bytes(b""), DATABASE),
     "another file": (lambda folder: (folder / FILE).write_bytes(b"no database" * 999), DATABASE),
     "a file cut in half": (lambda folder: (folder / FILE).write_bytes((folder / FILE).read_bytes()[:40960]), DATABASE),
@@ -108,10 +109,10 @@ DAMAGES: dict[str, tuple[Damage, StoreFaultKind]] = {
     "a draft's attachments garbled": (sql("UPDATE drafts SET attachments = '[1, 2'"), ROW),
     "an index that lost a text": (
         sql("INSERT INTO turns_search (turns_search, rowid, text) SELECT 'delete', id, text FROM turns WHERE id = 1"),
-        StoreFaultKind.SEARCH,
+        "search",
     ),
-    "an index that lost its structure": (sql("DELETE FROM titles_search_data WHERE id > 1"), StoreFaultKind.SEARCH),
-    "an index of another format": (sql("UPDATE turns_search_config SET v = 0"), StoreFaultKind.SEARCH),
+    "an index that lost its structure": (sql("DELETE FROM titles_search_data WHERE id > 1"), "search"),
+    "an index of another format": (sql("UPDATE turns_search_config SET v = 0"), "search"),
 }
 
 
@@ -138,7 +139,7 @@ def test_damage_is_found(folder: Path, name: str) -> None:
     assert kind in {finding.kind for finding in verified(folder).findings}
 
 
-@pytest.mark.parametrize("name", [name for name, (_, kind) in DAMAGES.items() if kind is StoreFaultKind.SEARCH])
+@pytest.mark.parametrize("name", [name for name, (_, kind) in DAMAGES.items() if kind == "search"])
 def test_a_damaged_index_is_rebuilt_without_a_backup(folder: Path, name: str) -> None:
     DAMAGES[name][0](folder)
     assert "No message is lost" in restore_newest(folder, folder / "media")
@@ -149,15 +150,15 @@ def test_a_damaged_index_is_rebuilt_without_a_backup(folder: Path, name: str) ->
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [
-        (lambda folder: stored(folder).unlink(), StoreFaultKind.MISSING_MEDIA),
-        (lambda folder: stored(folder).write_bytes(b"rotten"), StoreFaultKind.DAMAGED_MEDIA),
-        (lambda folder: stored(folder).with_name("notes.txt").write_bytes(b"hello"), StoreFaultKind.STRAY_FILE),
+        (lambda folder: stored(folder).unlink(), "missing media"),
+        (lambda folder: stored(folder).write_bytes(b"rotten"), "damaged media"),
+        (lambda folder: stored(folder).with_name("notes.txt").write_bytes(b"hello"), "stray file"),
     ],
 )
-def test_what_is_wrong_with_the_stored_files_is_found(folder: Path, damage: Damage, kind: StoreFaultKind) -> None:
+def test_what_is_wrong_with_the_stored_files_is_found(folder: Path, damage: Damage, kind: FaultKind) -> None:
     damage(folder)
     [finding] = verified(folder).findings
-    assert finding.kind is kind
+    assert finding.kind == kind
 
 
 def test_many_findings_of_one_kind_are_counted(folder: Path) -> None:

@@ -17,9 +17,9 @@ from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
 
-from vlmtui.inspection.ocr_tables import Rows, read_html_table, read_otsl_table, without_tags
 from vlmtui.ui.document.block_rules import HTML_TABLE, JSON, MATH, OTSL_TABLE, use_block_rules
 from vlmtui.ui.document.lines import BLANK, Line, Lines, one, wrapped
+from vlmtui.ui.document.ocr_tables import Rows, read_html_table, read_otsl_table, without_tags
 from vlmtui.ui.document.table_lines import filled, table_lines
 
 _BULLETS = ("• ", "▪ ", "‣ ", "⭑ ", "◦ ")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 TORCHVISION_SCHEMAS = {
-    "torchvision::nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "torchvision::qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
 """Operators that torchvision registers with torch on import, declared as in its own `csrc/ops/nms.cpp`."""
 
@@ -34,43 +34,25 @@ class TorchvisionSchemaFinder:
     Report to send: docs/upstream/torchvision-cpu-torch.md; look at torchvision 0.29.
     """
 
-    def __init__(self) -> None:
-        self.done = False
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Declare the operators on the first import of torchvision. Never finds a module itself."""
-        if fullname == "torchvision" and not self.done:
-            self.done = True
-            if torchvision_lacks_operators():
-                declare_torchvision_operators()
+        if fullname == "torchvision":
+            sys.meta_path.remove(self)
+            from importlib.metadata import PackageNotFoundError, version
+
+            try:
+                builds = [version(name).partition("+")[2].split(".") for name in ("torch", "torchvision")]
+            except PackageNotFoundError:
+                return None
+            if "cpu" in builds[0] and "cpu" not in builds[1]:
+                import torch
+
+                for name, schema in TORCHVISION_SCHEMAS.items():
+                    if not hasattr(torch.ops.torchvision, name):
+                        torch.library.define(f"torchvision::{name}", schema)
         return None
-
-
-def torchvision_lacks_operators() -> bool:
-    """Whether torch is a CPU build and torchvision is not, by the local tags of their versions (`+cpu`)."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return is_cpu_build(version("torch")) and not is_cpu_build(version("torchvision"))
-    except PackageNotFoundError:
-        return False
-
-
-def is_cpu_build(version: str) -> bool:
-    """Whether a version's local tag marks a CPU build, as in `2.13.0+cpu`."""
-    return "cpu" in version.partition("+")[2].split(".")
-
-
-def declare_torchvision_operators() -> None:
-    """Register the schemas of torchvision's operators with torch, except those that exist already."""
-    import torch
-
-    for name, schema in TORCHVISION_SCHEMAS.items():
-        namespace, _, operator = name.partition("::")
-        if not hasattr(getattr(torch.ops, namespace), operator):
-            torch.library.define(name, schema)
 
 
 def watch_for_torchvision() -> None:

@@ -14,8 +14,8 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.contract import Backend, HostedEngine, LoadStep, ProcessEnded, Report
 from vlmtui.worker.backends.served.server_process import ServerEnded
 from vlmtui.worker.backends.vllm import failures
+from vlmtui.worker.backends.vllm.backend import read_progress
 from vlmtui.worker.backends.vllm.engine_args import own_context, own_context_note
-from vlmtui.worker.backends.vllm.progress import read_progress
 
 
 async def load(spec: LoadSpec, report: Report) -> HostedEngine:

@@ -37,12 +37,12 @@ from vlmtui.worker.backends.vllm.engine_args import (
     own_context_note,
 )
 from vlmtui.worker.backends.vllm.engine_info import read_engine_info
-from vlmtui.worker.backends.vllm.models.configs import config_change
+from vlmtui.worker.backends.vllm.models import config_change
+from vlmtui.worker.backends.vllm.patches import keep_arguments_apart
 from vlmtui.worker.backends.vllm.placeholders import check_placeholders
 from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters, used_sampling
 from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters, with_answer
 from vlmtui.worker.backends.vllm.seen_media import seen_media
-from vlmtui.worker.backends.vllm.video_arguments import keep_arguments_apart
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer
 from vlmtui.worker.hf.media_items import MediaItem, cached_items, load_items, sound_rate_of

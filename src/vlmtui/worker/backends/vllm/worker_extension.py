@@ -12,7 +12,9 @@ from contextlib import suppress
 
 import psutil
 
-WORKER_EXTENSION = f"{__package__}.injected.WorkerExtension"
+from vlmtui.worker.backends.vllm.patches import keep_contiguous
+
+WORKER_EXTENSION = f"{__name__}.WorkerExtension"
 """Where vLLM's worker processes find the class below."""
 CLOSE_LISTENERS = "close_listeners"
 """Name of the method, for `collective_rpc`."""
@@ -63,3 +65,6 @@ def drop_all(listener: socket.socket) -> None:
     code = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
     program = struct.pack("HP", 1, ctypes.addressof(code))
     listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+
+
+keep_contiguous()

@@ -1,7 +1,10 @@
-"""Tarsier: a LLaVA whose language model sees a token of its own behind each row of an image, and one behind the last.
+"""Tarsier and Tarsier2, which vLLM has dropped.
+
+Tarsier is a LLaVA whose language model sees a token of its own behind each row of an image, and one behind the last.
 
 Both are ordinary tokens of the vocabulary (`image_newline_idx`, `image_new_idx` in config.json), whose embeddings are
 put between those of the patches. Source: the authors' `add_split_tokens` (github.com/bytedance/tarsier).
+Tarsier2 is a Qwen2-VL that calls itself LLaVA; `as_qwen2_vl` takes its configuration out of that shell.
 Report to send: docs/upstream/vllm-tarsier.md; look at vLLM 0.34.
 """
 
@@ -17,6 +20,8 @@ from vllm.model_executor.models.llava import (
     LlavaMultiModalProcessor,
     LlavaProcessingInfo,
 )
+from vllm.model_executor.models.qwen2_vl import Qwen2VLForConditionalGeneration
+from vllm.model_executor.models.utils import WeightsMapper
 from vllm.multimodal import MULTIMODAL_REGISTRY
 
 
@@ -48,3 +53,9 @@ class TarsierForConditionalGeneration(LlavaForConditionalGeneration):  # type: i
         grid = features.view(images, rows, patches // rows, width)
         grid = torch.cat([grid, row_end.expand(images, rows, 1, width)], dim=2)
         return torch.cat([grid.flatten(1, 2), image_end.expand(images, 1, width)], dim=1)
+
+
+class Tarsier2ForConditionalGeneration(Qwen2VLForConditionalGeneration):  # type: ignore[misc]
+    """As Qwen2-VL, with the weights named as in a LLaVA: `vision_tower.` and `language_model.`."""
+
+    hf_to_vllm_mapper = WeightsMapper(orig_to_new_prefix={"vision_tower.": "visual."})
