@@ -96,20 +96,12 @@ def is_finished() -> bool:
     return bool(found) and named in ("", variant) and found == fingerprint(variant)
 
 
-def newer_python() -> str:
-    """Return an interpreter of this machine that vlmtui runs on; empty if there is none."""
-    for name in PYTHONS:
-        found = shutil.which(name)
-        if found and subprocess.call([found, "-c", "pass"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
-            return found
-    return ""
-
-
 def main() -> int:
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
-        found = newer_python()
-        if found:
-            return subprocess.call([found, str(Path(__file__).resolve()), *sys.argv[1:]])
+        for name in PYTHONS:
+            found = shutil.which(name)
+            if found and subprocess.call([found, "-c", ""], stderr=subprocess.DEVNULL) == 0:
+                return subprocess.call([found, str(Path(__file__).resolve()), *sys.argv[1:]])
         have = ".".join(map(str, sys.version_info[:2]))
         print(
             f"\nSet-up: vlmtui needs Python 3.11 to 3.14; python3 is {have}, and none of those is installed.",

@@ -70,7 +70,7 @@ OWN: dict[str, tuple[str, object]] = {
 MAKE_REQUESTS = """
 import json, sys, msgspec
 from vlmtui.domain.sampling import Sampling
-from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters
+from vlmtui.worker.backends.vllm.requests import sampling_parameters
 
 for one in msgspec.json.decode(sys.stdin.buffer.read(), type=list[Sampling]):
     made = sampling_parameters(one, None, defaults={}, tokenizer=None, logprobs_max=5)

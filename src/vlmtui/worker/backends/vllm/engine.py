@@ -39,9 +39,14 @@ from vlmtui.worker.backends.vllm.engine_args import (
 from vlmtui.worker.backends.vllm.engine_info import read_engine_info
 from vlmtui.worker.backends.vllm.models import config_change
 from vlmtui.worker.backends.vllm.patches import keep_arguments_apart
-from vlmtui.worker.backends.vllm.placeholders import check_placeholders
-from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters, used_sampling
-from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters, with_answer
+from vlmtui.worker.backends.vllm.requests import (
+    check_placeholders,
+    sampling_parameters,
+    scored_delta,
+    scoring_parameters,
+    used_sampling,
+    with_answer,
+)
 from vlmtui.worker.backends.vllm.seen_media import seen_media
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer

@@ -1,0 +1,187 @@
+"""A request in vLLM's terms: its sampling, the answer that it scores under its prompt, and the placeholders of its
+attachments, of which vLLM itself accepts too many."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vlmtui.domain.dials import PROCESSOR, STRUCTURED
+from vlmtui.domain.generation import Delta, GenerateRequest, Vocabulary
+from vlmtui.domain.parameters import PARAMETERS
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.worker.hf.delta_buffer import token_logprob
+from vlmtui.worker.hf.media_items import MediaItem
+from vlmtui.worker.hf.media_spans import MODALITIES
+from vlmtui.worker.hf.vocabulary import VocabularyReader, stop_token_id
+
+_SEEDS = 2**31
+_FURTHER = (
+    "min_tokens", "ignore_eos", "bad_words", "logit_bias", "allowed_token_ids", "include_stop_str_in_output",
+)  # fmt: skip
+"""Fields of SamplingParams that change the answer and are no `PARAMETERS`."""
+_HINT = "Use exactly one placeholder for each attachment."
+_ID_FIELDS = {
+    "image": ("image_token_id", "image_token_index"),
+    "video": ("video_token_id", "video_token_index"),
+    "audio": ("audio_token_id", "audio_token_index"),
+}
+"""Config fields that hold the id of the image, video or audio token."""
+
+
+def sampling_parameters(
+    sampling: Sampling,
+    logprobs: int | None,
+    *,
+    defaults: Mapping[str, Any],
+    tokenizer: Any,
+    logprobs_max: int,
+    final_only: bool = False,
+) -> Any:
+    """Return SamplingParams: the model's defaults, overridden by the request. `logprobs_max` is the engine's limit
+    (-1: no limit). A seed that is left open is drawn, so that it is known. Raises VlmtuiError(BAD_INPUT)."""
+    from vllm import SamplingParams
+    from vllm.exceptions import VLLMError
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+    _check_logprobs(logprobs, logprobs_max)
+    extra = {name: value for name, value in sampling.extra.items() if name != PROCESSOR}
+    structured = extra.pop(STRUCTURED, None)
+    chosen = {
+        **extra,
+        **sampling.numbers(),
+        "logprobs": logprobs if logprobs is not None else sampling.extra.get("logprobs"),
+    }
+    stops = [stop_token_id(token, tokenizer) for token in sampling.stop_tokens]
+    arguments = {
+        **defaults,
+        **{name: value for name, value in chosen.items() if value is not None},
+        "max_tokens": sampling.max_tokens,
+        "stop": list(sampling.stop) or None,
+        "stop_token_ids": [*sampling.stop_token_ids, *(stop for stop in stops if stop is not None)] or None,
+        "skip_special_tokens": sampling.skip_special_tokens,
+        "output_kind": RequestOutputKind.FINAL_ONLY if final_only else RequestOutputKind.DELTA,
+    }
+    if arguments.get("seed") is None:
+        arguments["seed"] = random.randrange(_SEEDS)
+    try:
+        if isinstance(biases := extra.get("logit_bias"), dict):
+            arguments["logit_bias"] = {int(token): bias for token, bias in biases.items()}
+        if isinstance(structured, dict):
+            arguments["structured_outputs"] = StructuredOutputsParams(**structured)
+        return SamplingParams(**arguments)
+    except (TypeError, ValueError, VLLMError) as error:
+        message = "The engine rejects the sampling parameters."
+        raise bad_input(message, detail=str(error), hint="Correct them in the settings.") from error
+
+
+def used_sampling(parameters: Any, *, room: int, given: Sampling | None = None) -> Sampling:
+    """Return what vLLM samples with, every value resolved. `room`: how many tokens the context still holds; `given`:
+    what was asked for, whose tables (structured output, arguments of the processor) vLLM keeps elsewhere."""
+    is_greedy = parameters.temperature == 0
+    numbers = {name: getattr(parameters, name) for name in PARAMETERS}
+    if is_greedy:
+        numbers["seed"] = None
+    elif numbers["top_k"] == -1:
+        numbers["top_k"] = 0
+    if numbers["max_tokens"] is None:
+        numbers["max_tokens"] = room
+    return Sampling(
+        **numbers,
+        stop=tuple(parameters.stop or ()),
+        stop_token_ids=tuple(parameters.stop_token_ids or ()),
+        skip_special_tokens=parameters.skip_special_tokens,
+        extra={
+            **{name: value for name in _FURTHER if (value := getattr(parameters, name, None))},
+            **{
+                name: given.extra[name] for name in (STRUCTURED, PROCESSOR) if given is not None and name in given.extra
+            },
+        },
+    )
+
+
+def _check_logprobs(wanted: int | None, most: int) -> None:
+    if wanted is None:
+        return
+    if wanted < 0:
+        raise bad_input(f"logprobs must be 0 or more, not {wanted}.")
+    if 0 <= most < wanted:
+        raise bad_input(
+            f"logprobs = {wanted} exceeds this engine's limit of {most}.",
+            hint=f"Use {most} or fewer, or load the model with a higher max_logprobs.",
+        )
+
+
+def scoring_parameters(logprobs: int | None) -> Any:
+    """Return SamplingParams: vLLM cannot generate nothing, so one token is generated and dropped."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=0, max_tokens=1, prompt_logprobs=logprobs or 0, output_kind=RequestOutputKind.FINAL_ONLY
+    )
+
+
+def with_answer(rendered: Any, request: GenerateRequest) -> Any:
+    """Return the rendered prompt, followed by the answer to score, if there is one."""
+    if not request.score:
+        return rendered
+    return {**rendered, "prompt_token_ids": [*rendered["prompt_token_ids"], *request.score]}
+
+
+def scored_delta(
+    request: GenerateRequest,
+    prompt_logprobs: Sequence[Mapping[int, Any] | None],
+    vocabulary: VocabularyReader,
+    known: Vocabulary,
+) -> Delta:
+    """Return the scored tokens with their log-probabilities: the last ones of what vLLM took as the prompt."""
+    found = prompt_logprobs[len(prompt_logprobs) - len(request.score) :]
+    scores = tuple(
+        token_logprob(token, at, request.logprobs or 0)
+        for token, at in zip(request.score, found, strict=True)
+        if at is not None
+    )
+    named = dict.fromkeys((*request.score, *(other.token_id for one in scores for other in one.top)))
+    return Delta(
+        request_id=request.request_id,
+        text=vocabulary.decode(request.score),
+        tokens=len(scores),
+        token_ids=request.score,
+        vocabulary=vocabulary.entries(token for token in named if token not in known),
+        logprobs=scores,
+    )
+
+
+def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], config: Any, tokenizer: Any) -> None:
+    """Raise VlmtuiError(PLACEHOLDER_MISMATCH) unless every item has its span of tokens and no media token is left over.
+
+    `rendered` is the engine's input: `prompt_token_ids`, and `mm_placeholders` by modality. A mismatch would feed the
+    model garbage or crash the engine.
+    """
+    spans: Mapping[str, Sequence[Any]] = rendered.get("mm_placeholders") or {}
+    wanted = Counter(item.modality for item in items)
+    for modality in MODALITIES:
+        found = len(spans.get(modality, ()))
+        if found != wanted[modality]:
+            raise _mismatch(f"The prompt has {found} {modality} placeholders for {wanted[modality]} {modality}s.")
+    covered: set[int] = set()
+    for group in spans.values():
+        for span in group:
+            covered.update(range(span.offset, span.offset + span.length))
+    for kind, names in _ID_FIELDS.items():
+        token = next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
+        if token is None:
+            continue
+        for position, found_id in enumerate(rendered["prompt_token_ids"]):
+            if found_id == token and position not in covered:
+                text = tokenizer.decode([token], skip_special_tokens=False)
+                message = f"{text} (token {position} of the prompt) does not match any attached {kind}."
+                raise _mismatch(message)
+
+
+def _mismatch(message: str) -> VlmtuiError:
+    return VlmtuiError(ErrorKind.PLACEHOLDER_MISMATCH, message, hint=_HINT)
