@@ -191,11 +191,7 @@ def describe_interpreter(python: Path) -> InterpreterFacts:
 def _put_beside(python: Path, names: list[str], target: Path) -> None:
     """Install the worker's locked dependencies into a folder for this interpreter. Raises VlmtuiError."""
     shutil.rmtree(target, ignore_errors=True)
-    tools, lock = target.with_name("tools"), target.with_name("light.txt")
-    assert VARIANTS["cpu"].lock is not None
-    blocks = VARIANTS["cpu"].lock.read_text(encoding="utf-8").replace("\\\n", "\0").splitlines()
-    wanted = [one.replace("\0", "\\\n") for one in blocks if one.partition("==")[0] in names]
-    lock.write_text("\n".join(wanted) + "\n", encoding="utf-8")
-    uv = uv_for(tools, find_python(VARIANTS["cpu"]))._replace(python=python)
-    uv.install("--target", str(target), "--no-deps", "-r", str(lock))
+    tools, build = target.with_name("tools"), VARIANTS["cpu"]
+    uv = uv_for(tools, find_python(build))._replace(python=python)
+    uv.install("--target", str(target), "--no-deps", "--constraint", str(build.lock), *names)
     shutil.rmtree(tools, ignore_errors=True)
