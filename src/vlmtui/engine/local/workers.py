@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from vlmtui.domain.failure import Failure
 from vlmtui.engine.interface import Leftover
 from vlmtui.engine.local.timeouts import Timeouts
-from vlmtui.engine.local.worker_info import WorkerInfo
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.messages import StatusReport
 
 if TYPE_CHECKING:
     import psutil
 
     from vlmtui.domain.metrics import EngineMetrics
     from vlmtui.engine.local.client import WorkerClient
+    from vlmtui.engine.local.worker_info import WorkerInfo
+    from vlmtui.protocol.messages import StatusReport
 
 # psutil and the message decoders are imported when first needed, so that they do not delay the first paint.
 
@@ -81,6 +81,7 @@ class LocalWorkers:
 
     async def leftovers(self) -> list[Leftover]:
         from vlmtui.engine.local.process_tree import live_worker_ids
+        from vlmtui.engine.local.worker_info import WorkerInfo
 
         found = [worker for worker in await self.find_all() if worker.report is None]
         known = {endpoint.worker_id for endpoint in Endpoint.all(self.paths)}
@@ -109,6 +110,8 @@ class LocalWorkers:
         await end_worker(endpoint, self.timeouts, shutdown_sent=shutdown_sent)
 
     async def _inspect(self, endpoint: Endpoint) -> WorkerInfo | None:
+        from vlmtui.engine.local.worker_info import WorkerInfo
+
         record = endpoint.read_record()
         report: StatusReport | None = None
         try:
