@@ -15,7 +15,7 @@ from PIL import Image
 from tests.support.command_line import CommandLine, opened
 from tests.support.sounds import write_tone, write_with_pictures
 from tests.unit.media.made import video
-from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
+from vlmtui.cli.attachments import stage_attachments, turns_with_placed
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Media, Part, Text
 from vlmtui.errors import VlmtuiError
@@ -172,15 +172,15 @@ def test_tokens_place_attachments_and_the_others_stand_before(
 ) -> None:
     film = str(video(tmp_path / "film.mp4", frames=3))
     items = stage(paths, ("image", str(draw(tmp_path / "a.png"))), ("video", film), ("image", str(CIRCLE)))
-    turn = user_turn_with_placed("Is [Image #3] like [Video #2]? [Image #2] [Image #9]", items)
+    turn = turns_with_placed("", "Is [Image #3] like [Video #2]? [Image #2] [Image #9]", items)[0]
     assert shown(turn.parts) == [
         "<a.png>", "Is ", "<circle.png>", " like ", "<film.mp4>", "? [Image #2] [Image #9]",
     ]  # fmt: skip
     errors = capsys.readouterr().err
     assert "[Image #2] does not match any attachment" in errors
     assert "[Image #9] does not match any attachment" in errors
-    assert shown(user_turn_with_placed("[Image #1]", []).parts) == ["[Image #1]"]
-    assert isinstance(user_turn_with_placed("q", items[:1]).parts[0], Media)
+    assert shown(turns_with_placed("", "[Image #1]", [])[0].parts) == ["[Image #1]"]
+    assert isinstance(turns_with_placed("", "q", items[:1])[0].parts[0], Media)
     assert capsys.readouterr().err == ""
 
 
@@ -205,7 +205,7 @@ def test_a_sound_and_the_audio_track_of_a_video_are_attached_with_audio(paths: P
     tone, clip = write_tone(tmp_path / "tone.wav"), write_with_pictures(tmp_path / "clip.mp4")
     staged = stage(paths, ("audio", str(tone)), ("video", str(clip)), ("audio", str(clip)))
     assert [item.modality for item in staged] == ["audio", "video", "audio"]
-    turn = user_turn_with_placed("[Audio #1] or [Audio #3]?", staged)
+    turn = turns_with_placed("", "[Audio #1] or [Audio #3]?", staged)[0]
     assert turn.parts == (Media(staged[1]), Media(staged[0]), Text(" or "), Media(staged[2]), Text("?"))
     with pytest.raises(VlmtuiError, match="is a sound, not a video"):
         stage(paths, ("video", str(tone)))

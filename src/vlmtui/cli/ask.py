@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeGuard
 
 import msgspec
 
@@ -19,14 +18,14 @@ from vlmtui.cli.ask_engine import (
     prepare,
     ready_engine,
 )
-from vlmtui.cli.attachments import add_media, stage_attachments, user_turn_with_placed
+from vlmtui.cli.attachments import add_media, stage_attachments, turns_with_placed
 from vlmtui.cli.boxes import box_convention, box_reader, with_special_tokens
 from vlmtui.cli.inputs import read_question, read_raw_prompt
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import note, print_json, write_answer
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import require_capability
-from vlmtui.domain.conversation import Turn, system_turn
+from vlmtui.domain.conversation import Turn
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.prompt import RawPrompt
@@ -41,7 +40,6 @@ from vlmtui.inspection.raw_prompt_check import check_raw
 from vlmtui.inspection.replay import Comparison, MediaRecord
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import check_attachments
-from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import find_adapter
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.comparison_export import ENDINGS, FORMATS
@@ -167,29 +165,25 @@ def ask(arguments: argparse.Namespace) -> int:
     allow_adapters(arguments)
     setup = prepare(arguments)
     plan = fan_out_plan(arguments)
-    engines = models_on([str(one) for one in plan.values], setup, arguments) if _is_over_engines(plan) else []
+    engines: list[Model] = []
+    if plan is not None and plan.parameter == ENGINE:
+        engines = models_on([str(one) for one in plan.values], setup, arguments)
     specs = _planned(setup, arguments, engines)
     _check_raw(setup, specs, None, force=arguments.force)
     box_reader(setup, specs[0].request.prompt, arguments)
     return run_interruptible(lambda: _ask(setup, specs, engines, arguments))
 
 
-async def _ask_each(
+async def _ask(
     setup: AskSetup, specs: Sequence[LaneSpec], models: Sequence[Model], arguments: argparse.Namespace
 ) -> int:
-    """Ask several engines; load them together where memory allows."""
-    async with command_engines(setup, one_by_one=arguments.one_by_one) as engines:
-        lanes = Lanes([Lane(spec, None) for spec in specs])
-        run = partial(answer_in_turns, lanes, models, engines)
-        await (run() if setup.as_json else AnswerStream(lanes, run).run())
-        return await _tell(setup, lanes, arguments)
-
-
-async def _ask(
-    setup: AskSetup, specs: Sequence[LaneSpec], engines: Sequence[Model], arguments: argparse.Namespace
-) -> int:
-    if engines:
-        return await _ask_each(setup, specs, engines, arguments)
+    """Ask, and print the answers. `models`: of several engines, which are loaded together where memory allows."""
+    if models:
+        async with command_engines(setup, one_by_one=arguments.one_by_one) as engines:
+            lanes = Lanes([Lane(spec, None) for spec in specs])
+            run = partial(answer_in_turns, lanes, models, engines)
+            await (run() if setup.as_json else AnswerStream(lanes, run).run())
+            return await _tell(setup, lanes, arguments)
     async with ready_engine(setup) as (engine, info, load_s):
         _check_raw(setup, specs, info, force=arguments.force)
         if len({spec.request.sampling.seed for spec in specs}) > 1:
@@ -221,13 +215,6 @@ async def _tell(setup: AskSetup, lanes: Lanes, arguments: argparse.Namespace, lo
     if failures:
         raise failures[0].error()
     return 0
-
-
-def _check_raw(setup: AskSetup, specs: Sequence[LaneSpec], info: EngineInfo | None, *, force: bool) -> None:
-    """The raw prompt is the last, or the same in all."""
-    prompt = specs[-1].request.prompt
-    if isinstance(prompt, RawPrompt):
-        _check_findings(prompt, setup.model.family, info, setup.application.registry.values(), force=force)
 
 
 async def _scores(lanes: Lanes, arguments: argparse.Namespace) -> list[LaneScore | None]:
@@ -300,10 +287,6 @@ def _as_json(
     return found[0]
 
 
-def _is_over_engines(plan: Plan | None) -> TypeGuard[Plan]:
-    return plan is not None and plan.parameter == ENGINE
-
-
 def _planned(setup: AskSetup, arguments: argparse.Namespace, engines: Sequence[Model]) -> list[LaneSpec]:
     """Return the lanes to run; `engines`: the models of those of a plan over engines, in order. Raises VlmtuiError for
     an invalid question or file."""
@@ -317,7 +300,7 @@ def _planned(setup: AskSetup, arguments: argparse.Namespace, engines: Sequence[M
     attachments = stage_attachments(
         application.paths, arguments.media or (), num_frames=setup.model.spec.num_frames, many=arguments.many
     )
-    turns = _turns(application.settings.system_prompt, user_turn_with_placed(question, attachments))
+    turns = turns_with_placed(application.settings.system_prompt, question, attachments)
     sampling = application.settings.sampling.over(family.sampling)
     sampling = with_default_parameters(sampling, family, application.settings.parameters)
     sampling = with_parameters(sampling, family, arguments.set_parameters or [])
@@ -390,26 +373,24 @@ def _modes(arguments: argparse.Namespace) -> list[PromptMode]:
             return ["chat"]
 
 
-def _turns(system: str, asked: Turn) -> list[Turn]:
-    return [system_turn(system), asked] if system else [asked]
-
-
-def _check_findings(
-    prompt: RawPrompt, family: Family, info: EngineInfo | None, families: Iterable[Family], *, force: bool
-) -> None:
-    """Print the findings about a raw prompt to stderr. Raises VlmtuiError(BAD_INPUT) if it must not be sent.
+def _check_raw(setup: AskSetup, specs: Sequence[LaneSpec], info: EngineInfo | None, *, force: bool) -> None:
+    """Print the findings about the raw prompt, which is the last or the same in all, to stderr. Raises
+    VlmtuiError(BAD_INPUT) if it must not be sent.
 
     Without `info`, before anything is loaded, only findings that would block it are printed.
     """
+    prompt = specs[-1].request.prompt
+    if not isinstance(prompt, RawPrompt):
+        return
     found = check_raw(
         prompt.text,
         prompt.attachments,
-        family,
+        setup.model.family,
         special_tokens=frozenset(info.special_tokens if info else ()),
         stop_tokens=info.stop_tokens if info else (),
         bos=info.bos_token if info else None,
         adds_bos=info.adds_bos if info else True,
-        families=families,
+        families=setup.application.registry.values(),
     )
     blocking = [finding for finding in found if finding.blocks and (finding.kind in _NEVER or not force)]
     for finding in found:

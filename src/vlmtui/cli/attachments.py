@@ -12,7 +12,7 @@ import msgspec
 
 from vlmtui.cli.output import note
 from vlmtui.domain.attachment import Attachment, VideoSampling
-from vlmtui.domain.conversation import Media, Part, Text, Turn
+from vlmtui.domain.conversation import Media, Part, Text, Turn, system_turn
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.pages import split_pages
 from vlmtui.media.sniff import Kind
@@ -72,8 +72,9 @@ def stage_attachments(
     ]
 
 
-def user_turn_with_placed(question: str, attachments: Sequence[Attachment]) -> Turn:
-    """Return the user's turn, with each attachment at its token in the text (`[Image #1]`) and the others before it."""
+def turns_with_placed(system: str, question: str, attachments: Sequence[Attachment]) -> list[Turn]:
+    """Return the system prompt's turn, if there is one, and the user's, with each attachment at its token in the text
+    (`[Image #1]`) and the others before it."""
     tokens = {token_text(number, item): item for number, item in enumerate(attachments, start=1)}
     pieces = re.split(f"({'|'.join(map(re.escape, tokens))})", question) if tokens else [question]
     parts: list[Part] = [Media(item) for token, item in tokens.items() if token not in pieces]
@@ -81,7 +82,7 @@ def user_turn_with_placed(question: str, attachments: Sequence[Attachment]) -> T
     for stray in dict.fromkeys(_TOKEN.findall(question)):
         if tokens and stray not in tokens:
             note(f"warning: {stray} does not match any attachment and is sent as text.")
-    return Turn("user", tuple(parts))
+    return [*([system_turn(system)] if system else []), Turn("user", tuple(parts))]
 
 
 def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int, int | None]]:

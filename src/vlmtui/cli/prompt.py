@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import msgspec
 
 from vlmtui.bootstrap import build
-from vlmtui.cli.attachments import add_media, stage_attachments, user_turn_with_placed
+from vlmtui.cli.attachments import add_media, stage_attachments, turns_with_placed
 from vlmtui.cli.inputs import read_question
 from vlmtui.cli.output import note, print_json, print_warnings
 from vlmtui.domain.adapter_choice import adapter_for
 from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import Text, Turn, system_turn
+from vlmtui.domain.conversation import Text, Turn
 from vlmtui.domain.dials import DIALS
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
@@ -76,9 +76,7 @@ def prompt(arguments: argparse.Namespace) -> int:
     absent: dict[Modality, int] = {"image": arguments.images, "video": arguments.videos, "audio": arguments.audios}
     attachments += [_stand_in(kind, number) for kind, count in absent.items() for number in range(1, count + 1)]
     counts = Counter(item.modality for item in attachments)
-    asked = user_turn_with_placed(question, attachments)
-    system = application.settings.system_prompt
-    turns = [system_turn(system), asked] if system else [asked]
+    turns = turns_with_placed(application.settings.system_prompt, question, attachments)
     sampling = application.settings.sampling.over(model.family.sampling)
     sampling = with_default_parameters(sampling, model.family, application.settings.parameters)
     sampling = with_parameters(sampling, model.family, arguments.set_parameters or [])
