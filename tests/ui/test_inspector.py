@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from textual.app import App
 from textual.pilot import Pilot
-from textual.widgets import Static
 
 from tests.support.pictures import Easel
 from tests.support.scripted_engine import DEFAULT_SPEC, Hold, Say, ScriptedEngine, Step, scripted_info
@@ -27,17 +26,19 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.engine_controller import engine_died
 from vlmtui.session.generation import Answer, make_request, run_turn
 from vlmtui.session.past_prompt import made_here
-from vlmtui.session.prompt_report import PARTS, Part, PromptReport
+from vlmtui.session.prompt_report import PARTS, AnswerToken, Part, PromptReport
 from vlmtui.store.records import GenerationRecord
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.inspector.logprob_text import LogprobText
+from vlmtui.ui.document.lines import as_written
+from vlmtui.ui.inspector.logprob_text import LogprobText, TokenBlock
 from vlmtui.ui.inspector.media_parts import MediaParts
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.inspector.token_table import TokenTable
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
 from vlmtui.ui.terminal.screenshot import portable_svg
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
+from vlmtui.ui.widgets.search_bar import SearchBar
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 SHAPES = Registry.bundled()["shapes"]
@@ -202,6 +203,18 @@ async def test_probabilities_are_asked_for_and_the_alternatives_are_seen(tmp_pat
         await pilot.press("up", "home")
         await until(pilot, lambda: text.pointed == 0)
         assert not [line for line in app.text().splitlines() if "another one" in line]
+
+
+def test_the_tokens_of_an_answer_are_copied_as_they_were_written() -> None:
+    texts = ["It is ", "a ", "red ", "", "circle\n", "\n", "漢字 ", "x" * 12]
+    block = TokenBlock([AnswerToken(id=number, text=text) for number, text in enumerate(texts)])
+    lines = block.lay_out(8)
+    assert [line.plain for line in lines] == ["It is a ", "red ", "circle↵", "↵", "漢字 ", "xxxxxxxx", "xxxx"]
+    assert as_written((line, 0, None) for line in lines) == "".join(texts)
+    block.lines, block.width, block.pointed = lines, 8, 2
+    again = block.lay_out(8)
+    assert [new is old for new, old in zip(again, lines, strict=True)] == [False, False, *[True] * 5]
+    assert (block.clicked(0, 7), block.clicked(2, 3), block.beside(1)) == (1, 4, 4)
 
 
 async def test_another_answer_the_second_time_is_said(tmp_path: Path) -> None:
@@ -403,9 +416,34 @@ async def test_a_prompt_that_the_engine_does_not_tell_is_made_here_and_said_to_b
     app = Host(made, None, tmp_path)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, InspectorScreen))
-        nothing = app.screen.query_one("#nothing", Static)
-        await until(pilot, lambda: "Made here" in str(nothing.content))
-        shown = str(nothing.content)
-        assert "maybe not what the engine used" in shown and "Look [/x] at it.<|im_end|>" in shown
+        await until(pilot, lambda: "Made here" in app.text())
+        assert (
+            "maybe not what the engine used" in " ".join(app.text().split())
+            and "Look [/x] at it.<|im_end|>↵" in app.text()
+        )
         await pilot.press("2")
-        await until(pilot, lambda: "Made here" not in str(nothing.content))
+        await until(pilot, lambda: "Made here" not in app.text())
+
+
+async def test_a_text_is_searched_for_in_every_part_that_is_text(tmp_path: Path) -> None:
+    engine = await engine_of(list(DOUBTFUL))
+    inspected = await asked(engine, user_turn("\n".join(f"line {number}" for number in range(60))))
+    async with Host(inspected, engine, tmp_path).run_test(size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        await pilot.press("slash", *"LINE 4")
+        await until(pilot, lambda: "1 of 11" in app.text() and "line 4↵" in app.text())
+        await pilot.press("enter", "enter")
+        await until(pilot, lambda: "3 of 11" in app.text() and "line 41↵" in app.text())
+        await pilot.press("up", "up", "up")
+        await until(pilot, lambda: "11 of 11" in app.text() and "line 49↵" in app.text())
+        await pilot.press("y", "escape")
+        await until(pilot, lambda: "not found" not in app.text())
+        assert isinstance(app.screen, InspectorScreen), "Escape closes the search alone"
+        await pilot.press("2", "slash")
+        await pilot.pause()
+        assert not app.inspector.query_one(SearchBar).display, "a table of tokens is no text"
+        await pilot.press("6", "slash", *"circle")
+        await until(pilot, lambda: "1 of 1" in app.text())
+        await pilot.press("tab")
+        await until(pilot, lambda: app.inspector.part == "prompt")
+        assert not app.inspector.query_one(SearchBar).display

@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.app import App
+from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
+from tests.support.scripted_engine import scripted_info
 from tests.support.waiting import until
 from vlmtui.domain.model_reading import ModelReading, ReadRequest
+from vlmtui.engine.interface import Engine
 from vlmtui.engine.local.model_reader import LocalModelReader
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of
+from vlmtui.session.engine_controller import engine_died
 from vlmtui.session.lint import LintReport, lint_model
+from vlmtui.session.prompt_report import PromptReport
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.inspector.lint_screen import LintScreen
-from vlmtui.ui.inspector.template_findings import TemplateFindings
+from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
-from vlmtui.ui.widgets.prompt_text import PromptText
 
 READER = LocalModelReader(Paths.default())
 GEMMA = model_of(Registry.bundled()["gemma3"])
+
+
+TEMPLATE = "{{ messages }}"
+
+
+def shown(screen: Screen[Any], view: str = "#source") -> list[str]:
+    """The lines in view."""
+    document = screen.query_one(view, DocumentView)
+    return [document.render_line(y).text.rstrip() for y in range(document.size.height)]
+
+
+def engine_gone() -> Engine:
+    raise engine_died()
 
 
 class BrokenReader:
@@ -44,7 +65,10 @@ class Host(App[None]):
         return VARIABLES
 
     def on_mount(self) -> None:
-        self.push_screen(LintScreen("google/[/gemma]\x1b[2J", self.lint))
+        self.push_screen(self.first_screen())
+
+    def first_screen(self) -> Screen[None]:
+        return LintScreen("google/[/gemma]\x1b[2J", self.lint)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -58,8 +82,9 @@ async def test_findings_are_listed_and_their_lines_marked(size: tuple[int, int])
         assert screen.query_one(OptionList).option_count == 1
         details = str(screen.query_one("#details", Static).content)
         assert "begins with <bos> 2 times" in details and "record, line 2 · text alone" in details
-        view = screen.query_one("#source", PromptText)
-        assert view._barred == {1} and "<bos><bos>" in view.lines[1].plain
+        barred = [line.removeprefix("▌ ") for line in shown(screen) if line.startswith("▌")]
+        assert barred[0].startswith(" 2 ") and not any(line[:3].strip() for line in barred[1:])
+        assert "<bos><bos>" in "".join(line[3:] for line in barred)
         await pilot.press("y")
         assert "Write {{ bos_token }} once." in app.clipboard
         await pilot.press("escape")
@@ -75,7 +100,7 @@ async def test_a_sound_template_says_so_and_is_shown() -> None:
         await pilot.pause()
         assert "Nothing is wrong" in str(screen.query_one("#details", Static).content)
         assert "no finding" in str(screen.query_one("#about", Static).content)
-        assert screen.query_one("#source", PromptText).lines
+        assert shown(screen)[0].startswith("   1 {")
 
 
 async def test_a_model_that_cannot_be_read_says_why_and_is_read_again() -> None:
@@ -95,17 +120,18 @@ async def test_a_model_that_cannot_be_read_says_why_and_is_read_again() -> None:
         await until(pilot, lambda: screen.report is not None)
 
 
-async def test_the_inspector_says_it_above_the_template() -> None:
-    class Alone(Host):
-        def on_mount(self) -> None:
-            self.mount(TemplateFindings())
+async def test_the_inspector_says_it_above_the_template(tmp_path: Path) -> None:
+    class Inspecting(Host):
+        def first_screen(self) -> Screen[None]:
+            inspected = PromptReport(title="exchange 1", info=replace(scripted_info(), chat_template=TEMPLATE))
+            return InspectorScreen(
+                inspected, cache=tmp_path, engine=engine_gone, show_viewer=lambda attachments: None, lint=self.lint
+            )
 
-    app = Alone(None)
+    app = Inspecting(lambda: lint_model(GEMMA, BrokenReader()))
     async with app.run_test() as pilot:
-        findings = app.query_one(TemplateFindings)
-        findings.check(None)
-        assert findings.report is None
-        findings.check(lambda: lint_model(GEMMA, BrokenReader()))
-        await until(pilot, lambda: findings.report is not None)
-        await pilot.pause()
-        assert "line 2: The prompt begins with <bos> 2 times" in str(findings.content)
+        await until(pilot, lambda: isinstance(app.screen, InspectorScreen) and app.screen.taken is not None)
+        await pilot.press("4")
+        found = "! line 2: The prompt begins with <bos> 2 times"
+        await until(pilot, lambda: shown(app.screen, "#template-part")[1].startswith(found))
+        assert shown(app.screen, "#template-part")[2:4] == ["", TEMPLATE]

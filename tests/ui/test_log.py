@@ -15,6 +15,7 @@ from vlmtui.ui.document.lines import as_written, hanging
 from vlmtui.ui.models.log import LogScreen
 from vlmtui.ui.models.log_view import LogView, log_line
 from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.widgets.search_bar import SearchBar
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
@@ -62,6 +63,37 @@ async def test_a_line_wider_than_the_screen_is_wrapped_and_the_log_can_be_copied
         await until(pilot, lambda: sum(line.count("x") for line in seen(view)) == 200)
         await pilot.press("y")
         await until(pilot, lambda: app.clipboard.endswith("x" * 200))
+
+
+async def test_the_log_is_searched(make_app: MakeApp) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, PlainChat))
+        for number in range(100):
+            host.engine.add_log(f"line {number}")
+        await pilot.press("f4")
+        await until(pilot, lambda: isinstance(app.screen, LogScreen))
+        view, bar = app.screen.query_one(LogView), app.screen.query_one(SearchBar)
+        await until(pilot, lambda: seen(view)[-1] == "line 99")
+
+        def told() -> str:
+            return str(bar.query_one(Static).content)
+
+        await pilot.press("n")
+        await until(pilot, lambda: bar.display)
+        await pilot.press(*"line 5")
+        await until(pilot, lambda: told() == "1 of 11" and "line 5" in seen(view))
+        await pilot.press("enter", "escape")
+        await until(pilot, lambda: told() == "2 of 11" and not bar.display and view.has_focus)
+        await pilot.press("n", "n", "p")
+        await until(pilot, lambda: told() == "3 of 11" and "line 51" in seen(view))
+        host.engine.add_log("line 500")
+        await until(pilot, lambda: app.engine_controller.log.total == 103)
+        await pilot.pause()
+        assert "line 51" in seen(view), "a found line stays in view while the log grows"
+        await pilot.press("slash", "x")
+        await until(pilot, lambda: told() == "not found")
 
 
 async def test_without_an_engine_it_says_so(make_app: MakeApp) -> None:

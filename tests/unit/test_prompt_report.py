@@ -104,15 +104,15 @@ def test_two_unfolded_images_do_not_mix() -> None:
     assert [rows[at].is_head for at in range(9)] == [True, *[False] * 4, True, *[False] * 3]
 
 
-def test_the_prompt_is_its_own_text_with_the_images_folded_and_every_break_seen() -> None:
+def test_the_prompt_is_its_own_text_with_the_images_folded() -> None:
     known = long_prompt(40)
     stretches = prompt_stretches(known)
     assert [stretch.style for stretch in stretches] == ["text", "special", "media", "special", "text"]
     assert stretches[2].text == "<|image_pad|> × 20 from cat.jpg"
     lines = prompt_lines(known)
     assert lines[0].plain.startswith(" a a")
-    assert lines[0].plain.endswith("<|vision_end|>↵")
-    assert [line.plain for line in lines[1:]] == [*["b↵"] * 7, "b"]
+    assert lines[0].plain.endswith("<|vision_end|>")
+    assert [line.plain for line in lines[1:]] == ["b"] * 8
 
 
 def test_a_hundred_thousand_tokens_make_no_more_lines_than_they_have_pieces() -> None:
@@ -139,7 +139,7 @@ def test_hostile_text_is_visible_in_every_part() -> None:
     prompt = PromptReady(request_id="r", prompt="\x1b[31m[/x]\u202e", token_ids=(1, 2), media=(), vocabulary=vocabulary)
     info = replace(scripted_info(), chat_template="{{ '\x1b' }}", revision="\x1b]0;t\x07")
     known = PromptReport(title="x", prompt=prompt, vocabulary=vocabulary, info=info)
-    for lines in (prompt_lines(known), template_lines(known), request_lines(known)):
+    for lines in (prompt_lines(known), template_lines(template_of(known)), request_lines(known)):
         assert lines
         assert "\x1b" not in "".join(line.plain for line in lines)
     assert "␛[31m[/x]<U+202E>" in prompt_lines(known)[0].plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vlmtui.ui.actions.action import Action, FixedKey, Scope
+from vlmtui.ui.actions.document import search_actions
 
 INSPECTOR = Scope(
     "inspector",
@@ -62,6 +63,7 @@ INSPECTOR = Scope(
             run="again",
             footer=True,
         ),
+        *search_actions("inspector"),
     ),
 )
 
@@ -125,6 +127,7 @@ LINT = Scope(
             footer=True,
         ),
         Action("findings.copy", "Copy", "Copy the findings to your clipboard.", "y", leader="y", footer=True),
+        *search_actions("findings"),
     ),
     fixed=(FixedKey("↑ ↓", "The previous and the next finding."),),
 )

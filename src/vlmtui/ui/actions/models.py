@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vlmtui.ui.actions.action import Action, FixedKey, Scope
+from vlmtui.ui.actions.document import search_actions
 
 MODEL_LIST = Scope(
     "model_list",
@@ -78,6 +79,7 @@ LOG = Scope(
         Action("log.oldest", "Top", "Go to the oldest line in memory.", "home,g", verb="first", footer=True),
         Action("log.metrics", "Metrics", "Show or hide what the engine is doing.", "M", leader="M", footer=True),
         Action("log.copy", "Copy", "Copy all lines to your clipboard.", "y", leader="y", footer=True),
+        *search_actions("log"),
     ),
 )
 

@@ -18,6 +18,7 @@ from vlmtui.ui.actions.conversations import (
     CONVERSATION_TITLE,
 )
 from vlmtui.ui.actions.dialogs import CHOICE, CONFIRM, HELP_SCREEN, LEADER_SCREEN, NAME, SETTINGS_FORM
+from vlmtui.ui.actions.document import SEARCH_BAR
 from vlmtui.ui.actions.editor import EDITOR
 from vlmtui.ui.actions.inspector import INSPECTOR, LINT, LOGPROB_TEXT, TOKEN_TABLE
 from vlmtui.ui.actions.models import BEFORE_LOAD, LOADING, LOG, MODEL_FILTER, MODEL_LIST
@@ -58,6 +59,7 @@ _ALL: tuple[Scope, ...] = (
     BEFORE_LOAD,
     LOADING,
     LOG,
+    SEARCH_BAR,
     SETTINGS_FORM,
     CONFIRM,
     CHOICE,

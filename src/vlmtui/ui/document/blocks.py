@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells
 from textual.content import Content, Span
 
 from vlmtui.ui.document.document import Block
-from vlmtui.ui.document.lines import Line, Lines, wrapped
+from vlmtui.ui.document.lines import BREAK, Line, Lines, spaces_after, wrapped
 from vlmtui.ui.document.markdown_lines import MarkdownLines
 
 _PIECE = 16_000
@@ -156,11 +156,25 @@ class PromptBlock(Block):
     """A prompt, exactly. Wraps at the width, not at words, so that every space is visible; a run with its own style (a
     special token, an image) moves to the next row whole if it fits there."""
 
-    def __init__(self, lines: Sequence[Content], *, edge: str = "") -> None:
-        """`lines`: control characters must be visible already."""
+    def __init__(
+        self,
+        lines: Sequence[Content],
+        *,
+        edge: str = "",
+        margin: int = 0,
+        break_style: str = "",
+        is_numbered: bool = False,
+        barred: Collection[int] = (),
+    ) -> None:
+        """`lines`: control characters must be visible already. `break_style`: the style of a ↵ at the line breaks;
+        empty: they have none. `is_numbered`: begin each line with its number. `barred`: the indices of lines with a
+        bar of their own."""
         super().__init__()
         self.written = lines
-        self.edge = edge
+        self.edge, self.margin = edge, margin
+        self._break_style = break_style
+        self._digits = len(str(len(lines))) if is_numbered else 0
+        self._barred = barred
         self._rows: list[int] = []
         """The number of the line that each row is of."""
 
@@ -168,12 +182,30 @@ class PromptBlock(Block):
         found: Lines = []
         self._rows = []
         for number, line in enumerate(self.written):
-            start = 0
-            for part in row_lengths(line, max(width, _NARROWEST)):
-                found.append(Line(line[start : start + part], "" if start else None))
-                self._rows.append(number)
-                start += part
+            rows = self._rows_of(number, line, width)
+            found += rows
+            self._rows += [number] * len(rows)
         return found
+
+    def _rows_of(self, number: int, line: Content, width: int) -> Lines:
+        has_break = bool(self._break_style) and number < len(self.written) - 1
+        shown = Content.assemble(line, (BREAK, self._break_style)) if has_break else line
+        room = max(width - (self._digits + 1 if self._digits else 0), _NARROWEST)
+        found: Lines = []
+        start = 0
+        for part in row_lengths(shown, room):
+            row = Line(shown[start : start + part], spaces_after(found[-1].plain) if found else None)
+            if self._digits:
+                head = f"{'' if found else number + 1:>{self._digits}} "
+                row = row.after((head, "$muted"))
+            found.append(row)
+            start += part
+        if has_break:
+            found[-1] = found[-1]._replace(tail=len(BREAK))
+        return found
+
+    def edge_at(self, number: int) -> str:
+        return "$warning" if self._rows[number] in self._barred else self.edge
 
     def row_of(self, line: int) -> int:
         """Return the first row of a line."""

@@ -24,6 +24,8 @@ class Line(NamedTuple):
     """Characters at its start that are not part of the text."""
     drawn: Drawn | None = None
     """Draws the line in place of `content`: a row of a picture."""
+    tail: int = 0
+    """Characters at its end that are not part of the text."""
 
     @property
     def plain(self) -> str:
@@ -48,9 +50,11 @@ class Line(NamedTuple):
 
 Lines = list[Line]
 
-_HANGING = 4
-
 BLANK = Line(Content())
+BREAK = "↵"
+"""Shows a line break."""
+_HANGING = 4
+"""Columns of the indent of a line that goes on."""
 
 
 def one(content: Content | str, style: str = "") -> Line:
@@ -72,6 +76,11 @@ def wrapped(text: Content, width: int) -> Lines:
     return lines
 
 
+def spaces_after(text: str) -> str:
+    """Return the spaces at the end of a text."""
+    return text[len(text.rstrip(" ")) :]
+
+
 def hanging(text: str, width: int) -> Lines:
     """Return a line wrapped with an indent; breaks at a space if one is near."""
     lines: Lines = []
@@ -83,7 +92,7 @@ def hanging(text: str, width: int) -> Lines:
             piece = piece[: space + 1]
         lines.append(Line(Content(" " * indent + piece), joins, indent))
         text = text[len(piece) :]
-        joins, indent = " " * (len(piece) - len(piece.rstrip(" "))), _HANGING
+        joins, indent = spaces_after(piece), _HANGING
     return [*lines, Line(Content(" " * indent + text), joins, indent)]
 
 
@@ -91,7 +100,8 @@ def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:
     """Return the text of parts of lines: of each line the first character, and the one after the last (None: all)."""
     found: list[str] = []
     for line, start, end in lines:
-        text = line.plain[:end][max(start, line.indent) :].rstrip(" ")
+        last = len(line.plain) - line.tail
+        text = line.plain[: last if end is None else min(end, last)][max(start, line.indent) :].rstrip(" ")
         if found and line.joins is not None:
             found.append(line.joins)
         elif found:
@@ -106,7 +116,7 @@ def places_of(words: str, lines: Sequence[Line]) -> Iterator[tuple[tuple[int, in
     texts, starts, at = list[str](), list[int](), 0
     for line in lines:
         gap = "\n" if line.joins is None else line.joins
-        text = _lower(line.plain[line.indent :].rstrip(" "))
+        text = _lower(line.plain[line.indent : len(line.plain) - line.tail].rstrip(" "))
         at += len(gap)
         texts += [gap, text]
         starts.append(at)

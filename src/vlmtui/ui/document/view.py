@@ -53,7 +53,7 @@ class _Anchor(NamedTuple):
     """Its distance in lines from the top of the view."""
 
 
-class DocumentView(ScrollView, can_focus=False):
+class DocumentView(ScrollView):
     """Shows a document, only the lines in view of which are drawn.
 
     It follows the end until the user scrolls up, and again from the end on. Otherwise what is in view stays there when
@@ -94,12 +94,14 @@ class DocumentView(ScrollView, can_focus=False):
         follows: bool = False,
         from_top: bool = False,
         has_edge: bool = True,
+        can_focus: bool = False,
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
         """`follows`: begin at the end, which a document that does not fill the view also stands at, unless `from_top`.
         `has_edge`: leave room for a bar beside the blocks."""
         super().__init__(id=id, classes=classes)
+        self.can_focus = can_focus
         self.document = Document()
         self._follows = follows
         self._is_at_foot = follows and not from_top

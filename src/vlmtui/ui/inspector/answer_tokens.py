@@ -12,10 +12,11 @@ from textual.widgets import Static
 
 from vlmtui.session.prompt_report import AnswerToken
 from vlmtui.text import one_line
+from vlmtui.ui.document.blocks import PromptBlock
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.inspector.logprob_text import LIKELY, LogprobText, style_of
 from vlmtui.ui.inspector.token_table import token_label
 from vlmtui.ui.keys import short_keys, with_keys
-from vlmtui.ui.widgets.prompt_text import PromptText
 
 
 class AnswerTokensPanel(Vertical):
@@ -31,22 +32,23 @@ class AnswerTokensPanel(Vertical):
 
     def compose(self) -> ComposeResult:
         yield Static(id="legend", markup=False)
-        yield PromptText(id="answer-text")
+        yield DocumentView(has_edge=False, can_focus=True, id="answer-text")
         yield LogprobText(id="answer-tokens")
         yield Static(id="pointed", markup=False)
 
     def show(self, tokens: Sequence[AnswerToken], text: Sequence[Content]) -> None:
         """Show the tokens; if there are none, the text."""
-        self.query_one("#answer-text", PromptText).show(text)
-        self.query_one(LogprobText).show(tokens)
+        self.query_one("#answer-text", DocumentView).show(PromptBlock(text))
+        self.query_one(LogprobText).show_tokens(tokens)
         self.query_one("#answer-text").display = not tokens
         self.query_one(LogprobText).display = self.query_one("#pointed").display = bool(tokens)
         self.query_one("#legend", Static).update(self._legend(tokens))
 
-    def take_focus(self) -> None:
-        """Focus the tokens."""
+    @property
+    def document_view(self) -> DocumentView:
+        """The tokens, or the text."""
         tokens = self.query_one(LogprobText)
-        (tokens if tokens.display else self.query_one("#answer-text")).focus()
+        return tokens if tokens.display else self.query_one("#answer-text", DocumentView)
 
     def _legend(self, tokens: Sequence[AnswerToken]) -> Content:
         turn = f"{short_keys(self.app, 'logprob_text.left', 'logprob_text.right')} Token · "

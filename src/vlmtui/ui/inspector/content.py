@@ -8,7 +8,7 @@ import msgspec
 from textual.content import Content
 
 from vlmtui.session.media_facts import PromptMedia, media_items
-from vlmtui.session.prompt_report import AnswerToken, Part, PromptReport, answer_tokens, prompt_pieces
+from vlmtui.session.prompt_report import AnswerToken, Part, PromptReport, answer_tokens, prompt_pieces, template_of
 from vlmtui.text import one_line
 from vlmtui.ui.inspector.prompt_lines import prompt_lines, request_lines, template_lines
 from vlmtui.ui.inspector.token_rows import TokenRows
@@ -30,15 +30,19 @@ class InspectorContent(msgspec.Struct, frozen=True):
     def of(cls, inspected: PromptReport) -> InspectorContent:
         """Compute the content. Slow for long prompts."""
         return cls(
-            prompt_lines(inspected) if inspected.text else [],
+            prompt_lines(inspected) if inspected.text else _lines(inspected.made_here),
             TokenRows(prompt_pieces(inspected), inspected.vocabulary),
             media_items(inspected),
-            template_lines(inspected),
+            template_lines(template_of(inspected)),
             request_lines(inspected),
             answer_tokens(inspected),
-            [Content(one_line(line)) for line in inspected.answer.split("\n")] if inspected.answer else [],
+            _lines(inspected.answer),
         )
 
     def has(self, part: Part) -> bool:
         """Return whether a part has content."""
         return bool(len(getattr(self, part)) or (part == "answer" and self.answer_text))
+
+
+def _lines(text: str) -> list[Content]:
+    return [Content(one_line(line)) for line in text.split("\n")] if text else []

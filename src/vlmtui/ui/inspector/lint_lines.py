@@ -45,16 +45,6 @@ def summary(report: LintReport) -> str:
     return f"{said} · {one_line(report.scope)}"
 
 
-def numbered_lines(source: str) -> list[Content]:
-    """Return a template's lines with their numbers, coloured as Jinja."""
-    from textual.highlight import highlight
-
-    shown = "\n".join(one_line(line) for line in source.split("\n"))
-    lines = highlight(shown, language="jinja").split("\n", allow_blank=True)
-    width = len(str(len(lines)))
-    return [Content.assemble((f"{number:>{width}} ", "$muted"), line) for number, line in enumerate(lines, 1)]
-
-
 def marked_lines(findings: Sequence[LintFinding], template: str) -> Iterator[int]:
     """Yield the indices of the template's lines that findings are about."""
     yield from (found.line - 1 for found in findings if found.line is not None and found.source == template)

@@ -9,7 +9,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -18,20 +17,22 @@ from vlmtui.inspection.lint.finding import LintFinding
 from vlmtui.session.lint import LintReport, lint_outcome
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.document.blocks import PromptBlock
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.inspector.lint_lines import (
     finding_details,
     finding_line,
     findings_text,
     marked_lines,
-    numbered_lines,
     summary,
 )
+from vlmtui.ui.inspector.prompt_lines import template_lines
 from vlmtui.ui.keys import error_text
 from vlmtui.ui.widgets.footer_bar import FooterBar
-from vlmtui.ui.widgets.prompt_text import PromptText
+from vlmtui.ui.widgets.search_bar import SearchBar, SearchScreen
 
 
-class LintScreen(Screen[None]):
+class LintScreen(SearchScreen):
     """`lint` checks the model, which blocks; None: models can't be read here."""
 
     CSS_PATH = "lint.tcss"
@@ -53,6 +54,7 @@ class LintScreen(Screen[None]):
         self._lint = lint
         self._shown = ""
         """The template on the screen."""
+        self._source = PromptBlock([])
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
@@ -62,12 +64,17 @@ class LintScreen(Screen[None]):
             with Vertical(id="findings-side"):
                 yield OptionList(id="findings", markup=False, compact=True)
                 yield Static(id="details", markup=False)
-            yield PromptText(id="source")
+            yield DocumentView(can_focus=True, id="source")
+        yield SearchBar()
         yield FooterBar()
 
     def on_mount(self) -> None:
         self.query_one(OptionList).focus()
         self._begin()
+
+    @property
+    def searched(self) -> DocumentView:
+        return self.query_one("#source", DocumentView)
 
     @on(Checked)
     def _checked(self, event: Checked) -> None:
@@ -90,7 +97,7 @@ class LintScreen(Screen[None]):
             of = "" if report.folder else " Its model is not downloaded: the template of its record was checked."
             self.query_one("#details", Static).update(f"Nothing is wrong with this template.{of}")
             self._show_source(None)
-            self.query_one("#source", PromptText).focus()
+            self.searched.focus()
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -127,13 +134,14 @@ class LintScreen(Screen[None]):
         if self.report is None:
             return
         name = found.source if found is not None and found.source else next(iter(self.report.templates), "")
-        source, view = self.report.templates.get(name, ""), self.query_one("#source", PromptText)
+        source, view = self.report.templates.get(name, ""), self.searched
         if name != self._shown:
             self._shown = name
             marked = set(marked_lines(self.report.findings, name))
-            view.show(numbered_lines(source) if source else [], barred=marked)
+            self._source = PromptBlock(template_lines(source), barred=marked, is_numbered=True)
+            view.show(self._source)
         if found is not None and found.line is not None:
-            view.scroll_to_line(found.line - 1)
+            view.show_line(self._source, self._source.row_of(found.line - 1))
 
     @work(thread=True, group="check", exclusive=True)
     def _check(self, lint: Callable[[], LintReport]) -> None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-import msgspec
 from rich.cells import cell_len, chop_cells
-from textual import events, on
+from textual import on
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
-from textual.visual import Visual
 
 from vlmtui.session.prompt_report import AnswerToken
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.document.document import Block
+from vlmtui.ui.document.lines import BREAK, Line, Lines, spaces_after
+from vlmtui.ui.document.view import DocumentView
 
 LIKELY: tuple[tuple[float, str, str], ...] = (
     (0.9, "", "≥ 90 %"),
@@ -32,7 +32,7 @@ _CURSOR = "bold reverse"
 _NARROWEST = 4
 
 
-class _Cell(msgspec.Struct, frozen=True):
+class _Cell(NamedTuple):
     """A token, or the part of it on one row."""
 
     token: int
@@ -40,17 +40,98 @@ class _Cell(msgspec.Struct, frozen=True):
     column: int
 
 
-class LogprobText(ScrollView, can_focus=True):
-    """The tokens as running text, one of them selected."""
+@dataclass
+class _Row:
+    cells: list[_Cell] = field(default_factory=list)
+    has_break: bool = False
+    """Whether a line break ends it."""
 
-    DEFAULT_CSS = """
-    LogprobText {
-        scrollbar-size-vertical: 1;
-        scrollbar-gutter: stable;
-        overflow-x: hidden;
-        overflow-y: auto;
-    }
-    """
+    def __contains__(self, token: int) -> bool:
+        return bool(self.cells) and self.cells[0].token <= token <= self.cells[-1].token
+
+
+class TokenBlock(Block):
+    """The tokens as running text, one of them selected; a line break is shown as ↵ and ends its row."""
+
+    def __init__(self, tokens: Sequence[AnswerToken] = ()) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.pointed = 0
+        self._rows: list[_Row] = []
+        self._drawn = 0
+        """The token that was selected in the last layout."""
+
+    def lay_out(self, width: int) -> Lines:
+        if width != self.width:
+            self._rows = self._broken(max(width, _NARROWEST))
+            lines = [self._line(row) for row in range(len(self._rows))]
+        else:
+            lines = list(self.lines)
+            for row in (row for row, cells in enumerate(self._rows) if self._drawn in cells or self.pointed in cells):
+                lines[row] = self._line(row)
+        self._drawn = self.pointed
+        return lines
+
+    def clicked(self, number: int, column: int) -> int | None:
+        under = [cell.token for cell in self._rows[number].cells if cell.column <= column]
+        return under[-1] if under else None
+
+    @property
+    def row(self) -> int:
+        """The first row of the selected token."""
+        return next((row for row, cells in enumerate(self._rows) if self.pointed in cells), 0)
+
+    def beside(self, step: int) -> int:
+        """Return the token above or below the selected one."""
+        at = self.row
+        rows = self._rows[at + 1 :] if step > 0 else self._rows[:at][::-1]
+        target = next((row.cells for row in rows if row.cells), None)
+        if target is None:
+            return self.pointed
+        column = next(cell.column for cell in self._rows[at].cells if cell.token == self.pointed)
+        return min(target, key=lambda cell: abs(cell.column - column)).token
+
+    def _broken(self, width: int) -> list[_Row]:
+        """Return the tokens in rows of `width` cells."""
+        rows = [_Row()]
+        column = 0
+        for number, token in enumerate(self.tokens):
+            lines = token.text.split("\n")
+            for at, line in enumerate(lines):
+                is_last = at == len(lines) - 1
+                piece = one_line(line) + ("" if is_last else BREAK)
+                for part in chop_cells(piece, width) if piece else ():
+                    wide = cell_len(part)
+                    if column + wide > width:
+                        rows.append(_Row())
+                        column = 0
+                    rows[-1].cells.append(_Cell(number, part, column))
+                    column += wide
+                if not is_last:
+                    rows[-1].has_break = True
+                    rows.append(_Row())
+                    column = 0
+            if not token.text:
+                rows[-1].cells.append(_Cell(number, "", column))
+        return rows
+
+    def _line(self, at: int) -> Line:
+        row = self._rows[at]
+        content = Content.assemble(*((cell.text, self._style(cell.token)) for cell in row.cells))
+        joins = None
+        if at and not (before := self._rows[at - 1]).has_break:
+            joins = spaces_after("".join(cell.text for cell in before.cells))
+        return Line(content, joins, tail=len(BREAK) if row.has_break else 0)
+
+    def _style(self, index: int) -> str:
+        probability = self.tokens[index].probability
+        style = style_of(probability) if probability is not None else "" if index % 2 else "$secondary"
+        return f"{style} {_CURSOR}".strip() if index == self.pointed else style
+
+
+class LogprobText(DocumentView):
+    """Shows tokens, one of them selected."""
+
     BINDINGS = bindings("logprob_text")
 
     pointed: reactive[int] = reactive(0)
@@ -62,45 +143,34 @@ class LogprobText(ScrollView, can_focus=True):
         index: int | None
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.tokens: Sequence[AnswerToken] = ()
-        self._rows: list[list[_Cell]] = []
-        self._width = 0
+        super().__init__(has_edge=False, can_focus=True, id=id)
+        self._block = TokenBlock()
 
-    def show(self, tokens: Sequence[AnswerToken]) -> None:
+    @property
+    def tokens(self) -> Sequence[AnswerToken]:
+        return self._block.tokens
+
+    def show_tokens(self, tokens: Sequence[AnswerToken]) -> None:
         """Show these, with the first selected."""
-        self.tokens = tokens
-        self._width = 0
-        self._lay_out()
+        self._block = TokenBlock(tokens)
         self.set_reactive(LogprobText.pointed, 0)
-        self.refresh()
+        self.show(self._block)
         self.post_message(self.TokenPointed(0 if tokens else None))
-
-    @on(events.Resize)
-    def _resized(self) -> None:
-        self._lay_out()
 
     def validate_pointed(self, index: int) -> int:
         return min(max(index, 0), max(len(self.tokens) - 1, 0))
 
     def watch_pointed(self, index: int) -> None:
-        row = self._row_of(index)
-        self.scroll_to_region(Region(0, row, 1, 1), animate=False, force=True)
-        self.refresh()
+        self._block.pointed = index
+        self.changed(self._block)
+        self.scroll_to_region(Region(0, self._block.row, 1, 1), animate=False, force=True)
         self.post_message(self.TokenPointed(index if self.tokens else None))
 
-    def on_click(self, event: events.Click) -> None:
-        row = event.y + round(self.scroll_y)
-        if row < len(self._rows):
-            under = [cell.token for cell in self._rows[row] if cell.column <= event.x]
-            self.pointed = under[-1] if under else self.pointed
-
-    def render_line(self, y: int) -> Strip:
-        row, style, width = y + round(self.scroll_y), self.visual_style, self.size.width
-        if row >= len(self._rows) or not self._rows[row]:
-            return Strip.blank(width, style.rich_style)
-        line = Content.assemble(*((cell.text, self._style(cell.token)) for cell in self._rows[row]))
-        return Visual.to_strips(self, line, width, 1, style)[0].extend_cell_length(width, style.rich_style)
+    @on(DocumentView.Clicked)
+    def _clicked(self, event: DocumentView.Clicked) -> None:
+        event.stop()
+        if isinstance(event.what, int):
+            self.pointed = event.what
 
     def action_move(self, step: int) -> None:
         """Select a neighbouring token."""
@@ -112,58 +182,13 @@ class LogprobText(ScrollView, can_focus=True):
 
     def action_row(self, step: int) -> None:
         """Select the token above or below."""
-        at = self._row_of(self.pointed)
-        rows = range(at + step, len(self._rows) if step > 0 else -1, step)
-        target = next((row for row in rows if self._rows[row]), None)
-        if target is not None:
-            column = next(cell.column for cell in self._rows[at] if cell.token == self.pointed)
-            self.pointed = min(self._rows[target], key=lambda cell: abs(cell.column - column)).token
+        self.pointed = self._block.beside(step)
 
     def action_unlikely(self, step: int) -> None:
         """Select the next or previous token with a probability below 0.5."""
         ahead = range(self.pointed + step, len(self.tokens) if step > 0 else -1, step)
         unlikely = (index for index in ahead if (self.tokens[index].probability or 1.0) < LIKELY[1][0])
         self.pointed = next(unlikely, self.pointed)
-
-    def _style(self, index: int) -> str:
-        probability = self.tokens[index].probability
-        style = style_of(probability) if probability is not None else "" if index % 2 else "$secondary"
-        return f"{style} {_CURSOR}".strip() if index == self.pointed else style
-
-    def _row_of(self, index: int) -> int:
-        return next((row for row, cells in enumerate(self._rows) if any(cell.token == index for cell in cells)), 0)
-
-    def _lay_out(self) -> None:
-        width = self.scrollable_content_region.width
-        if width < 1 or width == self._width:
-            return
-        self._width = width
-        self._rows = lay_out_tokens([token.text for token in self.tokens], max(width, _NARROWEST))
-        self.virtual_size = Size(width, len(self._rows))
-        self.refresh()
-
-
-def lay_out_tokens(texts: Sequence[str], width: int) -> list[list[_Cell]]:
-    """Lay the texts out in rows of `width` cells; a line break is shown as ↵ and ends its row."""
-    rows: list[list[_Cell]] = [[]]
-    column = 0
-    for number, text in enumerate(texts):
-        for at, line in enumerate(lines := text.split("\n")):
-            is_last = at == len(lines) - 1
-            piece = one_line(line) + ("" if is_last else "↵")
-            for part in chop_cells(piece, width) if piece else ():
-                wide = cell_len(part)
-                if column + wide > width:
-                    rows.append([])
-                    column = 0
-                rows[-1].append(_Cell(number, part, column))
-                column += wide
-            if not is_last:
-                rows.append([])
-                column = 0
-        if not text:
-            rows[-1].append(_Cell(number, "", column))
-    return rows
 
 
 def style_of(probability: float) -> str:

@@ -17,7 +17,7 @@ from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.folded_prompt import folds, special_pattern
 from vlmtui.inspection.tokens import attachment_of
-from vlmtui.session.prompt_report import PromptReport, template_of
+from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 
 SPECIAL_STYLE = "bold $secondary"
@@ -55,7 +55,7 @@ def prompt_stretches(inspected: PromptReport) -> list[Stretch]:
 
 
 def prompt_lines(inspected: PromptReport) -> list[Content]:
-    """Return the lines of the prompt, with line breaks shown as ↵."""
+    """Return the lines of the prompt."""
     styles = {"text": "", "special": SPECIAL_STYLE, "media": MEDIA_STYLE}
     lines: list[list[tuple[str, str]]] = [[]]
     for stretch in prompt_stretches(inspected):
@@ -65,14 +65,12 @@ def prompt_lines(inspected: PromptReport) -> list[Content]:
         first, *others = stretch.text.split("\n")
         lines[-1].append((one_line(first), styles[stretch.style]))
         for other in others:
-            lines[-1].append(("↵", BREAK_STYLE))
             lines.append([(one_line(other), styles[stretch.style])])
-    return [Content.assemble(*line) for line in (lines if lines[-1] != [("", "")] else lines[:-1])]
+    return [Content.assemble(*line) for line in lines]
 
 
-def template_lines(inspected: PromptReport) -> list[Content]:
-    """Return the source of the chat template, coloured as Jinja; empty without one."""
-    source = template_of(inspected)
+def template_lines(source: str) -> list[Content]:
+    """Return a template's lines, coloured as Jinja."""
     if not source:
         return []
     from textual.highlight import highlight

@@ -11,8 +11,8 @@ from pathlib import Path
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Static, Tab, Tabs
 
 from vlmtui.domain.attachment import Attachment
@@ -21,20 +21,23 @@ from vlmtui.domain.generation import GenerateRequest, usage_of
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_numbered
-from vlmtui.session.lint import LintReport
+from vlmtui.session.lint import LintReport, lint_outcome
 from vlmtui.session.media_facts import PromptMedia, resized_attachment
 from vlmtui.session.prompt_report import PARTS, Part, PromptReport, part_file, part_text, rendered_again, with_logprobs
-from vlmtui.text import one_line, visible
+from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.document.blocks import PromptBlock, TextBlock
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.inspector.answer_tokens import AnswerTokensPanel
 from vlmtui.ui.inspector.content import InspectorContent
+from vlmtui.ui.inspector.lint_lines import finding_line, summary
 from vlmtui.ui.inspector.media_parts import MediaParts
-from vlmtui.ui.inspector.template_findings import TemplateFindings
+from vlmtui.ui.inspector.prompt_lines import BREAK_STYLE
 from vlmtui.ui.inspector.token_table import HEADING, TokenTable
 from vlmtui.ui.keys import error_text, short_keys, with_keys
 from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
-from vlmtui.ui.widgets.prompt_text import PromptText
+from vlmtui.ui.widgets.search_bar import SearchBar, SearchScreen
 
 _TITLES: dict[Part, str] = {
     "prompt": "Prompt",
@@ -52,7 +55,7 @@ _NOTHING: dict[Part, str] = {
     "request": "The request is unknown.",
     "answer": "There is no answer.",
 }
-_MADE_HERE = "The engine tells no prompt. Made here from the family's record, and maybe not what the engine used:\n\n"
+_MADE_HERE = "The engine tells no prompt. Made here from the family's record, and maybe not what the engine used:"
 _NEEDS: dict[Part, Capability] = {
     "tokens": "prompt_token_ids",
     "media": "media_spans",
@@ -63,7 +66,7 @@ _MUCH_TO_COPY = 75_000
 """Most characters that many terminals accept for the clipboard."""
 
 
-class InspectorScreen(Screen[None]):
+class InspectorScreen(SearchScreen):
     """One tab for each part. `engine` returns the engine if it is ready, or raises VlmtuiError; `again` rebuilds a
     request that was not stored; `cache` is the folder of the thumbnails. `lint` checks the loaded model's template, and
     blocks; None: nothing can."""
@@ -86,6 +89,12 @@ class InspectorScreen(Screen[None]):
         outcome: PromptReport | VlmtuiError
         said: str = ""
         part: Part = "answer"
+
+    @dataclass
+    class TemplateChecked(Message):
+        """What the check of the template found, or why it failed."""
+
+        outcome: LintReport | VlmtuiError
 
     @dataclass
     class Saved(Message):
@@ -116,6 +125,8 @@ class InspectorScreen(Screen[None]):
         self._show_viewer = show_viewer
         self._lint = lint
         self._asking = False
+        self._findings: TextBlock | None = None
+        """What is wrong with the template; None until it is checked, which is done once."""
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
@@ -126,16 +137,15 @@ class InspectorScreen(Screen[None]):
         yield Static("Reading the prompt …", id="nothing", classes="nothing", markup=False)
         yield Static(id="said", markup=False)
         with ContentSwitcher(initial="prompt-part", id="parts"):
-            yield PromptText(id="prompt-part")
+            yield DocumentView(has_edge=False, can_focus=True, id="prompt-part")
             with Vertical(id="tokens-part"):
                 yield Static(HEADING, classes="heading", markup=False)
                 yield TokenTable(id="token-rows")
             yield MediaParts(id="media-part")
-            with Vertical(id="template-part"):
-                yield TemplateFindings()
-                yield PromptText(id="template-text")
-            yield PromptText(id="request-part")
+            yield DocumentView(has_edge=False, can_focus=True, id="template-part")
+            yield DocumentView(has_edge=False, can_focus=True, id="request-part")
             yield AnswerTokensPanel(id="answer-part")
+        yield SearchBar()
         yield FooterBar()
 
     def on_mount(self) -> None:
@@ -149,14 +159,42 @@ class InspectorScreen(Screen[None]):
         if event.inspected is not self.inspected or not self.is_attached:
             return
         taken = self.taken = event.taken
-        self.query_one("#prompt-part", PromptText).show(taken.prompt)
+        prompt = PromptBlock(taken.prompt, break_style=BREAK_STYLE, margin=1)
+        self._document("prompt").show(*([] if event.inspected.text else [TextBlock(_MADE_HERE)]), prompt)
         self.query_one(TokenTable).show(taken.tokens)
         self.query_one(MediaParts).show(taken.media)
-        self.query_one("#template-text", PromptText).show(taken.template)
-        self.query_one("#request-part", PromptText).show(taken.request)
+        self._show_template(taken)
+        self._document("request").show(PromptBlock(taken.request))
         self.query_one(AnswerTokensPanel).show(taken.answer, taken.answer_text)
         self._tell_title()
         self._show_part()
+
+    def _document(self, part: Part) -> DocumentView:
+        return self.query_one(f"#{part}-part", DocumentView)
+
+    def _show_template(self, taken: InspectorContent) -> None:
+        """Show the template, and above it what is wrong with it."""
+        template = PromptBlock(taken.template, margin=1)
+        self._document("template").show(*([self._findings] if self._findings else []), template)
+
+    def _check_template(self) -> None:
+        """Check the loaded model's template, unless that was done."""
+        if self._lint is not None and self._findings is None and self.taken is not None:
+            self._findings = TextBlock(Content.styled("Checking the template …", "$muted"))
+            self._show_template(self.taken)
+            self._lint_template(self._lint)
+
+    @on(TemplateChecked)
+    def _template_checked(self, event: TemplateChecked) -> None:
+        if self._findings is None:
+            return
+        if isinstance(event.outcome, VlmtuiError):
+            told = Content.styled(f"Not checked: {one_line(event.outcome.message)}", "$muted")
+        else:
+            checked = Content.styled(f"Checked: {summary(event.outcome)}", "$muted")
+            told = Content("\n").join([checked, *map(finding_line, event.outcome.findings)])
+        self._findings.text = told
+        self._document("template").changed(self._findings)
 
     @on(EngineAnswered)
     def _answered(self, event: EngineAnswered) -> None:
@@ -195,7 +233,19 @@ class InspectorScreen(Screen[None]):
             case "again":
                 return self._again is not None and self.inspected.prompt is None and not self._asking
             case _:
-                return True
+                return super().check_action(action, parameters)
+
+    @property
+    def searched(self) -> DocumentView | None:
+        if self.taken is None or not self.taken.has(self.part):
+            return None
+        match self.part:
+            case "prompt" | "template" | "request":
+                return self._document(self.part)
+            case "answer":
+                return self.query_one(AnswerTokensPanel).document_view
+            case _:
+                return None
 
     @property
     def _has_engine(self) -> bool:
@@ -256,9 +306,8 @@ class InspectorScreen(Screen[None]):
         if not has:
             again = with_keys(self.app, " {inspector.render_again} renders it again.")
             offered = again if self.check_action("again", ()) and self.part in ("prompt", "tokens") else ""
-            made = self.inspected.made_here if self.part == "prompt" else ""
-            told = _MADE_HERE + visible(made) if made else self._lack(self.part) or _NOTHING[self.part]
-            nothing.update(told + offered)
+            nothing.update((self._lack(self.part) or _NOTHING[self.part]) + offered)
+        self.query_one(SearchBar).close()
         self._focus_part()
         self.refresh_bindings()
 
@@ -275,13 +324,11 @@ class InspectorScreen(Screen[None]):
                 self.query_one(TokenTable).focus()
             case "media":
                 self.query_one(MediaParts).take_focus()
-            case "answer":
-                self.query_one(AnswerTokensPanel).take_focus()
-            case "template":
-                self.query_one("#template-text", PromptText).focus()
-                self.query_one(TemplateFindings).check(self._lint)
-            case "prompt" | "request":
-                self.query_one(f"#{self.part}-part", PromptText).focus()
+            case _:
+                if self.searched is not None:
+                    self.searched.focus()
+                if self.part == "template":
+                    self._check_template()
 
     def _tell_title(self) -> None:
         inspected = self.inspected
@@ -308,6 +355,10 @@ class InspectorScreen(Screen[None]):
     @work(thread=True, group="apart", exclusive=True)
     def _take_apart(self, inspected: PromptReport) -> None:
         self.post_message(self.ContentReady(inspected, InspectorContent.of(inspected)))
+
+    @work(thread=True, group="lint")
+    def _lint_template(self, lint: Callable[[], LintReport]) -> None:
+        self.post_message(self.TemplateChecked(lint_outcome(lint)))
 
     @work(thread=True, group="save")
     def _save(self, inspected: PromptReport, part: Part, folder: Path) -> None:

@@ -8,7 +8,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.events import Resize
-from textual.screen import Screen
 from textual.widgets import Static
 
 from vlmtui.domain.capabilities import lack
@@ -22,12 +21,13 @@ from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.models.engine_panel import EnginePanel
 from vlmtui.ui.models.log_view import LogView, log_line
 from vlmtui.ui.widgets.footer_bar import FooterBar
+from vlmtui.ui.widgets.search_bar import SearchBar, SearchScreen
 
 _BESIDE_COLUMNS = 120
 """Terminals this wide show the metrics beside the log, others above it."""
 
 
-class LogScreen(Screen[None]):
+class LogScreen(SearchScreen):
     """The engine's metrics of the last minutes, and the newest lines of its log."""
 
     CSS_PATH = "log.tcss"
@@ -51,11 +51,16 @@ class LogScreen(Screen[None]):
             with Vertical(id="log"):
                 yield Static("The log is empty so far.", id="empty")
                 yield LogView(id="lines")
+        yield SearchBar()
         yield FooterBar()
 
     def on_mount(self) -> None:
         self.query_one(LogView).focus()
         self._refresh()
+
+    @property
+    def searched(self) -> LogView:
+        return self.query_one(LogView)
 
     @on(EngineLogGrew)
     @on(EngineChanged)

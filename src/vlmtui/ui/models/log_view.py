@@ -38,11 +38,11 @@ class LogBlock(Block):
         return [*known, *(line for text in new for line in hanging(text, width))]
 
 
-class LogView(DocumentView, can_focus=True):
+class LogView(DocumentView):
     """Shows a `LogRing`. Follows new lines while its end is in view."""
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(follows=True, from_top=True, has_edge=False, id=id)
+        super().__init__(follows=True, from_top=True, has_edge=False, can_focus=True, id=id)
         self._shown = 0
         self._generation = -1
 

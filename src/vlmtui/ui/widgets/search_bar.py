@@ -1,0 +1,110 @@
+"""The line in which a text is typed that a document is searched for."""
+
+from __future__ import annotations
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.document.view import DocumentView
+from vlmtui.ui.widgets.line_input import LineInput
+
+
+class SearchBar(Horizontal):
+    """Hidden until `open`. Each letter goes to the first place with the text, Enter to the next ones."""
+
+    DEFAULT_CSS = """
+    SearchBar {
+        display: none;
+        height: 1;
+        background: $surface;
+        border-left: outer $accent;
+        & > LineInput { width: 1fr; border: none; padding: 0 1; background: $surface; }
+        & > Static { width: auto; padding: 0 1; color: $muted; }
+    }
+    """
+    BINDINGS = bindings("search_bar")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._view: DocumentView | None = None
+        self._focused_before: Widget | None = None
+
+    def compose(self) -> ComposeResult:
+        yield LineInput(placeholder="Find", compact=True)
+        yield Static(markup=False)
+
+    def open(self, view: DocumentView) -> None:
+        """Ask for a text to find in a document."""
+        self._view = view
+        if not self.display:
+            self._focused_before = self.screen.focused
+            self.display = True
+        self._field.focus()
+
+    def close(self) -> None:
+        """Hide the line. The place found last stays marked, and `find` goes on from there."""
+        if self.display:
+            self.display = False
+            if self._field.has_focus and self._focused_before is not None:
+                self._focused_before.focus()
+
+    def find(self, view: DocumentView, *, back: bool = False, stay: bool = False) -> None:
+        """Go to the next place of the text in a document; ask for a text if there is none."""
+        self._view = view
+        words = one_line(self._field.value)
+        hit = view.find(words, back=back, stay=stay)
+        told = "" if not words else f"{hit.number:,} of {hit.total:,}" if hit else "not found"
+        self.query_one(Static).update(told)
+        if not words and not stay:
+            self.open(view)
+
+    @property
+    def _field(self) -> LineInput:
+        return self.query_one(LineInput)
+
+    @on(Input.Changed)
+    def _changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self._view is not None:
+            self.find(self._view, stay=True)
+
+    def action_next(self) -> None:
+        """Go to the next place."""
+        if self._view is not None:
+            self.find(self._view)
+
+    def action_previous(self) -> None:
+        """Go to the place before."""
+        if self._view is not None:
+            self.find(self._view, back=True)
+
+    def action_close(self) -> None:
+        self.close()
+
+
+class SearchScreen(Screen[None]):
+    """A screen with a document to be searched. Its `SearchBar` is a part of it."""
+
+    @property
+    def searched(self) -> DocumentView | None:
+        """The document in view; None: there is none."""
+        return None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return not action.startswith("search") or self.searched is not None
+
+    def action_search(self) -> None:
+        """Ask for a text to find."""
+        if self.searched is not None:
+            self.query_one(SearchBar).open(self.searched)
+
+    def action_search_again(self, back: bool) -> None:
+        """Go to the next or previous place of the text searched for last."""
+        if self.searched is not None:
+            self.query_one(SearchBar).find(self.searched, back=back)
