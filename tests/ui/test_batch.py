@@ -10,11 +10,13 @@ import pytest
 from textual.app import App
 from textual.widgets import Static
 
+from tests.support.documents import written
 from tests.support.waiting import until
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.batch.results import ResultTable, decode_result
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.batch.screen import BatchScreen, row_content
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 ERROR = {"kind": "bad_input", "message": "Line 3: nowhere.png does not exist.", "detail": "", "hint": ""}
@@ -84,14 +86,14 @@ async def test_filters_choose_the_rows_and_an_item_is_inspected(output: Path, si
         assert "1 failed · 1 of 2 right (50.0%)" in app.said("about")
         await pilot.press("tab")
         await until(pilot, lambda: ids(app.table) == ["item-3"])
-        assert "nowhere.png" in app.said("details")
+        assert "nowhere.png" in written(app.screen.query_one("#item", DocumentView))
         await pilot.press("tab")
         await until(pilot, lambda: ids(app.table) == ["item-1"])
-        assert "wrong, expected: a blue square" in app.said("details")
+        assert "wrong, expected: a blue square" in written(app.screen.query_one("#item", DocumentView))
         await pilot.press("tab")
         await until(pilot, lambda: ids(app.table)[:2] == ["item-1", "item-4"])
         await pilot.press("down")
-        await until(pilot, lambda: "␛[2J" in app.said("details"))
+        await until(pilot, lambda: "␛[2J" in written(app.screen.query_one("#item", DocumentView)))
         await pilot.press("enter")
         assert (app.reports[0].answer, app.reports[0].title) == (RESULTS[4]["answer"], "item-4")
         await pilot.press("escape")
@@ -103,7 +105,7 @@ async def test_a_file_without_results_and_a_filter_without_any(tmp_path: Path) -
     path.touch()
     app = Host(path)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: "Nothing to show." in app.said("details"))
+        await until(pilot, lambda: "Nothing to show." in written(app.screen.query_one("#item", DocumentView)))
         await pilot.press("down", "tab", "enter")
         assert app.reports == []
 

@@ -14,6 +14,7 @@ from textual import events
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from tests.support.documents import written
 from tests.support.waiting import until
 from tests.ui.conftest import AppPilot, MakeApp, StartChat, picture
 from vlmtui.config.settings import Settings
@@ -36,9 +37,9 @@ from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.conversations.conversation_list import ConversationListView, snippet_content
-from vlmtui.ui.conversations.conversation_preview import ConversationPreview
 from vlmtui.ui.conversations.inputs import RenameInput
 from vlmtui.ui.conversations.screen import ConversationsScreen
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.terminal.graphics import Graphics
@@ -77,7 +78,7 @@ class Listing:
 
     @property
     def preview(self) -> str:
-        return str(self.screen.query_one(ConversationPreview).content)
+        return written(self.screen.query_one("#side", DocumentView))
 
     def text(self) -> str:
         return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())

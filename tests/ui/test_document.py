@@ -70,6 +70,17 @@ async def test_a_document_that_grows_from_the_top_is_followed_too() -> None:
             assert app.shown[0] == first
 
 
+async def test_a_view_can_be_as_high_as_its_document() -> None:
+    app = Reader()
+    async with app.run_test(size=(20, 9)) as pilot:
+        app.view.styles.height, app.view.styles.max_height = "auto", 6
+        for count, height in ((1, 1), (30, 6), (2, 2)):
+            app.view.show(TextBlock(lines(count)))
+            await rest(pilot)
+            assert app.view.region.height == height
+            assert app.shown[0] == "  line 0"
+
+
 async def test_another_document_begins_at_its_own_top() -> None:
     app = Reader()
     async with app.run_test(size=(20, 4)) as pilot:

@@ -10,6 +10,7 @@ import pytest
 from textual.widgets import OptionList, Static
 
 import vlmtui.engine.remote_models
+from tests.support.documents import written
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MACHINE, Chat, MakeApp, StartChat
@@ -27,7 +28,7 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.compare.answer_grid import AnswerTile
 from vlmtui.ui.compare.fan_out import FanOutScreen
-from vlmtui.ui.models.model_details import ModelDetails
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.model_list import ModelList, row
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.widgets.confirm import ConfirmScreen
@@ -250,8 +251,8 @@ async def test_the_picker_lists_the_models_of_servers_and_what_they_offer(
         assert "▌" in models.render_line(heading + 1).text
         assert "far: Nothing listens" in str(screen.query_one("#silent").render())
         await pilot.press(*"qwen at box")
-        await until(pilot, lambda: "vLLM 0.32.0" in str(screen.query_one(ModelDetails).render()))
-        told = str(screen.query_one(ModelDetails).render())
+        await until(pilot, lambda: "vLLM 0.32.0" in written(screen.query_one("#side", DocumentView)))
+        told = written(screen.query_one("#side", DocumentView))
         assert "32k tokens" in told and "--enable-scale-out switches it on" in told and "12 ms" in told
         await pilot.press("enter")
         await until(pilot, lambda: app.engine_controller.state is EngineState.READY)

@@ -12,6 +12,7 @@ from textual.app import App
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
+from tests.support.documents import written
 from tests.support.scripted_engine import scripted_info
 from tests.support.waiting import until
 from vlmtui.domain.model_reading import ModelReading, ReadRequest
@@ -80,7 +81,7 @@ async def test_findings_are_listed_and_their_lines_marked(size: tuple[int, int])
         await until(pilot, lambda: screen.report is not None)
         await pilot.pause()
         assert screen.query_one(OptionList).option_count == 1
-        details = str(screen.query_one("#details", Static).content)
+        details = written(screen.query_one("#details", DocumentView))
         assert "begins with <bos> 2 times" in details and "record, line 2 · text alone" in details
         barred = [line.removeprefix("▌ ") for line in shown(screen) if line.startswith("▌")]
         assert barred[0].startswith(" 2 ") and not any(line[:3].strip() for line in barred[1:])
@@ -98,7 +99,7 @@ async def test_a_sound_template_says_so_and_is_shown() -> None:
         assert isinstance(screen, LintScreen)
         await until(pilot, lambda: screen.report is not None)
         await pilot.pause()
-        assert "Nothing is wrong" in str(screen.query_one("#details", Static).content)
+        assert "Nothing is wrong" in written(screen.query_one("#details", DocumentView))
         assert "no finding" in str(screen.query_one("#about", Static).content)
         assert shown(screen)[0].startswith("   1 {")
 
@@ -115,7 +116,7 @@ async def test_a_model_that_cannot_be_read_says_why_and_is_read_again() -> None:
     async with app.run_test() as pilot:
         screen = app.screen
         assert isinstance(screen, LintScreen)
-        await until(pilot, lambda: "not downloaded" in str(screen.query_one("#details", Static).content))
+        await until(pilot, lambda: "not downloaded" in written(screen.query_one("#details", DocumentView)))
         await pilot.press("r")
         await until(pilot, lambda: screen.report is not None)
 

@@ -9,6 +9,7 @@ import pytest
 from textual import events
 from textual.widgets import Static
 
+from tests.support.documents import written
 from tests.support.scripted_engine import Hold, LoadStep, ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import AppPilot, MakeApp, PlainChat
@@ -18,6 +19,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.failure_view import FailureView
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.log_view import LogView
@@ -106,7 +108,9 @@ async def test_a_failure_says_what_and_what_to_do_and_can_be_retried(make_app: M
         screen = await loading(app, pilot)
         go.set()
         await until(pilot, lambda: screen.query_one(FailureView).display)
+        await pilot.pause()
         shown = " ".join(str(static.content) for static in screen.query_one(FailureView).query(Static))
+        shown += written(screen.query_one("FailureView .detail", DocumentView))
         for part in (OUT_OF_MEMORY.message, OUT_OF_MEMORY.detail, OUT_OF_MEMORY.hint):
             assert part in shown
         assert "✗ Weights" in stage_text(screen)

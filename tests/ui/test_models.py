@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
+from tests.support.documents import written
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MACHINE, MakeApp
@@ -16,13 +17,19 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.session.model_choices import model_choices
+from vlmtui.session.model_choices import Choice, model_choices
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.loading import LoadingScreen
-from vlmtui.ui.models.model_details import ModelDetails, details
+from vlmtui.ui.models.model_details import model_details
 from vlmtui.ui.models.model_list import ModelList, context_text, row, size_text
 from vlmtui.ui.models.screen import ModelsScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
+
+
+def told(choice: Choice) -> str:
+    """All that the details say of a model."""
+    return "\n".join(line.plain for block in model_details(choice, MACHINE) for line in block.lay_out(200))
 
 
 async def test_the_bundled_model_comes_first_and_enter_loads_it(make_app: MakeApp) -> None:
@@ -102,8 +109,7 @@ async def test_the_details_are_shown_on_wide_terminals(make_app: MakeApp, width:
     async with app.run_test(size=(width, 24)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         await until(pilot, lambda: app.screen.query_one("#side").display is wide)
-        details = str(app.screen.query_one(ModelDetails).content)
-        assert "Ships with vlmtui" in details
+        assert ("Ships with vlmtui" in written(app.screen.query_one("#side", DocumentView))) is wide
 
 
 async def test_a_running_engine_is_marked(make_app: MakeApp) -> None:
@@ -153,8 +159,8 @@ def test_a_name_that_has_what_was_typed_comes_before_an_architecture_that_has_it
 def test_a_licence_is_told_of_the_model_that_the_record_knows_it_of() -> None:
     (first, *_) = model_choices(Registry.bundled(), query="Qwen/Qwen2.5-VL-3B-Instruct")
     (other, *_) = model_choices(Registry.bundled(), query="Qwen/Qwen2.5-VL-7B-Instruct")
-    assert f"Licence    {first.family.licence}" in details(first, None).plain
-    assert "Licence    ? (Qwen/Qwen2.5-VL-3B-Instruct: " in details(other, None).plain
+    assert f"Licence    {first.family.licence}" in told(first)
+    assert "Licence    ? (Qwen/Qwen2.5-VL-3B-Instruct: " in told(other)
 
 
 def test_a_further_model_of_a_family_is_listed_when_its_name_is_typed(eighty_families: Registry) -> None:
@@ -194,7 +200,7 @@ async def test_a_key_chooses_what_runs_the_model(make_app: MakeApp) -> None:
         await pilot.press("ctrl+g")
         await until(pilot, lambda: backend() == "transformers")
         assert "HF" in row(models.rows[0], MACHINE, 100).plain
-        assert "transformers: can be tried" in details(models.rows[0], MACHINE).plain
+        assert "transformers: can be tried" in told(models.rows[0])
         await pilot.press("ctrl+g")
         await until(pilot, lambda: backend() == "vllm")
         await pilot.press("ctrl+g", "enter")

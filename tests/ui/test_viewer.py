@@ -15,6 +15,7 @@ from textual.binding import Binding
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from tests.support.documents import written
 from tests.support.videos import write_video
 from tests.support.waiting import until
 from vlmtui.domain.attachment import Attachment, VideoSampling
@@ -23,6 +24,7 @@ from vlmtui.media.frames import sample_frames
 from vlmtui.media.pixels import StoredPixels, Viewport, draw, open_pixels
 from vlmtui.media.stage import stage
 from vlmtui.ui.attachments.viewer import ViewerScreen
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
@@ -226,7 +228,7 @@ async def test_the_facts_and_what_the_camera_wrote(three: list[Attachment], size
         await pilot.press("i")
         await until(pilot, lambda: bool(app.viewer.query(".picture")) and app.picture().width != wide)
         await until(pilot, lambda: app.viewer.shown == app.viewer.view)
-        text = app.said("#facts")
+        text = written(app.viewer.query_one("#side", DocumentView))
         joined = "".join(text.split())
         for fact in ("640 × 480", "JPEG", f"{first.size_bytes:,} bytes", first.sha256[:16], "turned upright by EXIF"):
             assert "".join(fact.split()) in joined, fact
@@ -238,8 +240,8 @@ async def test_the_facts_and_what_the_camera_wrote(three: list[Attachment], size
         assert "xxxxx" * 30 not in joined
         await pilot.press("down", "up", "right")
         await drawn(pilot, app)
-        assert "Canon" not in app.said("#facts")
-        assert "4 fps" in app.said("#facts")
+        assert "Canon" not in written(app.viewer.query_one("#side", DocumentView))
+        assert "4 fps" in written(app.viewer.query_one("#side", DocumentView))
         await pilot.press("i")
         await pilot.pause()
         assert not app.viewer.query_one("#side").display
@@ -314,7 +316,7 @@ async def test_what_comes_late_is_dropped(three: list[Attachment]) -> None:
         await pilot.pause()
         await drawn(pilot, app)
         assert app.picture().tobytes() == before
-        assert "Brownie" not in app.said("#facts")
+        assert "Brownie" not in written(app.viewer.query_one("#side", DocumentView))
 
 
 async def test_another_size_of_the_terminal(three: list[Attachment]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from textual import events, on, work
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import ModalScreen
 from textual.timer import Timer
@@ -24,6 +24,7 @@ from vlmtui.media.exif import camera_facts
 from vlmtui.media.pixels import StoredPixels, Viewport, draw, open_pixels
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import short_keys
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.attachment_facts import attachment_details
@@ -41,8 +42,6 @@ SETTLE_S = 0.1
 _SLOW_PX = 4_000_000
 """Pixels above which a smaller picture is shown first, because decoding takes long."""
 _QUICK_PX = (320, 320)
-_FACTS_WIDTH = 34
-"""Width of the facts in cells, as in the style sheet: they are wrapped before they are first shown."""
 
 
 class ViewerScreen(ModalScreen[None]):
@@ -98,8 +97,7 @@ class ViewerScreen(ModalScreen[None]):
         with Horizontal(id="body"):
             with Vertical(id="stage"):
                 yield Static(id="reason", markup=False)
-            with VerticalScroll(id="side", can_focus=False):
-                yield Static(id="facts", markup=False)
+            yield DocumentView(has_edge=False, id="side")
         yield Static(id="keys", markup=False)
 
     def on_mount(self) -> None:
@@ -223,7 +221,7 @@ class ViewerScreen(ModalScreen[None]):
 
     def _tell(self) -> None:
         """Update the lines around the picture, and the facts."""
-        if not self.query("#facts"):  # the viewer was closed meanwhile
+        if not self.query("#side"):  # the viewer was closed meanwhile
             return
         view, current = self.view, self._current
         count, parts = len(self.attachments), [f"{current.width} × {current.height}"]
@@ -237,8 +235,7 @@ class ViewerScreen(ModalScreen[None]):
         self.query_one("#where", Static).update(" · ".join(parts))
         self.query_one("#name", Static).update(name_line(current, self._numbers[view.at]))
         is_off = self._graphics.mode == "off"
-        width = (self.query_one("#side").content_size.width if is_off else 0) or _FACTS_WIDTH
-        self.query_one("#facts", Static).update(attachment_details(current, self._exif, width))
+        self.query_one("#side", DocumentView).show(*attachment_details(current, self._exif))
         self.query_one("#keys", Static).update(
             self._key_line(has_film=current.modality == "video", can_zoom=not is_off)
         )

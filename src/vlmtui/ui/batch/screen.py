@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.cells import cell_len, set_cell_size
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
@@ -17,6 +17,8 @@ from vlmtui.session.batch.results import ResultFilter, ResultTable, StoredResult
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.document.blocks import TextBlock
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.row_list import RowList
@@ -72,8 +74,7 @@ class BatchScreen(Screen[None]):
         yield Static(id="shown", markup=False)
         yield Static(_HEADING, id="heading", markup=False)
         yield ResultRows(self.table, id="rows")
-        with VerticalScroll(id="item", can_focus=False):
-            yield Static(id="details", markup=False)
+        yield DocumentView(has_edge=False, id="item")
         yield FooterBar()
 
     def on_mount(self) -> None:
@@ -85,13 +86,13 @@ class BatchScreen(Screen[None]):
 
     @on(ResultRows.Highlighted)
     def _highlighted(self) -> None:
-        details = self.query_one("#details", Static)
         try:
             result = self._result
             empty = with_keys(self.app, "Nothing to show. {batch_results.next} shows others.")
-            details.update(Content(empty) if result is None else _details(result))
+            told = Content(empty) if result is None else _details(result)
         except VlmtuiError as error:
-            details.update(error_text(self.app, error))
+            told = Content(error_text(self.app, error))
+        self.query_one("#item", DocumentView).show(TextBlock(told))
 
     @on(ResultRows.Opened)
     def action_open(self) -> None:

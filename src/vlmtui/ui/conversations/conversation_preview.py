@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from textual.content import Content
-from textual.widgets import Static
 
 from vlmtui.session.conversation_list import Entry
 from vlmtui.session.exchange import stored_answer
 from vlmtui.store.records import StoredTurn
 from vlmtui.text import one_line, visible
 from vlmtui.ui.conversations.conversation_list import entry_title, facts_of
+from vlmtui.ui.document.blocks import TextBlock
 
 _SHORT = 400
 """Most characters of one message among several."""
@@ -21,27 +21,14 @@ _BEFORE = 600
 """Characters shown before a match."""
 
 
-class ConversationPreview(Static):
-    """Plain text: markup in it has no effect."""
-
-    DEFAULT_CSS = "ConversationPreview { width: 100%; height: auto; }"
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-
-    def show(self, entry: Entry | None, turns: Sequence[StoredTurn] = (), query: str = "") -> None:
-        """Show these turns, with the words of `query` highlighted."""
-        if entry is None:
-            self.update("")
-            return
-        blocks = [Content.styled(entry_title(entry), "bold"), Content.styled(facts_of(entry), "$muted")]
-        limit = _SHORT if len(turns) > 1 else _WHOLE
-        for turn in turns:
-            blocks += [Content(), *_turn(turn, limit, query.split())]
-        if draft := entry.listed.draft.strip():
-            written = Content(visible(_excerpt(draft, _SHORT, ())))
-            blocks += [Content(), Content.styled("Not sent yet", "$muted"), written]
-        self.update(Content("\n").join(blocks))
+def preview(entry: Entry, turns: Sequence[StoredTurn], query: str) -> list[TextBlock]:
+    """Return what is shown of a conversation: these turns, with the words of `query` highlighted."""
+    head = [Content.styled(entry_title(entry), "bold"), Content.styled(facts_of(entry), "$muted")]
+    limit = _SHORT if len(turns) > 1 else _WHOLE
+    parts = [head, *(_turn(turn, limit, query.split()) for turn in turns)]
+    if draft := entry.listed.draft.strip():
+        parts.append([Content.styled("Not sent yet", "$muted"), Content(visible(_excerpt(draft, _SHORT, ())))])
+    return [TextBlock(Content("\n").join(part), margin=1) for part in parts]
 
 
 def _turn(turn: StoredTurn, limit: int, words: Sequence[str]) -> list[Content]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.containers import Container, Horizontal, VerticalScroll
+from textual.containers import Container, Horizontal
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -23,9 +23,10 @@ from vlmtui.store.records import ConversationId, StoredTurn
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.conversations.conversation_list import ConversationListView, entry_title
-from vlmtui.ui.conversations.conversation_preview import ConversationPreview
+from vlmtui.ui.conversations.conversation_preview import preview
 from vlmtui.ui.conversations.inputs import RenameInput, SearchInput
 from vlmtui.ui.conversations.swatches import Swatch, make_swatches
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import error_text, with_keys, with_remedy
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.key_queue import run_before_keys
@@ -110,13 +111,16 @@ class ConversationsScreen(Screen[None]):
                 yield ConversationListView(pictures, open_id=self.conversations.open_id, id="list")
                 yield Static(id="nothing", markup=False)
                 yield RenameInput(id="rename", compact=True)
-            with VerticalScroll(id="side", can_focus=False):
-                yield ConversationPreview(id="preview")
+            yield DocumentView(follows=True, from_top=True, has_edge=False, id="side")
         yield FooterBar()
 
     def on_mount(self) -> None:
         self._view.focus()
         run_before_keys(self, partial(self._find, ""))
+
+    @property
+    def _side(self) -> DocumentView:
+        return self.query_one("#side", DocumentView)
 
     # -- results of the store
 
@@ -147,12 +151,10 @@ class ConversationsScreen(Screen[None]):
     def _preview_read(self, event: PreviewRead) -> None:
         current = self._view.current
         if current is not None and current.id == event.entry.id:
-            self.query_one(ConversationPreview).show(event.entry, event.turns, self.conversations.query)
-            side = self.query_one("#side")
+            blocks = preview(event.entry, event.turns, self.conversations.query)
+            self._side.show(*blocks)
             if self.conversations.query:
-                side.scroll_home(animate=False)
-            else:
-                side.scroll_end(animate=False)
+                self._side.show_block(blocks[0])
 
     @on(SwatchesMade)
     def _swatches_made(self, event: SwatchesMade) -> None:
@@ -164,7 +166,7 @@ class ConversationsScreen(Screen[None]):
     @on(ConversationListView.Highlighted)
     def _highlighted(self, event: ConversationListView.Highlighted) -> None:
         if event.entry is None:
-            self.query_one(ConversationPreview).show(None)
+            self._side.show()
         elif self._preview_timer is None:
             self._preview_timer = self.set_timer(_PREVIEW_AFTER_S, self._preview_current)
         self.refresh_bindings()

@@ -45,6 +45,11 @@ class TextBlock(Block):
         ]
 
 
+def fact(label: str, text: str, columns: int, *, margin: int = 0) -> TextBlock:
+    """Return a line of a list of facts, the labels of which take so many columns."""
+    return TextBlock(text, label=Content.styled(label.ljust(columns), "$muted"), margin=margin)
+
+
 class PlainBlock(Block):
     """Text that grows, shown exactly: white space is kept, Markdown is not rendered. Control characters must be
     visible already."""

@@ -64,7 +64,7 @@ class DocumentView(ScrollView):
     DocumentView {
         overflow-x: hidden;
         overflow-y: auto;
-        scrollbar-size-vertical: 1;
+        scrollbar-size: 0 1;
         scrollbar-gutter: stable;
         & > .document--marked { background: $boost; }
         & > .document--found { background: $warning 40%; text-style: bold; }

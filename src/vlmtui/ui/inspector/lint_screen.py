@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
@@ -17,7 +18,7 @@ from vlmtui.inspection.lint.finding import LintFinding
 from vlmtui.session.lint import LintReport, lint_outcome
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.document.blocks import PromptBlock
+from vlmtui.ui.document.blocks import PromptBlock, TextBlock
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.inspector.lint_lines import (
     finding_details,
@@ -63,7 +64,7 @@ class LintScreen(SearchScreen):
         with Horizontal(id="body"):
             with Vertical(id="findings-side"):
                 yield OptionList(id="findings", markup=False, compact=True)
-                yield Static(id="details", markup=False)
+                yield DocumentView(has_edge=False, id="details")
             yield DocumentView(can_focus=True, id="source")
         yield SearchBar()
         yield FooterBar()
@@ -81,7 +82,7 @@ class LintScreen(SearchScreen):
         about = self.query_one("#about", Static)
         if isinstance(event.outcome, VlmtuiError):
             about.update("not checked")
-            self.query_one("#details", Static).update(error_text(self.app, event.outcome))
+            self._tell(error_text(self.app, event.outcome))
             return
         report = self.report = event.outcome
         about.update(summary(report))
@@ -95,7 +96,7 @@ class LintScreen(SearchScreen):
             findings.focus()
         else:
             of = "" if report.folder else " Its model is not downloaded: the template of its record was checked."
-            self.query_one("#details", Static).update(f"Nothing is wrong with this template.{of}")
+            self._tell(f"Nothing is wrong with this template.{of}")
             self._show_source(None)
             self.searched.focus()
 
@@ -104,7 +105,7 @@ class LintScreen(SearchScreen):
         if self.report is None or event.option_index >= len(self.report.findings):
             return
         found = self.report.findings[event.option_index]
-        self.query_one("#details", Static).update(finding_details(found))
+        self._tell(finding_details(found))
         self._show_source(found)
 
     def action_close(self) -> None:
@@ -120,6 +121,9 @@ class LintScreen(SearchScreen):
             text = findings_text(self.report)
             self.app.copy_to_clipboard(text)
             self.notify(f"Copied {len(text):,} characters.", markup=False)
+
+    def _tell(self, text: str | Content) -> None:
+        self.query_one("#details", DocumentView).show(TextBlock(text))
 
     def _begin(self) -> None:
         self.query_one("#about", Static).update("reading tokenizer and template …")

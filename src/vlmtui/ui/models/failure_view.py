@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.widgets import Static
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.text import visible
+from vlmtui.ui.document.blocks import TextBlock
+from vlmtui.ui.document.view import DocumentView
 
 
 class FailureView(Vertical):
@@ -22,8 +24,7 @@ class FailureView(Vertical):
         .message { text-style: bold; color: $text-error; height: auto; }
         .hint, .way-back { margin-top: 1; height: auto; }
         .way-back { text-style: bold; }
-        .scroll { height: auto; max-height: 8; margin-top: 1; scrollbar-size-vertical: 1; }
-        .detail { color: $muted; height: auto; }
+        .detail { color: $muted; height: auto; max-height: 8; margin-top: 1; }
     }
     """
 
@@ -31,8 +32,7 @@ class FailureView(Vertical):
         yield Static(classes="message", markup=False)
         yield Static(classes="hint", markup=False)
         yield Static(classes="way-back", markup=False)
-        with VerticalScroll(classes="scroll", can_focus=False):
-            yield Static(classes="detail", markup=False)
+        yield DocumentView(has_edge=False, can_focus=True, classes="detail")
 
     def show(self, error: VlmtuiError, way_back: str = "") -> None:
         """Show this error, and how to return to the previous model; empty parts are left out."""
@@ -41,5 +41,6 @@ class FailureView(Vertical):
         self.query_one(".message", Static).update(visible(error.message))
         self.query_one(".hint", Static).update(visible(error.hint))
         self.query_one(".hint").display = bool(error.hint)
-        self.query_one(".detail", Static).update(visible(error.detail.strip()))
-        self.query_one(".scroll").display = bool(error.detail.strip())
+        detail = self.query_one(".detail", DocumentView)
+        detail.show(TextBlock(visible(error.detail.strip())))
+        detail.display = bool(error.detail.strip())

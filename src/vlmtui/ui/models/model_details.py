@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
-from textual.widgets import Static
 
 from vlmtui.engine.machine import Machine, gib
 from vlmtui.engine.memory_fit import Fit, check_fit
 from vlmtui.registry.routes import model_closed, route_name, status_of
 from vlmtui.session.model_choices import Choice
 from vlmtui.text import one_line
+from vlmtui.ui.document.blocks import TextBlock, fact
 from vlmtui.ui.models.model_list import context_text, size_text
 
 if TYPE_CHECKING:
@@ -21,15 +22,7 @@ if TYPE_CHECKING:
 _LABEL = 11
 
 
-class ModelDetails(Static):
-    """Title, note and facts of one model."""
-
-    def show(self, choice: Choice | None, machine: Machine | None) -> None:
-        """Show a model; None: nothing."""
-        self.update(details(choice, machine) if choice else "")
-
-
-def details(choice: Choice, machine: Machine | None) -> Content:
+def model_details(choice: Choice, machine: Machine | None) -> list[TextBlock]:
     """Return heading, note and facts, one on each line."""
     family = choice.family
     if choice.server is not None:
@@ -49,23 +42,24 @@ def details(choice: Choice, machine: Machine | None) -> Content:
     error = model_closed(family, choice.model.spec)
     architectures = Content.styled("\n".join(one_line(name) for name in family.architectures), "$muted")
     others = [name for name in family.models if name != family.models[0]]
+    title = Content.assemble(
+        (one_line(choice.title), "bold $text-accent"), "\n", (one_line(choice.model.spec.name), "$muted")
+    )
     blocks = [
-        Content.assemble(
-            (one_line(choice.title), "bold $text-accent"), "\n", (one_line(choice.model.spec.name), "$muted")
-        ),
-        *([Content(one_line(family.note))] if family.note else []),
-        Content("\n").join(_fact(label, value) for label, value in facts),
-        architectures,
-        *([Content.styled(one_line(str(error)), "$text-error")] if error else []),
-        _memory(choice, machine),
+        TextBlock(title),
+        *([TextBlock(one_line(family.note), margin=1)] if family.note else []),
+        *_facts(facts),
+        TextBlock(architectures, margin=1),
+        *([TextBlock(Content.styled(one_line(str(error)), "$text-error"), margin=1)] if error else []),
+        TextBlock(_memory(choice, machine), margin=1),
     ]
     if others:
         also = Content("\n").join(Content(f"  {one_line(name)}") for name in others)
-        blocks.append(Content.assemble(("Also, by typing its name:\n", "$muted"), also))
-    return Content("\n\n").join(blocks)
+        blocks.append(TextBlock(Content.assemble(("Also, by typing its name:\n", "$muted"), also), margin=1))
+    return blocks
 
 
-def _served_details(choice: Choice, server: Server) -> Content:
+def _served_details(choice: Choice, server: Server) -> list[TextBlock]:
     family, found = choice.family, server.facts
     facts = [
         ("Server", server.address),
@@ -77,13 +71,10 @@ def _served_details(choice: Choice, server: Server) -> Content:
     ]
     if choice.served is not None and choice.served.parent:
         facts.append(("LoRA of", choice.served.parent))
-    blocks = [
-        Content.styled(one_line(choice.model.spec.name), "bold $text-accent"),
-        Content("\n").join(_fact(label, value) for label, value in facts),
-    ]
+    blocks = [TextBlock(Content.styled(one_line(choice.model.spec.name), "bold $text-accent")), *_facts(facts)]
     if found is not None:
-        blocks.append(Content("\n").join(_feature(one) for one in found.features))
-    return Content("\n\n").join(blocks)
+        blocks.append(TextBlock(Content("\n").join(_feature(one) for one in found.features), margin=1))
+    return blocks
 
 
 def _feature(feature: Feature) -> Content:
@@ -102,8 +93,8 @@ def _licence(choice: Choice) -> str:
     return known if choice.bundled or model == family.models[0] else f"? ({family.models[0]}: {known})"
 
 
-def _fact(label: str, value: str) -> Content:
-    return Content.assemble((label.ljust(_LABEL), "$muted"), one_line(value))
+def _facts(facts: Sequence[tuple[str, str]]) -> list[TextBlock]:
+    return [fact(label, one_line(value), _LABEL, margin=not at) for at, (label, value) in enumerate(facts)]
 
 
 def _memory(choice: Choice, machine: Machine | None) -> Content:

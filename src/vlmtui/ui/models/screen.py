@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Input, Static
 
@@ -22,9 +22,10 @@ from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.model_choices import model_choices
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings, line_bindings
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import error_text, key_of
 from vlmtui.ui.messages import EngineChanged
-from vlmtui.ui.models.model_details import ModelDetails
+from vlmtui.ui.models.model_details import model_details
 from vlmtui.ui.models.model_list import ModelHeader, ModelList
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.front_screen import FrontScreen
@@ -97,8 +98,7 @@ class ModelsScreen(FrontScreen[None]):
                 yield ModelList(id="list")
                 yield Static(id="nothing", markup=False)
                 yield Static(id="silent", markup=False)
-            with VerticalScroll(id="side", can_focus=False):
-                yield ModelDetails(id="details", markup=False)
+            yield DocumentView(has_edge=False, id="side")
         yield FooterBar()
 
     def on_mount(self) -> None:
@@ -116,7 +116,8 @@ class ModelsScreen(FrontScreen[None]):
 
     @on(ModelList.Highlighted)
     def _show_details(self, event: ModelList.Highlighted) -> None:
-        self.query_one(ModelDetails).show(event.choice, self.machine)
+        told = model_details(event.choice, self.machine) if event.choice else []
+        self.query_one("#side", DocumentView).show(*told)
 
     @on(ModelList.Chosen)
     def _choose(self, event: ModelList.Chosen) -> None:

@@ -1,28 +1,23 @@
-"""The facts of an attachment, as lines of a screen."""
+"""The facts of an attachment."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from textual.content import Content
-
 from vlmtui.domain.attachment import Attachment
 from vlmtui.text import one_line
+from vlmtui.ui.document.blocks import TextBlock, fact
 
 _LABEL = 10
 _TEXT_MAX = 400
 _SHA_SHOWN = 16
 
 
-def attachment_details(attachment: Attachment, exif: Sequence[tuple[str, str]], width: int) -> Content:
-    """Return all facts as lines of `width` cells."""
-    lines: list[Content] = []
+def attachment_details(attachment: Attachment, exif: Sequence[tuple[str, str]]) -> Iterator[TextBlock]:
+    """Yield all facts."""
     for label, value in (*_known(attachment), *exif):
-        text = one_line(value if len(value) <= _TEXT_MAX else value[: _TEXT_MAX - 1] + "…")
-        first, *rest = Content(text).wrap(max(_LABEL, width - _LABEL)) or [Content("")]
-        lines.append(Content.assemble((label.ljust(_LABEL), "$muted"), first))
-        lines.extend(Content.assemble(" " * _LABEL, line) for line in rest)
-    return Content("\n").join(lines)
+        text = value if len(value) <= _TEXT_MAX else value[: _TEXT_MAX - 1] + "…"
+        yield fact(label, one_line(text), _LABEL)
 
 
 def _known(attachment: Attachment) -> Iterator[tuple[str, str]]:
