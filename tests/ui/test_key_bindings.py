@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 import key_table
+from tests.support.documents import written
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until, until_chat
 from tests.ui.conftest import AppPilot, MakeApp, PlainChat, StartChat
@@ -22,6 +23,7 @@ from vlmtui.ui.actions import ACTIONS, SCOPES, UNBOUND
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.conversations.screen import ConversationsScreen
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.help.screen import HelpScreen
 from vlmtui.ui.keys import ARRIVES_AS, KeyBindings, default_keys, error_text, parse_key, spell_key, with_keys
 from vlmtui.ui.models.log import LogScreen
@@ -76,8 +78,8 @@ def test_every_default_key_can_be_written_in_the_file_and_is_spelled_the_way_bac
 def test_some_keys_arrive_as_others_in_most_terminals() -> None:
     bytes_of = {"ctrl+i": "\t", "ctrl+m": "\r", "alt+b": "\x1bb", "alt+f": "\x1bf"}
     assert bytes_of.keys() == ARRIVES_AS.keys()
-    for key, written in bytes_of.items():
-        assert ARRIVES_AS[key] in arrives_as(written)
+    for key, sent in bytes_of.items():
+        assert ARRIVES_AS[key] in arrives_as(sent)
 
 
 def test_without_any_the_defaults_are_in_force_and_the_keymap_is_empty() -> None:
@@ -202,7 +204,7 @@ async def test_a_rebound_key_acts_and_is_shown_and_the_old_one_does_nothing(make
         assert lines["New chat"] == "Start a new conversation with the same model.  (Ctrl+X n)"
         await pilot.press("f11")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
-        text = str(app.screen.query_one("#text").render())
+        text = written(app.screen.query_one("#text", DocumentView))
         line = next(line for line in text.split("\n") if "/settings" in line)
         assert line.split() == ["F8,", "Ctrl+X", ",", "/settings", "System", "prompt", "and", "sampling."]
         await pilot.press("f11")
@@ -309,7 +311,7 @@ async def test_help_shows_the_screen_first_then_the_app_then_all_others(make_app
             await until(pilot, partial(is_shown, app, kind))
             await pilot.press("f1")
             await until(pilot, partial(is_shown, app, HelpScreen))
-            text = str(app.screen.query_one("#text").render())
+            text = written(app.screen.query_one("#text", DocumentView))
             order = [line for line in text.split("\n") if line in {scope.title for scope in SCOPES.values()}]
             assert order[:2] == [first, "Everywhere"] and len(order) == len(SCOPES)
             await pilot.press("escape")
@@ -325,7 +327,7 @@ async def test_help_shows_only_the_lines_with_a_word(make_app: MakeApp) -> None:
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
 
         def text() -> str:
-            return str(app.screen.query_one("#text").render())
+            return written(app.screen.query_one("#text", DocumentView))
 
         whole = text()
         await pilot.press("slash", *"greedy?")

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from vlmtui.ui.actions import SCOPES, Scope, bindings, line_bindings
+from vlmtui.ui.document.blocks import TextBlock
+from vlmtui.ui.document.document import Block
+from vlmtui.ui.document.lines import Line, Lines, one, wrapped
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import hint, shown_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _GAP = 2
 _MIN_TEXT = 20
-_WIDTH = 73
 _KEYS_SHOWN = 3
 
 
@@ -33,14 +35,30 @@ class Row(msgspec.Struct, frozen=True):
     def has(self, word: str) -> bool:
         return any(word in part.lower() for part in (self.keys, self.slash, self.text))
 
-    def lines(self, keys: int, slash: int, width: int) -> list[Content]:
+    def lines(self, keys: int, slash: int, width: int) -> Lines:
         """Return the row with columns of these widths; the text is wrapped."""
-        columns = [(self.keys.ljust(keys + _GAP), "bold")]
+        columns = Content.styled(self.keys.ljust(keys + _GAP), "bold")
         if slash:
-            columns.append((self.slash.ljust(slash + _GAP), "$muted"))
-        indent = sum(len(text) for text, _ in columns)
-        first, *rest = textwrap.wrap(self.text, max(_MIN_TEXT, width - indent), break_on_hyphens=False) or [""]
-        return [Content.assemble(*columns, first), *(Content(" " * indent + more) for more in rest)]
+            columns = Content.assemble(columns, (self.slash.ljust(slash + _GAP), "$muted"))
+        indent = len(columns)
+        first, *rest = wrapped(Content(self.text), max(_MIN_TEXT, width - indent))
+        return [Line(Content.assemble(columns, first.content)), *(line.after(" " * indent) for line in rest)]
+
+
+class HelpBlock(Block):
+    """The rows of a scope below its title."""
+
+    margin = 1
+
+    def __init__(self, title: str, rows: Sequence[Row], keys: int) -> None:
+        """`keys`: the columns for the keys."""
+        super().__init__()
+        self._title, self._rows, self._keys = title, rows, keys
+
+    def lay_out(self, width: int) -> Lines:
+        slash = max(len(row.slash) for row in self._rows)
+        rows = (line for row in self._rows for line in row.lines(self._keys, slash, width))
+        return [one(self._title, "bold $text-accent"), *rows]
 
 
 class HelpFilter(Input):
@@ -62,23 +80,18 @@ class HelpScreen(ModalScreen[None]):
         self._scope, self._first = scope, first
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(id="sheet", can_focus=False):
+        with Vertical(id="sheet"):
             with Horizontal(id="head"):
                 yield Static("Keys and commands", id="title")
                 yield Static(id="hint", markup=False)
             yield HelpFilter(placeholder="Filter", compact=True)
-            yield Static(id="text", markup=False)
+            yield DocumentView(has_edge=False, id="text")
         yield FooterBar()
 
     def on_mount(self) -> None:
         self.query_one("#hint", Static).update(hint(self.app, "help_screen.filter", "help_screen.close"))
         self.query_one(HelpFilter).cursor_blink = False
-        self._show(_WIDTH)
-
-    @on(events.Resize)
-    @on(HelpFilter.Changed)
-    def _show_again(self) -> None:
-        self._show(self.query_one("#text").content_size.width or _WIDTH)
+        self._show()
 
     def action_close(self) -> None:
         """Leave the filter, or close the help."""
@@ -95,23 +108,19 @@ class HelpScreen(ModalScreen[None]):
         word = self.query_one(HelpFilter)
         word.display = True
         word.focus()
-        self.query_one("#sheet").scroll_home(animate=False)
 
     def action_scroll(self, where: str) -> None:
-        getattr(self.query_one("#sheet"), f"scroll_{where}")(animate=False)
+        getattr(self.query_one("#text"), f"scroll_{where}")(animate=False)
 
-    def _show(self, width: int) -> None:
+    @on(HelpFilter.Changed)
+    def _show(self) -> None:
         word = self.query_one(HelpFilter).value.strip().lower()
         sections = [(scope.title, [row for row in self._rows(scope) if row.has(word)]) for scope in self._scopes()]
         sections = [(title, rows) for title, rows in sections if rows]
         keys = max((len(row.keys) for _, rows in sections for row in rows), default=0)
-        lines: list[Content] = []
-        for title, rows in sections:
-            slash = max(len(row.slash) for row in rows)
-            lines += [Content(""), Content.styled(title, "bold $text-accent")]
-            lines += [line for row in rows for line in row.lines(keys, slash, width)]
-        text = Content("\n").join(lines[1:]) if lines else Content.styled(f"No key or command with “{word}”.", "$muted")
-        self.query_one("#text", Static).update(text)
+        nothing = TextBlock(Content.styled(f"No key or command with “{word}”.", "$muted"))
+        blocks: list[Block] = [HelpBlock(title, rows, keys) for title, rows in sections]
+        self.query_one("#text", DocumentView).show(*(blocks or [nothing]))
 
     def _scopes(self) -> Iterator[Scope]:
         """Yield the scopes of the screen and its widgets, the app's, then all others."""
