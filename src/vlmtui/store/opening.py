@@ -95,9 +95,7 @@ def new_database(path: Path) -> Path:
     path.touch(mode=0o600, exist_ok=False)
     with closing(open_connection(path)) as connection:
         set_up(connection)
-        connection.execute("BEGIN IMMEDIATE")
         create_schema(connection)
-        connection.execute("COMMIT")
     return path
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
 
 from vlmtui.text import one_line
 
@@ -17,18 +15,13 @@ _SQL = (resources.files("vlmtui.store") / "schema.sql").read_text(encoding="utf-
 VERSION, _APPLICATION_ID = (int(number, 0) for number in re.findall(r"^PRAGMA \w+ = (\w+);", _SQL, re.MULTILINE))
 
 
-class SchemaPart(NamedTuple):
-    """A table, index, view or trigger."""
-
-    kind: str
-    name: str
-    sql: str
+SchemaPart = tuple[str, str, str]
+"""A table, index, view or trigger: its kind, its name and its SQL."""
 
 
 def create_schema(connection: sqlite3.Connection) -> None:
-    """Create everything in an empty database. Call it inside a transaction, so that all or nothing of it happens."""
-    for statement in _statements(_SQL):
-        connection.execute(statement)
+    """Create everything in an empty database, all or nothing."""
+    connection.executescript(f"BEGIN IMMEDIATE; {_SQL} COMMIT;")
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -59,19 +52,9 @@ def expected_schema() -> frozenset[SchemaPart]:
 
 def schema_of(connection: sqlite3.Connection) -> frozenset[SchemaPart]:
     rows = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
-    return frozenset(SchemaPart(*(str(value) for value in row)) for row in rows)
+    return frozenset((str(kind), str(name), str(sql)) for kind, name, sql in rows)
 
 
 def _named(parts: frozenset[SchemaPart]) -> str:
-    names = sorted(f"{one_line(part.kind)} {one_line(part.name)}"[:80] for part in parts)
+    names = sorted(f"{one_line(kind)} {one_line(name)}"[:80] for kind, name, _ in parts)
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-def _statements(sql: str) -> Iterator[str]:
-    """Yield single statements; `executescript` would commit the transaction first."""
-    statement = ""
-    for line in sql.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
