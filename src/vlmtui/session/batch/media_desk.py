@@ -89,9 +89,9 @@ class MediaDesk:
             taken.append(msgspec.structs.replace(found, source=public_address(source.place)))
 
     def release(self, attachments: Sequence[Attachment]) -> None:
-        """Remove an item's copies."""
-        for one in attachments:
-            shutil.rmtree(Path(one.path).parent, ignore_errors=True)
+        """Remove an item's copies. Blocking."""
+        for folder in {Path(one.path).parent for one in attachments}:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
         """Remove all copies."""

@@ -24,13 +24,7 @@ from vlmtui.web_page import render_page
 
 _PAGE_MAX = 1_000
 """Most results on a web page; those that failed or are wrong come first."""
-_COLUMNS = ("id", "line", "question", "answer", "expected", "correct", "finish_reason", "total_s", "error")
-
-
-class StoredTimings(msgspec.Struct, frozen=True):
-    """Seconds of an answer."""
-
-    total_s: float | None = None
+_COLUMNS = ("id", "line", "question", "answer", "expected", "correct", "finish_reason", "error")
 
 
 class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +39,6 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     answer: str = ""
     finish_reason: str = ""
     usage: Usage = Usage()
-    timings: StoredTimings = StoredTimings()
     expect: Expectation | None = None
     correct: bool | None = None
     error: Failure | None = None
@@ -96,8 +89,8 @@ def write_csv(output: Path, target: Path) -> None:
         for one in read_results(output):
             expected = one.expect.text if one.expect is not None else ""
             error = one.error.message if one.error is not None else ""
-            row = (one.id, one.line, one.question, one.answer, expected, one.correct, one.finish_reason)
-            rows.writerow((*row, one.timings.total_s, error))
+            row = (one.id, one.line, one.question, one.answer, expected, one.correct, one.finish_reason, error)
+            rows.writerow(row)
         text.detach()
         new.replace(target)
 

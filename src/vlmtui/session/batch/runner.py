@@ -258,10 +258,11 @@ class _Run:
                     result.ended = time.time()
                     if failure is not None:
                         result.failure = failed_at_line(failure.error(), result.item.line)
+                if result is not None:
+                    self.results.put_nowait(result)
             finally:
-                self.desk.release(attachments)
-            if result is not None:
-                self.results.put_nowait(result)
+                if attachments:
+                    await asyncio.to_thread(self.desk.release, attachments)
 
     async def _next(self, items: Iterator[MetItem], attachments: list[Attachment]) -> ItemResult | None:
         """Return the next item as `_prepared` does; None also behind the last one."""
