@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from tests.support.sounds import write_tone, write_with_pictures
-from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.batch.item import BadItem, BatchItem, Expectation, ItemMessage, MediaSource
 from vlmtui.session.batch.media_desk import MediaDesk
@@ -157,13 +156,12 @@ async def test_the_sound_of_a_video_and_of_bytes(tmp_path: Path) -> None:
     sources = [MediaSource(modality="audio", place=str(place)) for place in (wave, clip, f"{clip}#sound")]
     sources.append(MediaSource(modality="audio", encoded=encoded))
     try:
-        found: list[Attachment] = []
-        await desk.prepare(sources, found)
+        found = [(await desk.prepare(source, desk.content(source))).attachment for source in sources]
         assert {one.modality for one in found} == {"audio"}
         assert all(one.duration_s == pytest.approx(1, abs=0.1) for one in found)
         assert len({desk.content(source) for source in sources}) == 4
         for refused in ("a.png", "gone.wav"):
             with pytest.raises(VlmtuiError, match=refused):
-                await desk.prepare([MediaSource(modality="audio", place=str(tmp_path / refused))], [])
+                await desk.prepare(MediaSource(modality="audio", place=str(tmp_path / refused)), refused)
     finally:
         desk.close()

@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -38,8 +39,21 @@ _NOUNS: dict[Modality, str] = {"image": "a picture", "video": "a video", "audio"
 _LOCK = "lock"
 
 
+@dataclass(slots=True, eq=False)
+class Copy:
+    """A prepared medium, in a folder of its own."""
+
+    key: tuple[str, str]
+    attachment: Attachment
+    users: int = 0
+    """Items that need it."""
+
+    def remove(self) -> None:
+        shutil.rmtree(Path(self.attachment.path).parent, ignore_errors=True)
+
+
 class MediaDesk:
-    """Prepares the media of items, each item's in a folder of its own. `close` removes all."""
+    """Prepares the media of items. `close` removes all copies."""
 
     def __init__(self, cache: Path, *, num_frames: int) -> None:
         """`cache`: the application's cache folder. num_frames: of a video. Raises VlmtuiError."""
@@ -49,7 +63,8 @@ class MediaDesk:
         self._folder = private_dir(parent / f"{os.getpid()}-{os.urandom(4).hex()}")
         self._lock_file = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._items = 0
+        self._copies: dict[tuple[str, str], Copy] = {}
+        self._number = 0
 
     def content(self, source: MediaSource) -> str:
         """Return a text that is the same for the same content; a web address stands for what is
@@ -71,32 +86,42 @@ class MediaDesk:
                     raise unreadable(path, error) from error
         return f"{source.modality} {source.pixel} {part} {digest.hexdigest()}"
 
-    async def prepare(self, sources: Sequence[MediaSource], taken: list[Attachment]) -> None:
-        """Add an item's media to `taken`, as they are sent, also if one of them fails; `release` them
-        in the end. Raises VlmtuiError with the file and the reason."""
-        self._items += 1
-        store = self._folder / f"{self._items}{FLAT}"
-        for source in sources:
-            if not is_url(source.place):
-                taken.append(await asyncio.to_thread(self._prepare, source, source.place, store))
-                continue
-            file = await download_source(source.place, self._folder / "downloads")
-            try:
-                found = await asyncio.to_thread(self._prepare, source, str(file), store)
-            finally:
-                with suppress(OSError):
-                    file.unlink()
-            taken.append(msgspec.structs.replace(found, source=public_address(source.place)))
+    async def prepare(self, source: MediaSource, content: str) -> Copy:
+        """Return a medium as it is sent, to be given to `release` in the end. `content`: of `self.content`; items with
+        the same medium at the same time share a copy. Raises VlmtuiError with the file and the reason."""
+        key = (source.place, content)
+        made = self._copies.get(key) or Copy(key, await self._made(source))
+        copy = self._copies.setdefault(key, made)
+        copy.users += 1  # before anything is awaited, or it could be gone
+        if copy is not made:  # another item was faster
+            await asyncio.to_thread(made.remove)
+        return copy
 
-    def release(self, attachments: Sequence[Attachment]) -> None:
-        """Remove an item's copies. Blocking."""
-        for folder in {Path(one.path).parent for one in attachments}:
-            shutil.rmtree(folder, ignore_errors=True)
+    async def release(self, copies: Sequence[Copy]) -> None:
+        """Remove copies that no item uses any more."""
+        for copy in copies:
+            copy.users -= 1
+            if not copy.users:
+                del self._copies[copy.key]
+                await asyncio.to_thread(copy.remove)
 
     def close(self) -> None:
         """Remove all copies."""
         shutil.rmtree(self._folder, ignore_errors=True)
         os.close(self._lock_file)
+
+    async def _made(self, source: MediaSource) -> Attachment:
+        self._number += 1
+        store = self._folder / f"{self._number}{FLAT}"
+        if not is_url(source.place):
+            return await asyncio.to_thread(self._prepare, source, source.place, store)
+        file = await download_source(source.place, self._folder / "downloads")
+        try:
+            found = await asyncio.to_thread(self._prepare, source, str(file), store)
+        finally:
+            with suppress(OSError):
+                file.unlink()
+        return msgspec.structs.replace(found, source=public_address(source.place))
 
     def _prepare(self, source: MediaSource, place: str, store: Path) -> Attachment:
         if source.encoded:

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateRequest
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.session.batch.item import BadItem, BatchItem, failed_at_line
+from vlmtui.session.batch.item import BadItem, failed_at_line
 from vlmtui.session.batch.job import BatchJob, ItemResult, engine_key
-from vlmtui.session.batch.media_desk import MediaDesk
+from vlmtui.session.batch.media_desk import Copy, MediaDesk
 from vlmtui.session.batch.output import MetItem
 from vlmtui.session.generation import Answer, whole_answer
 
@@ -249,10 +248,10 @@ class _Run:
 
     async def _work(self, items: Iterator[MetItem]) -> None:
         while not self.is_read:
-            attachments: list[Attachment] = []
+            copies: list[Copy] = []
             try:
                 async with self.preparing:
-                    result = await self._next(items, attachments)
+                    result = await self._next(items, copies)
                 if result is not None and result.request is not None:
                     result.answer, failure = await self.engine.answer(result.request)
                     result.ended = time.time()
@@ -261,34 +260,36 @@ class _Run:
                 if result is not None:
                     self.results.put_nowait(result)
             finally:
-                if attachments:
-                    await asyncio.to_thread(self.desk.release, attachments)
+                await self.desk.release(copies)
 
-    async def _next(self, items: Iterator[MetItem], attachments: list[Attachment]) -> ItemResult | None:
+    async def _next(self, items: Iterator[MetItem], copies: list[Copy]) -> ItemResult | None:
         """Return the next item as `_prepared` does; None also behind the last one."""
         async with self.reading:
             met = None if self.is_read else await asyncio.to_thread(next, items, None)
             self.is_read = met is None
-        return None if met is None else await self._prepared(met, attachments)
+        return None if met is None else await self._prepared(met, copies)
 
-    async def _prepared(self, met: MetItem, attachments: list[Attachment]) -> ItemResult | None:
+    async def _prepared(self, met: MetItem, copies: list[Copy]) -> ItemResult | None:
         """Return an item with its request, or with the reason why there is none; None: it keeps the line
-        that it has. attachments: takes those of the request."""
+        that it has. copies: takes those of the request."""
         item, was_answered = met.item, met.key is not None and not met.failed
         key = ""
         try:
             if isinstance(item, BadItem):
                 raise item.failure.error()
-            key = await asyncio.to_thread(self._key, item)
+            contents = await asyncio.to_thread(lambda: [self.desk.content(source) for source in item.sources])
+            key = self.job.key(item, contents, self.desk.sampling, self.engine_key)
             if met.key == key:
                 self.tally.answered_before += was_answered
                 self.tally.failed_before += met.failed
                 return None
-            await self.desk.prepare(item.sources, attachments)
+            for source, content in zip(item.sources, contents, strict=True):
+                copies.append(await self.desk.prepare(source, content))
+            attachments = tuple(copy.attachment for copy in copies)
             request = self.job.request(item, attachments)
             self.job.check_raw(request, self.engine.info)
             self.tally.changed += was_answered
-            return ItemResult(item.without_media(), key, request=request, attachments=tuple(attachments))
+            return ItemResult(item.without_media(), key, request=request, attachments=attachments)
         except VlmtuiError as error:
             if error.kind is ErrorKind.DISK_FULL:  # ours, and no fault of the item
                 raise
@@ -296,10 +297,6 @@ class _Run:
                 self.tally.answered_before += 1
                 return None
             return ItemResult(item, key, failure=failed_at_line(error, item.line))
-
-    def _key(self, item: BatchItem) -> str:
-        media = [self.desk.content(source) for source in item.sources]
-        return self.job.key(item, media, self.desk.sampling, self.engine_key)
 
     async def _write_all(self) -> None:
         """Append results in groups: all that came while the last group was being flushed."""
