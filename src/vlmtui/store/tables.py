@@ -46,10 +46,12 @@ class Column(NamedTuple):
         """Convert a stored value to the field's value. One absurd row must not make the others unusable."""
         if self.is_json:
             return from_json_text(None if value is None else str(value), self.type, otherwise=self.default)
+        if not isinstance(value, int):
+            return value
         try:
             return msgspec.convert(value, self.type, strict=False)
         except msgspec.ValidationError:
-            return min(max(value, 0), LAST_MS) if isinstance(value, int) else value
+            return min(max(value, 0), LAST_MS)
 
     def problem(self, value: Value) -> str | None:
         """Return why a stored JSON value cannot be decoded; None if it can be, or is no JSON."""
