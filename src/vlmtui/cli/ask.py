@@ -83,7 +83,9 @@ def fill_ask(ask: argparse.ArgumentParser) -> None:
     ask.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
     _add_prompt(ask.add_argument_group("the prompt"))
     _add_sampling(ask.add_argument_group("sampling"))
-    add_engine_options(ask.add_argument_group("the engine"))
+    engine = ask.add_argument_group("the engine")
+    add_engine_options(engine)
+    engine.add_argument("--adapter", metavar="FOLDER", help="answer with the LoRA adapter in this folder")
     _add_output(ask.add_argument_group("output"))
 
 

@@ -58,7 +58,6 @@ def add_engine_options(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="allow the model's repository to run its own Python code on this machine; off by default",
     )
-    group.add_argument("--adapter", metavar="FOLDER", help="answer with the LoRA adapter in this folder")
     group.add_argument(
         "--engine-arg",
         action="append",
