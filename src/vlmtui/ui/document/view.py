@@ -53,7 +53,7 @@ class _Anchor(NamedTuple):
     """Its distance in lines from the top of the view."""
 
 
-class DocumentView(ScrollView):
+class DocumentView(ScrollView, can_focus=False):
     """Shows a document, only the lines in view of which are drawn.
 
     It follows the end until the user scrolls up, and again from the end on. Otherwise what is in view stays there when
@@ -101,7 +101,8 @@ class DocumentView(ScrollView):
         """`follows`: begin at the end, which a document that does not fill the view also stands at, unless `from_top`.
         `has_edge`: leave room for a bar beside the blocks."""
         super().__init__(id=id, classes=classes)
-        self.can_focus = can_focus
+        if can_focus:
+            self.can_focus = True
         self.document = Document()
         self._follows = follows
         self._is_at_foot = follows and not from_top
