@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 
 from vlmtui.ui.document.blocks import MarkdownBlock, PlainBlock, PromptBlock, TextBlock
-from vlmtui.ui.document.lines import as_written, places_of, wrapped
+from vlmtui.ui.document.lines import Line, as_written, places_of, wrapped
 from vlmtui.ui.document.markdown_lines import markdown_lines
 from vlmtui.ui.document.view import DocumentView
 
@@ -114,6 +114,28 @@ async def test_the_end_is_followed_until_the_user_scrolls_and_again_from_the_end
         app.view.changed(block)
         await rest(pilot)
         assert app.shown[-1] == "  line 19"
+
+
+async def test_growing_text_keeps_its_lines_and_the_scrollbar_shows_how_much_there_is() -> None:
+    app = Reader(follows=True)
+    async with app.run_test(size=(20, 4)) as pilot:
+        block = PlainBlock()
+        app.view.add(block)
+        before: list[Line] = []
+        for count in (10, 12, 300):
+            block.show(" ".join(["word"] * count))
+            app.view.changed(block)
+            await rest(pilot)
+            assert all(now is then for now, then in zip(block.lines, before[:-1], strict=False))
+            before = list(block.lines)
+            assert app.view.show_vertical_scrollbar == (count == 300)
+        for count in (400, 50):
+            block.show(" ".join(["word"] * count))
+            app.view.changed(block)
+            assert app.view.vertical_scrollbar.window_virtual_size == app.view.document.height
+            assert app.view.scroll_offset.y == app.view.document.height - 4
+            await rest(pilot)
+            assert app.shown[-1].endswith("word")
 
 
 async def test_what_is_in_view_stays_when_something_above_it_grows_or_goes() -> None:

@@ -158,7 +158,7 @@ async def test_escape_stops_all_then_leaves_and_the_answers_are_there_again(chat
     async with chatting(["Half ", Hold(held), "more"], ["Also ", Hold(held), "more"]) as chat:
         await chat.write("Hello")
         chat.app.run_action_id("fan_out", "seed=1,2")
-        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and "1 tokens" in seen(chat))
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and "1 token …" in seen(chat))
         await chat.pilot.press("enter")
         await chat.until(lambda: "not complete yet" in chat.notes)
         await chat.pilot.press("escape")

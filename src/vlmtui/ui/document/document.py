@@ -167,9 +167,13 @@ def _height(block: Block) -> int:
 
 
 def _same(before: Lines, now: Lines) -> int:
-    """Return how many lines at the start look the same."""
+    """Return how many lines at the start look the same. These are the same objects then, too, so that they are not
+    drawn anew."""
     least = min(len(before), len(now))
     for number in range(least):
-        if before[number] is not now[number] and not before[number].same_as(now[number]):
-            return number
+        if before[number] is not now[number]:
+            if not before[number].same_as(now[number]):
+                return number
+            if before[number].joins == now[number].joins and before[number].indent == now[number].indent:
+                now[number] = before[number]
     return least

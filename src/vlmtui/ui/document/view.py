@@ -17,6 +17,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
 from textual.visual import Visual
+from textual.widget import Widget
 
 from vlmtui.ui.document.document import Block, Document, Place
 from vlmtui.ui.document.lines import Line, as_written, places_of
@@ -412,10 +413,19 @@ class DocumentView(ScrollView, can_focus=False):
 
     def _placed(self) -> None:
         size = Size(self.scrollable_content_region.width, self.document.height)
-        if size != self.virtual_size:
+        if size == self.virtual_size:
+            return
+        has_bar = size.height > self.container_size.height
+        if size.width == self.virtual_size.width and has_bar == self.show_vertical_scrollbar:
+            # The screen need not be laid out anew, as Textual would do.
+            self.set_reactive(Widget.virtual_size, size)
+            if has_bar:
+                self.vertical_scrollbar.window_virtual_size = size.height
+            self._scroll(min(self.scroll_offset.y, self.max_scroll_y))
+        else:
             self.virtual_size = size
-            if self._is_at_foot and self.document.height <= self.size.height:
-                self.refresh()
+        if self._is_at_foot and self.document.height <= self.size.height:
+            self.refresh()
 
     def _scroll(self, y: int) -> None:
         if y == self.scroll_offset.y:
