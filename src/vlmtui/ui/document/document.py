@@ -104,6 +104,10 @@ class Document:
         at = self.index(block)
         return self._starts[at] + self._margin(at)
 
+    def starts(self) -> Iterator[tuple[Block, int]]:
+        """Yield all blocks, each with its first line below its margin."""
+        return ((block, self._starts[at] + self._margin(at)) for at, block in enumerate(self._blocks))
+
     def end(self, block: Block) -> int:
         """Return the line after a block."""
         return self._starts[self.index(block) + 1]

@@ -32,16 +32,23 @@ _BAR = "▌"
 _MARK = "█"
 
 
+Parts = tuple[tuple[int, int, int], ...]
+
+
 class Hit(NamedTuple):
     """Where a text was found."""
 
     block: Block
-    parts: tuple[tuple[int, int, int], ...]
+    parts: Parts
     """Lines of the block with the first character, and the one after the last: a text may go over a line's end."""
     number: int = 0
     """Which of all places it is, from 1."""
     total: int = 0
     """The number of all places."""
+
+
+def _place(start: int, parts: Parts) -> tuple[int, int]:
+    return start + parts[0][0], parts[0][1]
 
 
 class _Anchor(NamedTuple):
@@ -241,15 +248,14 @@ class DocumentView(ScrollView, can_focus=False):
         """Show the next place of a text, in any case, from the last one on or from the view on; None if there is none.
         `stay`: the last one is good, too, while the text is still being typed. Goes on at the other end. Without words
         the place found last is no longer shown."""
-        hits = list(self._hits(words.casefold())) if words else []
+        hits, places = self._hits(words.casefold()) if words else ([], [])
         before, self._hit = self._hit, None
         if before is not None:
             self._refresh_block(before.block)
         if not hits:
             return None
-        places = [self._place_of(hit) for hit in hits]
         if before is not None and before.block in self.document.blocks:
-            at = self._place_of(before)
+            at = _place(self.document.start(before.block), before.parts)
         else:
             at = (self.top + self.size.height * back, -1)
         if back:
@@ -262,12 +268,14 @@ class DocumentView(ScrollView, can_focus=False):
         self._refresh_block(hit.block)
         return hit
 
-    def _place_of(self, hit: Hit) -> tuple[int, int]:
-        number, start, _ = hit.parts[0]
-        return self.document.start(hit.block) + number, start
-
-    def _hits(self, words: str) -> Iterator[Hit]:
-        return (Hit(block, parts) for block in self.document.blocks for parts in places_of(words, block.lines))
+    def _hits(self, words: str) -> tuple[list[Hit], list[tuple[int, int]]]:
+        """Return the places of a text; and of each its line in the document, and its first character there."""
+        hits, places = list[Hit](), list[tuple[int, int]]()
+        for block, start in self.document.starts():
+            for parts in places_of(words, block.lines):
+                hits.append(Hit(block, parts))
+                places.append(_place(start, parts))
+        return hits, places
 
     # -- drawing
 

@@ -97,6 +97,8 @@ class SearchScreen(Screen[None]):
         return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "search" and self.query_one(SearchBar).has_focus_within:
+            return False
         return not action.startswith("search") or self.searched is not None
 
     def action_search(self) -> None:
