@@ -1,4 +1,5 @@
-"""The app's process stays light: no engine package is ever imported into it."""
+"""The app's process stays light: no engine package is ever imported into it, and nothing before the first frame that
+it does not need."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ HEAVY = {"vllm", "torch", "transformers", "torchvision", "huggingface_hub"}
     [
         ("vlmtui.cli", HEAVY | {"textual", "av", "numpy"}),
         ("vlmtui.plain.repl", HEAVY | {"textual", "rich", "av", "numpy"}),
-        ("vlmtui.ui.app", HEAVY | {"av", "numpy"}),
+        ("vlmtui.ui.app", HEAVY | {"av", "numpy", "markdown_it", "httpx2", "sqlite3", "PIL", "psutil"}),
         ("vlmtui.ui.widgets.attachment_view, vlmtui.ui.terminal.symbol_picture", HEAVY | {"av", "numpy"}),
         ("vlmtui.worker.__main__", HEAVY | {"textual"}),
     ],

@@ -9,7 +9,6 @@ from textual.content import Content, Span
 
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import BREAK, Line, Lines, spaces_after, wrapped
-from vlmtui.ui.document.markdown_lines import MarkdownLines
 
 _PIECE = 16_000
 """Characters that are laid out at a time, which takes less than a key may wait."""
@@ -137,6 +136,8 @@ class MarkdownBlock(Block):
     """Markdown that grows. Control characters must be visible already."""
 
     def __init__(self) -> None:
+        from vlmtui.ui.document.markdown_lines import MarkdownLines  # whose parser is no part of the first frame
+
         super().__init__()
         self.source = ""
         self.instead = Content()
