@@ -64,7 +64,8 @@ class Recorder(Terminal):
         head = {"version": 2, "width": COLUMNS, "height": ROWS, "title": title, "env": {"TERM": "xterm-256color"}}
         lines, at, before = [json.dumps(head)], 0.0, self.events[0][0]
         for came, text in self.events:
-            most = _LOADING_PAUSE_MAX_S if self.loading[0] < came < self.loading[1] else _PAUSE_MAX_S
+            is_loading = self.loading[0] < before and came < self.loading[1]
+            most = _LOADING_PAUSE_MAX_S if is_loading else _PAUSE_MAX_S
             at, before = at + min(came - before, most), came
             lines.append(json.dumps([round(at, 3), "o", _elsewhere(text)], ensure_ascii=False))
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -73,7 +74,7 @@ class Recorder(Terminal):
 
 def _elsewhere(text: str) -> str:
     """Name another folder, of the same length: where this copy of the project lies is nobody's business."""
-    for folder in (str(OUT.parent), str(Path(sys.prefix).parent)):
+    for folder in (str(OUT.parent), str(Path(sys.prefix).parent), tempfile.gettempdir()):
         text = text.replace(folder, "/home/user/vlmtui".ljust(len(folder), "-")[: len(folder)])
     return text
 
@@ -111,7 +112,7 @@ def compare(terminal: Recorder) -> None:
     terminal.wait_for("stop <|im_end|>", timeout=_LOAD_S)
     terminal.look()
     for _ in range(2):
-        terminal.type("\t" if "Tab" in terminal.text else "\x18d")
+        terminal.press("f6")
         terminal.look()
     terminal.press("escape")
     terminal.wait_for("Message, or / for commands")
@@ -128,7 +129,11 @@ def plain(terminal: Recorder) -> None:
     ):
         terminal.write(line)
         terminal.type("\r")
-        terminal.wait_for(wanted, timeout=_LOAD_S)
+
+        def has_come(_: str, wanted: bytes = wanted.encode()) -> bool:
+            return wanted in terminal.raw  # a word may be wrapped on the screen
+
+        terminal.wait_for(has_come, timeout=_LOAD_S)
         terminal.look()
     terminal.type("\x04")
 
