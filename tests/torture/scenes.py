@@ -17,6 +17,7 @@ from PIL import Image
 from tests.support.terminal import Terminal
 from tests.torture.campaign import Asked, Campaign, Role
 from tests.torture.leftovers import files_left
+from vlmtui.protocol.spool import spooled_requests
 from vlmtui.store.opening import FILE
 
 _VICTIMS: tuple[Role | None, ...] = (None, "server", "guardian", "core")
@@ -64,9 +65,19 @@ class Scene:
         return [f"{text} ({victim or 'app'} killed)" for text in found]
 
     def left(self) -> list[str]:
-        """What is left now that no process should be there any more; nothing is waited for that came to rest before."""
+        """What is left now that no process should be there any more; nothing is waited for that came to rest before.
+        An answer that outlived the second app, too, is fetched by the next one."""
         found = len(self.campaign.losses.found)
         self.campaign.check_processes()
+        if spooled_requests(self.campaign.paths.runtime):
+            with self.campaign.open_app() as terminal:
+                terminal.wait_for(_READY, timeout=_PATIENCE_S)
+                until = time.monotonic() + _PATIENCE_S
+                while spooled_requests(self.campaign.paths.runtime) and time.monotonic() < until:
+                    terminal.read(0.1)
+                terminal.press("ctrl+q")
+                terminal.wait_for_end(timeout=_PATIENCE_S)
+            self.campaign.check_processes()
         texts = [text for _, _, text in self.campaign.losses.found[found:]]
         files = files_left(self.campaign.paths, self.campaign.temporary, at_rest=True)
         return [f"{text} ({self.victim or 'app'} killed)" for text in (*texts, *(f"left: {path}" for path in files))]
