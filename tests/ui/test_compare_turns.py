@@ -234,6 +234,18 @@ async def test_answers_that_grow_leave_the_turns_as_they_are_laid_out(
         assert turns.row_of("The last one?") == turns.right_row_of("The last one?")
 
 
+async def test_a_long_answer_leaves_most_of_the_screen_to_the_prompts(after: StartTurns) -> None:
+    answer: list[Step] = [f"Line {number}\n" for number in range(40)]
+    async with after(0, size=(120, 40), answers=[answer, answer]) as turns:
+        await turns.chat.pilot.press("ctrl+r")
+        await turns.until(lambda: turns.screen.controller.is_over)
+        pane = turns.screen.query_one("#chat-answer", AnswerPane)
+        for height, rows in ((40, 16), (24, 9), (50, 20)):
+            await turns.chat.pilot.resize_terminal(120, height)
+            await turns.until(lambda rows=rows: pane.view.size.height == rows)  # type: ignore[misc]
+            await turns.until(lambda rows=rows: pane.size.height == rows + pane.facts.size.height)  # type: ignore[misc]
+
+
 async def test_a_tall_screen_shows_the_prompts_above_their_difference(after: StartTurns) -> None:
     async with after(0, size=(120, 40)) as turns:
         turns.editor.fill(turns.editor.text.replace("The last one?", "Another one?"))

@@ -110,7 +110,7 @@ class AnswerPane(AnswerPanel):
         display: none;
         height: auto;
         border-top: solid $border-blurred;
-        & > DocumentView { height: 1; max-height: 40vh; }
+        & > DocumentView { height: 1; }
         & > .facts { height: auto; padding: 0 1 0 2; color: $muted; }
         & > .mark { display: none; height: auto; padding: 0 1 0 2; color: $text-warning; }
     }
@@ -134,7 +134,7 @@ class AnswerPane(AnswerPanel):
         yield self.facts
 
     def on_mount(self) -> None:
-        self.watch(self.view, "virtual_size", self._give_room, init=False)
+        self.watch(self.view, "virtual_size", self.give_room, init=False)
 
     def begin(self, answer: Answer, *, warning: str = "", waits_for: Callable[[], str] = lambda: "") -> None:
         """Show this answer until it ends. `warning`: a note about its request; `waits_for` returns what it waits for
@@ -162,13 +162,14 @@ class AnswerPane(AnswerPanel):
         if self.is_over and self._timer is not None:
             self._timer.stop()
             self._timer = None
-        self._give_room()
+        self.give_room()
 
-    def _give_room(self) -> None:
+    def give_room(self) -> None:
+        """Be as high as the answer, but leave most of the screen to the prompts."""
         rows = max(1, self.view.document.height)
         if not self.is_over:
-            rows = min(-(-rows // _ROOM) * _ROOM, max(_ROOM, self.app.size.height * 2 // 5))
-        self.view.styles.height = rows
+            rows = -(-rows // _ROOM) * _ROOM
+        self.view.styles.height = min(rows, max(_ROOM, self.app.size.height * 2 // 5))
 
 
 class AnswerMarks:

@@ -123,6 +123,8 @@ class SidesScreen(Screen[None]):
 
     async def on_resize(self) -> None:
         self._show_tabs()
+        for pane in self.query(AnswerPane):
+            pane.give_room()
         await self.query_one(PictureStrip).fit(self.size.height)
 
     def show_difference(self, difference: Difference) -> None:
