@@ -253,6 +253,10 @@ async def test_a_tall_screen_shows_the_prompts_above_their_difference(after: Sta
         difference = turns.screen.query_one(DiffView)
         await turns.until(lambda: "different" in written(difference))
         await turns.until(lambda: turns.left.size.height > 5 and difference.size.height > 5)
+        await turns.chat.pilot.press("ctrl+r")
+        await turns.until(lambda: turns.screen.controller.is_over)
+        await turns.until(lambda: turns.left.size.height > 5 and "Answers" in written(difference))
+        assert not any(pane.size.height for pane in turns.screen.query(AnswerPane))
         await turns.chat.pilot.resize_terminal(120, 30)
         await turns.until(lambda: not turns.left.size.height and difference.size.height > 15)
 

@@ -108,6 +108,7 @@ class AnswerPane(AnswerPanel):
     DEFAULT_CSS = """
     AnswerPane {
         display: none;
+        &.-begun { display: block; }
         height: auto;
         border-top: solid $border-blurred;
         & > DocumentView { height: 1; }
@@ -139,7 +140,7 @@ class AnswerPane(AnswerPanel):
     def begin(self, answer: Answer, *, warning: str = "", waits_for: Callable[[], str] = lambda: "") -> None:
         """Show this answer until it ends. `warning`: a note about its request; `waits_for` returns what it waits for
         before it is sent, in words."""
-        self.display = True
+        self.add_class("-begun")
         self._warning, self._waits_for = warning, waits_for
         self.tell_stale("")
         if self._timer is not None:
