@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from textual import events
-from textual.widgets import Static
 
+from tests.support.documents import written
 from tests.support.scripted_engine import Hold
 from tests.ui.conftest import Chat, StartChat, picture
 from tests.unit.store.made import bulk
@@ -19,6 +19,7 @@ from vlmtui.ui.chat.marked import Part
 from vlmtui.ui.chat.message_cursor import MessageCursor
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.compare.screen import CompareScreen
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.help.leader_screen import LeaderScreen
 from vlmtui.ui.help.screen import HelpScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
@@ -117,7 +118,7 @@ async def test_the_footer_the_strip_and_the_help_show_its_keys(chatting: StartCh
         await chat.pilot.press("escape", "f1")
         await chat.until(lambda: isinstance(chat.app.screen, HelpScreen))
         await chat.until(
-            lambda: "On a selected message" in str(chat.app.screen.query_one("#text", Static).content)[:40]
+            lambda: "On a selected message" in written(chat.app.screen.query_one("#text", DocumentView))[:40]
         )
 
 

@@ -9,6 +9,7 @@ from textual.content import Content
 from vlmtui.inspection.lint.finding import LintFinding
 from vlmtui.session.lint import LintReport
 from vlmtui.text import one_line
+from vlmtui.ui.document.blocks import TextBlock, fact
 
 _LABEL = 8
 
@@ -19,23 +20,30 @@ def finding_line(found: LintFinding) -> Content:
     return Content.assemble(("! ", "bold $text-warning"), (place, "$muted"), one_line(found.message))
 
 
-def finding_details(found: LintFinding) -> Content:
+def finding_details(found: LintFinding) -> list[TextBlock]:
     """Return everything about a finding."""
-    lines = [Content.styled(one_line(found.message), "bold $text-warning")]
-    for label, text in (
-        ("where", " · ".join(filter(None, (found.place, found.conversation)))),
-        ("prompt", found.excerpt),
-        ("why", found.why),
-        ("mend", found.mend),
-    ):
-        if text:
-            lines.append(Content.assemble((label.ljust(_LABEL), "$muted"), one_line(text)))
-    return Content("\n").join(lines)
+    message = TextBlock(Content.styled(one_line(found.message), "bold $text-warning"))
+    return [message, *(fact(label, one_line(text), _LABEL) for label, text in _facts(found))]
 
 
 def findings_text(report: LintReport) -> str:
     """Return the findings as plain text, to be copied."""
-    return "\n".join(finding_details(found).plain + "\n" for found in report.findings)
+    lines: list[str] = []
+    for found in report.findings:
+        lines.append(one_line(found.message))
+        lines += [label.ljust(_LABEL) + one_line(text) for label, text in _facts(found)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _facts(found: LintFinding) -> list[tuple[str, str]]:
+    facts = [
+        ("where", " · ".join(filter(None, (found.place, found.conversation)))),
+        ("prompt", found.excerpt),
+        ("why", found.why),
+        ("mend", found.mend),
+    ]
+    return [(label, text) for label, text in facts if text]
 
 
 def summary(report: LintReport) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
@@ -82,7 +81,7 @@ class LintScreen(SearchScreen):
         about = self.query_one("#about", Static)
         if isinstance(event.outcome, VlmtuiError):
             about.update("not checked")
-            self._tell(error_text(self.app, event.outcome))
+            self._tell(TextBlock(error_text(self.app, event.outcome)))
             return
         report = self.report = event.outcome
         about.update(summary(report))
@@ -96,7 +95,7 @@ class LintScreen(SearchScreen):
             findings.focus()
         else:
             of = "" if report.folder else " Its model is not downloaded: the template of its record was checked."
-            self._tell(f"Nothing is wrong with this template.{of}")
+            self._tell(TextBlock(f"Nothing is wrong with this template.{of}"))
             self._show_source(None)
             self.searched.focus()
 
@@ -105,7 +104,7 @@ class LintScreen(SearchScreen):
         if self.report is None or event.option_index >= len(self.report.findings):
             return
         found = self.report.findings[event.option_index]
-        self._tell(finding_details(found))
+        self._tell(*finding_details(found))
         self._show_source(found)
 
     def action_close(self) -> None:
@@ -122,8 +121,8 @@ class LintScreen(SearchScreen):
             self.app.copy_to_clipboard(text)
             self.notify(f"Copied {len(text):,} characters.", markup=False)
 
-    def _tell(self, text: str | Content) -> None:
-        self.query_one("#details", DocumentView).show(TextBlock(text))
+    def _tell(self, *told: TextBlock) -> None:
+        self.query_one("#details", DocumentView).show(*told)
 
     def _begin(self) -> None:
         self.query_one("#about", Static).update("reading tokenizer and template …")
