@@ -30,7 +30,8 @@ from vlmtui.ui.compare.answer_grid import AnswerGrid, AnswerTile, difference_in_
 from vlmtui.ui.compare.answers import REFRESH_S
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.terminal.front_screen import FrontScreen
-from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
+from vlmtui.ui.terminal.key_queue import ask_user, before_keys
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _FORMATS = ("Markdown, to read", "A web page with its images", "JSON, to replay")
@@ -151,12 +152,21 @@ class FanOutScreen(FrontScreen[Leave]):
         """Inspect this prompt and answer."""
         self._show_inspector(self.fan_out.report(self._grid.current))
 
-    def action_export(self) -> None:
+    @before_keys
+    async def action_export(self) -> None:
         """Write all answers to a file: to read, for a browser, or to replay."""
         if self.fan_out.is_running:
             self._tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
+            return
+        chosen = await ask_user(self.app, ChoiceScreen("Export as", [Content(name) for name in _FORMATS]))
+        if chosen is None:
+            return
+        try:
+            target = await asyncio.to_thread(self._write, SUFFIXES[chosen], Path.cwd())
+        except VlmtuiError as error:
+            self._tell_error(error)
         else:
-            run_before_keys(self, self._export)
+            self.notify(f"Written: {one_line(str(target))}", timeout=8, markup=False)
 
     def action_new_plan(self) -> None:
         """Fan out the same message over other values."""
@@ -244,19 +254,6 @@ class FanOutScreen(FrontScreen[Leave]):
         lanes = range(len(self.fan_out.lanes))
         self.differences = await asyncio.to_thread(lambda: [self.fan_out.difference(at) for at in lanes])
         self._show_differences()
-
-    async def _export(self) -> None:
-        from vlmtui.ui.widgets.dialogs import ChoiceScreen
-
-        chosen = await ask_user(self.app, ChoiceScreen("Export as", [Content(name) for name in _FORMATS]))
-        if chosen is None:
-            return
-        try:
-            target = await asyncio.to_thread(self._write, SUFFIXES[chosen], Path.cwd())
-        except VlmtuiError as error:
-            self._tell_error(error)
-        else:
-            self.notify(f"Written: {one_line(str(target))}", timeout=8, markup=False)
 
     def _write(self, suffix: str, folder: Path) -> Path:
         return export_comparison(self.fan_out.document(), free_path(folder, f"vlmtui-fan-out{suffix}"), self._media)

@@ -38,7 +38,7 @@ from vlmtui.ui.compare.turns import AlignedTurns, PromptView
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
-from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
+from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
 
@@ -210,9 +210,18 @@ class CompareScreen(SidesScreen):
         if self.controller.logprobs:
             self.tell("The next answers include log-probabilities; the first ones take some seconds more.")
 
-    def action_stored(self) -> None:
+    @before_keys
+    async def action_stored(self) -> None:
         """Show the earlier comparisons of this turn."""
-        run_before_keys(self, self._show_stored, exclusive=True)
+        from vlmtui.ui.compare.stored_comparison import choose_stored_comparison
+
+        try:
+            text = await choose_stored_comparison(self.app, self.services, self.message)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        if text is not None:
+            self._fill(text, "earlier comparison")
 
     def action_use(self) -> None:
         """Continue the conversation with the focused side's answer."""
@@ -226,13 +235,30 @@ class CompareScreen(SidesScreen):
             return
         self._show_inspector(known)
 
-    def action_look(self) -> None:
+    @before_keys
+    async def action_look(self) -> None:
         """Send the same message without its pictures, and with changed ones."""
-        run_before_keys(self, self._show_look, exclusive=True)
+        try:
+            was_taken = await self._look()
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        if was_taken:
+            self.dismiss()
 
-    def action_engine(self) -> None:
+    @before_keys
+    async def action_engine(self) -> None:
         """Choose the engine of the focused side."""
-        run_before_keys(self, self._choose_engine, exclusive=True)
+        mode, controller = self._focused_side().mode, self.controller
+        title = f"Engine of the side “{TITLES[mode]}”"
+        name = await ask_user(self.app, NameScreen(title, value=controller.engine_names[mode], hint=EXAMPLES))
+        if name is None:
+            return
+        try:
+            await choose_side_engines(controller, {mode: name.strip() or HERE}, self._find_engines)
+        except VlmtuiError as error:
+            self.tell_error(error)
+        self._show_heads()
 
     def action_next_finding(self) -> None:
         """Move the cursor to the next finding."""
@@ -244,21 +270,59 @@ class CompareScreen(SidesScreen):
         self._look_at_raw()
         self.pane.fix()
 
-    def action_find(self) -> None:
+    @before_keys
+    async def action_find(self) -> None:
         """Find text in the raw prompt."""
-        run_before_keys(self, self._find, exclusive=True)
+        hint = "Enter goes to the next one, after the last to the first; capitals do not matter."
+        text = await ask_user(self.app, NameScreen("Find in the raw prompt", value=self.pane.sought, hint=hint))
+        if text is None:
+            return
+        self._look_at_raw()
+        if not self.pane.find(text):
+            self.tell(f"The raw prompt has no “{text}”.")
 
     def action_fold(self) -> None:
         """Show equal earlier turns in one line, or whole."""
         self._turns.fold()
 
-    def action_fill(self) -> None:
+    @before_keys
+    async def action_fill(self) -> None:
         """Load the raw prompt from the registry's template, from the left side, or from a saved prompt."""
-        run_before_keys(self, self._load_prompt, exclusive=True)
+        names = await asyncio.to_thread(self._saved.names)
+        lines = [Content("The registry's raw template"), Content("The chat template's text")]
+        lines += [Content.assemble("Saved: ", one_line(name)) for name in names]
+        at = await ask_user(self.app, ChoiceScreen("Load the raw prompt from", lines))
+        if at is None:
+            return
+        name = "" if at < 2 else names[at - 2]
+        try:
+            if at == 0:
+                text, origin = await self.controller.template_text(self.engine_controller.require_engine)
+            elif at == 1:
+                text, origin = await self.controller.rendered_text(self.engine_controller.require_engine())
+            else:
+                text, origin = await asyncio.to_thread(self._saved.load, name), ""
+        except VlmtuiError as error:
+            self.tell_error(error)
+        else:
+            self._fill(text, origin, name)
 
-    def action_save(self) -> None:
+    @before_keys
+    async def action_save(self) -> None:
         """Save the raw prompt under a name."""
-        run_before_keys(self, self._save_prompt, exclusive=True)
+        draft = self.controller.draft
+        hint = "Overwrites an existing prompt of that name. {comparison.fill} loads it."
+        name = await ask_user(self.app, NameScreen("Save the raw prompt as", value=draft.saved_as, hint=hint))
+        if name is None:
+            return
+        text = draft.text
+        try:
+            name = await asyncio.to_thread(self._saved.save, name, text)
+        except VlmtuiError as error:
+            self.tell_error(error)
+        else:
+            draft.fill(text, saved_as=name)
+            self.tell(f"Saved as {name}.")
 
     # -- internals
 
@@ -358,55 +422,7 @@ class CompareScreen(SidesScreen):
         raw = raw_turns(text, given.family, controller.placeholders(text))
         return aligned(rendered_turns(parts, given.family), raw)
 
-    async def _load_prompt(self) -> None:
-        names = await asyncio.to_thread(self._saved.names)
-        lines = [Content("The registry's raw template"), Content("The chat template's text")]
-        lines += [Content.assemble("Saved: ", one_line(name)) for name in names]
-        at = await ask_user(self.app, ChoiceScreen("Load the raw prompt from", lines))
-        if at is None:
-            return
-        name = "" if at < 2 else names[at - 2]
-        try:
-            if at == 0:
-                text, origin = await self.controller.template_text(self.engine_controller.require_engine)
-            elif at == 1:
-                text, origin = await self.controller.rendered_text(self.engine_controller.require_engine())
-            else:
-                text, origin = await asyncio.to_thread(self._saved.load, name), ""
-        except VlmtuiError as error:
-            self.tell_error(error)
-        else:
-            self._fill(text, origin, name)
-
-    async def _save_prompt(self) -> None:
-        draft = self.controller.draft
-        hint = "Overwrites an existing prompt of that name. {comparison.fill} loads it."
-        name = await ask_user(self.app, NameScreen("Save the raw prompt as", value=draft.saved_as, hint=hint))
-        if name is None:
-            return
-        text = draft.text
-        try:
-            name = await asyncio.to_thread(self._saved.save, name, text)
-        except VlmtuiError as error:
-            self.tell_error(error)
-        else:
-            draft.fill(text, saved_as=name)
-            self.tell(f"Saved as {name}.")
-
     # -- in the background
-
-    async def _choose_engine(self) -> None:
-        """Ask for a side's engine, and how it is loaded where that takes memory of this machine."""
-        mode, controller = self._focused_side().mode, self.controller
-        title = f"Engine of the side “{TITLES[mode]}”"
-        name = await ask_user(self.app, NameScreen(title, value=controller.engine_names[mode], hint=EXAMPLES))
-        if name is None:
-            return
-        try:
-            await choose_side_engines(controller, {mode: name.strip() or HERE}, self._find_engines)
-        except VlmtuiError as error:
-            self.tell_error(error)
-        self._show_heads()
 
     @work(group="send")
     async def _answer(self) -> None:
@@ -455,35 +471,6 @@ class CompareScreen(SidesScreen):
                 self.show_difference(Difference(problem=error))
                 return
         self.show_difference(await asyncio.to_thread(controller.difference))
-
-    async def _find(self) -> None:
-        hint = "Enter goes to the next one, after the last to the first; capitals do not matter."
-        text = await ask_user(self.app, NameScreen("Find in the raw prompt", value=self.pane.sought, hint=hint))
-        if text is None:
-            return
-        self._look_at_raw()
-        if not self.pane.find(text):
-            self.tell(f"The raw prompt has no “{text}”.")
-
-    async def _show_look(self) -> None:
-        try:
-            was_taken = await self._look()
-        except VlmtuiError as error:
-            self.tell_error(error)
-            return
-        if was_taken:
-            self.dismiss()
-
-    async def _show_stored(self) -> None:
-        from vlmtui.ui.compare.stored_comparison import choose_stored_comparison
-
-        try:
-            text = await choose_stored_comparison(self.app, self.services, self.message)
-        except VlmtuiError as error:
-            self.tell_error(error)
-            return
-        if text is not None:
-            self._fill(text, "earlier comparison")
 
 
 def _warning(findings: Sequence[Finding]) -> str:

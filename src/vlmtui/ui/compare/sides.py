@@ -30,7 +30,7 @@ from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.keys import error_text, hint, with_remedy
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.compositor import FrontCompositor
-from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
+from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.clicks import clickable, clicked, is_click
 from vlmtui.ui.widgets.dialogs import NameScreen
 from vlmtui.ui.widgets.divider import Divider
@@ -200,9 +200,23 @@ class SidesScreen(Screen[None]):
         """Show the difference, or return from it."""
         self.turn_to("chat" if self.view == "difference" else "difference")
 
-    def action_export(self) -> None:
+    @before_keys
+    async def action_export(self) -> None:
         """Write the comparison to a file."""
-        run_before_keys(self, self._export, exclusive=True)
+        document = await asyncio.to_thread(self._document)
+        if document is None:
+            self.tell("There is nothing to export before both prompts are sent.")
+            return
+        hint = ".md to read · .html with images · .json to replay"
+        name = await ask_user(self.app, NameScreen("Export to", value="comparison.html", hint=hint))
+        if name is None:
+            return
+        try:
+            written = await asyncio.to_thread(export_comparison, document, Path(name), self.services.paths.media)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        self.tell(f"Written: {written}")
 
     def tell(self, text: str, error: VlmtuiError | None = None, *, remedy: Remedy | None = None) -> None:
         """Show a line with the key that remedies it, or an error."""
@@ -227,19 +241,3 @@ class SidesScreen(Screen[None]):
             style = "bold $accent on $panel" if view == current else "$muted"
             shown += [clickable(f" {title} ", style, view=view), " "]
         self.query_one("#tabs", Static).update(Content.assemble(*shown, (f" {hint(self.app, *self.HINT)}", "$faint")))
-
-    async def _export(self) -> None:
-        document = await asyncio.to_thread(self._document)
-        if document is None:
-            self.tell("There is nothing to export before both prompts are sent.")
-            return
-        hint = ".md to read · .html with images · .json to replay"
-        name = await ask_user(self.app, NameScreen("Export to", value="comparison.html", hint=hint))
-        if name is None:
-            return
-        try:
-            written = await asyncio.to_thread(export_comparison, document, Path(name), self.services.paths.media)
-        except VlmtuiError as error:
-            self.tell_error(error)
-            return
-        self.tell(f"Written: {written}")

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
+from functools import partial, wraps
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from textual import events
@@ -17,6 +18,7 @@ from textual.widget import Widget
 from textual.worker import WorkType
 
 Deliver = Callable[[events.Event], Awaitable[None]]
+Node = TypeVar("Node", bound=DOMNode)
 Result = TypeVar("Result")
 
 TURNS = 20
@@ -127,6 +129,16 @@ def run_before_keys(
         app.key_queue.wait_for(is_done)
     work: WorkType[None] = run
     node.run_worker(work, group=_BEFORE_KEYS, description=_BEFORE_KEYS, exclusive=exclusive)
+
+
+def before_keys(steps: Callable[[Node], Coroutine[None, None, None]]) -> Callable[[Node], None]:
+    """Make the steps of a node a method that runs them so, in place of earlier ones."""
+
+    @wraps(steps)
+    def run(node: Node) -> None:
+        run_before_keys(node, partial(steps, node), exclusive=True)
+
+    return run
 
 
 async def ask_user(app: App[Any], screen: Screen[Result]) -> Result | None:
