@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
+from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.difference import Difference, difference_of
 from vlmtui.session.engine_lanes import LaneEngines
 from vlmtui.session.engine_names import HERE
@@ -332,6 +334,21 @@ class CompareController:
     def document(self) -> Comparison:
         """Return the comparison as a document, to be stored, exported and run again; attachments are not embedded."""
         return self._lanes.document(generation_prompt=self.input.family.raw.generation_prompt)
+
+    async def keep(self, message: ComparedMessage, model: Callable[[], Model]) -> None:
+        """Store the answered comparison with its message. A draft that the conversation did not send itself becomes its
+        next message, with the first answer. `model` returns the app's. Raises VlmtuiError."""
+        answered = [side for side in self.sides if side.answer is not None and side.answer.text]
+        if not answered:
+            return
+        if message.exchange is None:
+            await self.adopt(answered[0], message, model)
+        await message.store(await asyncio.to_thread(self.document), self.input.attachments)
+
+    async def adopt(self, side: ComparedSide, message: ComparedMessage, model: Callable[[], Model]) -> None:
+        """Continue the conversation with a side's answer; `model` as above. Raises VlmtuiError."""
+        if side.lane is not None:
+            await message.adopt(side.lane, self.model_of(side) or model())
 
     def _request(self, prompt: Prompt) -> GenerateRequest:
         family, adapter = self.input.family, self.input.adapter

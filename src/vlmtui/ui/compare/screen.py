@@ -22,7 +22,6 @@ from vlmtui.session.difference import Difference
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.engine_names import EXAMPLES, HERE
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.kept_comparison import adopt_side, keep_comparison
 from vlmtui.session.lanes import InFlightRequest
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.raw_draft import SavedPrompts
@@ -435,7 +434,7 @@ class CompareScreen(SidesScreen):
     async def _store(self) -> None:
         """Store the comparison with its message."""
         try:
-            await keep_comparison(self.controller, self.message, self.engine_controller.require_model)
+            await self.controller.keep(self.message, self.engine_controller.require_model)
         except VlmtuiError as error:
             self.tell_error(error)
 
@@ -449,7 +448,7 @@ class CompareScreen(SidesScreen):
             self.tell("This chat already continues with that answer.")
             return
         try:
-            await adopt_side(self.controller, self.message, side, self.engine_controller.require_model)
+            await self.controller.adopt(side, self.message, self.engine_controller.require_model)
         except VlmtuiError as error:
             self.tell_error(error)
             return
