@@ -20,7 +20,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from vlmtui.paths import bundled
-from vlmtui.ui.terminal.frame_layer import FrameLayer
+from vlmtui.ui.terminal.frames import FrameLayer
 from vlmtui.ui.terminal.symbol_picture import GRIDS, Symbols, Tones, symbol_of, symbol_strips
 
 _CELLS = (40, 20)

@@ -20,7 +20,6 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.terminal.driver import NonBlockingDriver
 
 _ROUNDS = 3
@@ -33,8 +32,6 @@ class Moment(msgspec.Struct, frozen=True):
     written: int
     """Bytes."""
     screen: str
-    is_ahead: bool = False
-    """Whether the terminal showed lines that the layout did not have yet."""
 
 
 def full_render(screen: Screen[Any]) -> str:
@@ -85,12 +82,7 @@ def main() -> None:
                 if written != before or not is_settled(app.screen):
                     break
             else:
-                screen = app.screen
-                ahead = screen._compositor.ahead if isinstance(screen._compositor, FrontCompositor) else None
-                is_ahead = bool(ahead)
-                if ahead is not None:
-                    ahead.settle()  # what the terminal shows ahead of the layout must be what the layout gives
-                moment, noted = Moment(before, full_render(screen), is_ahead), written
+                moment, noted = Moment(before, full_render(app.screen)), written
                 notes.write(msgspec.json.encode(moment) + b"\n")
 
     def started(driver: NonBlockingDriver) -> None:

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.process
 def test_two_terminals_show_what_textual_draws_at_random_moments(tmp_path: Path) -> None:
     written, moments = record(tmp_path / "session", moments=MOMENTS, seed=2)
     assert len({moment.screen for moment in moments}) > MOMENTS / 2, "the screen hardly changed"
-    assert any(moment.is_ahead for moment in moments), "nothing was shown before its layout"
     assert equal_moments(written, moments, Pyte(SIZE), Pyte(SIZE)) == []
     for side in ("stream", "anew"):
         (tmp_path / side).mkdir()

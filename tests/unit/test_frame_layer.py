@@ -18,7 +18,7 @@ from textual.strip import Strip
 
 from tests.support.cases import examples
 from tests.support.emulators import Pyte, Tmux, differences
-from vlmtui.ui.terminal.frame_layer import FrameLayer, PlacedStrip
+from vlmtui.ui.terminal.frames import FrameLayer
 
 SIZE = (48, 14)
 PANE = 33
@@ -69,19 +69,6 @@ class Screens:
         changed = [y for y in range(SIZE[1]) if any(a is not b for a, b in zip(self.rows[y], before[y], strict=True))]
         return self._partial(changed or [0])
 
-    def grow(self, layer: FrameLayer) -> None:
-        """Move a part of the first column up and change its end, as a view does that follows a growing text."""
-        top = self._random.randrange(SIZE[1] // 2)
-        bottom, lines = self._random.randrange(top + 2, SIZE[1] + 1), self._random.choice([0, 1, 1, 2, 3])
-        lines = min(lines, bottom - top - 1)
-        for y in range(top, bottom - lines):
-            self.rows[y][0] = self.rows[y + lines][0]
-        changed = range(bottom - lines - self._random.choice([0, 1]), bottom)
-        for y in changed:
-            self.rows[y][0] = self._strip(PANE)
-        layer.move_up(Region(0, top, PANE, bottom - top), lines)
-        assert layer.put([PlacedStrip(y, 0, PANE, self.rows[y][0]) for y in changed])
-
     def _partial(self, lines: Sequence[int]) -> ChopsUpdate:
         chops = [dict(zip((0, PANE), row, strict=True)) for row in self.rows]
         return ChopsUpdate(chops, [(y, 0, SIZE[0]) for y in lines], [[PANE, SIZE[0]] for _ in self.rows])
@@ -117,10 +104,7 @@ def shown_by(terminal: Pyte | Tmux, screens: Screens, *, frames: int, random: Ra
     assert layer.take(screens.full())
     terminal.feed(layer.send())
     for _ in range(frames):
-        if random.random() < 0.3:
-            screens.grow(layer)
-        else:
-            assert layer.take(screens.change())
+        assert layer.take(screens.change())
         if random.random() < 0.8:
             terminal.feed(layer.send())
     terminal.feed(layer.send())

@@ -33,7 +33,6 @@ class _RunningAnswer:
     before: Answer | None = None
     """The partial answer before the takeover; it stays if the engine has less."""
     sent: asyncio.Event = field(default_factory=asyncio.Event)
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -115,11 +114,6 @@ class LiveAnswers:
         if exchange in self._running_answers:
             await self._running_answers[exchange].sent.wait()
 
-    async def wait_until_begun(self, exchange: Exchange) -> None:
-        """Wait until its answer has text, or an outcome."""
-        if exchange in self._running_answers:
-            await self._running_answers[exchange].begun.wait()
-
     async def wait_until_over(self, exchange: Exchange) -> None:
         """Wait until its answer has an outcome."""
         if exchange in self._running_answers:
@@ -161,8 +155,6 @@ class LiveAnswers:
                         await check_end(answer, event, record.sampling)
                     answer.take(event)
                     self._recorder.touch()
-                    if answer.pieces:
-                        running.begun.set()
         finally:
             if exchange.is_running and not self._is_detached:
                 answer.take(broken_off(answer.request_id))
@@ -212,7 +204,7 @@ class LiveAnswers:
                 await holder.forget(pending.answer.request_id)
 
         self._recorder.spawn(store())
-        for event in (running.sent, running.begun, running.over):
+        for event in (running.sent, running.over):
             event.set()
         self._notify(AnswerEnded(exchange))
 

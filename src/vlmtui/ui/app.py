@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +32,11 @@ from vlmtui.ui.lifecycle.stored_conversations import StoredConversations
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import ExitReport, Services
-from vlmtui.ui.terminal.compositor import FrontCompositor
-from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.terminal.graphics import Graphics, tones_of
 from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
 from vlmtui.ui.terminal.query import TerminalQuestion
+from vlmtui.ui.terminal.seam import sends_frames
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, begin_with_theme, theme_name
-from vlmtui.ui.terminal.updates import ScreenUpdates
 from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS, is_text_area
 
@@ -103,7 +102,6 @@ class VlmtuiApp(App[ExitReport | None]):
         self.key_queue = KeyQueue(self, super().on_event)
         self._broadcast = EngineBroadcast(self, controller)
         self._question = question
-        self._updates = ScreenUpdates(self)
         for theme in THEMES:
             self.register_theme(theme)
         wanted = theme_name(services.settings.theme)
@@ -111,42 +109,33 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def run(self, **options: Any) -> ExitReport | None:
         """Run in the terminal, after asking how it draws pictures. Restores the terminal on return."""
-        self.graphics = Graphics.detect(self.services.settings.graphics, self._question, tones=tones_of(self))
+        paints = sends_frames(os.environ)
+        setting = self.services.settings.graphics
+        self.graphics = Graphics.detect(setting, self._question, tones=tones_of(self), paints=paints)
         return super().run(**options)
 
     def get_driver_class(self) -> type[Driver]:
-        """Return the platform's driver; on Linux one that a stalled terminal does not block."""
+        """Return the platform's driver; on Linux one that sends frames, and that a stalled terminal does not block."""
         found = super().get_driver_class()
-        if found.__name__ != "LinuxDriver":
+        if found.__name__ != "LinuxDriver" or not sends_frames(os.environ):
             return found
         from vlmtui.ui.terminal.driver import NonBlockingDriver
 
         return NonBlockingDriver
 
-    def get_default_screen(self) -> Screen[Any]:
-        """Return the screen below all others. Textual's own would be drawn whole whenever something else is."""
-        return FrontScreen(id="_default")
-
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Show an update of the compositor; through the frame layer where the driver has one."""
-        if self._updates.show(screen, renderable):
+        """Show an update of the compositor; as frames where the driver writes those."""
+        shows = getattr(self._driver, "show", None)
+        if shows is not None and shows(screen, renderable):
             self.post_display_hook()
         else:
             super()._display(screen, renderable)
-
-    def _end_batch(self) -> None:
-        super()._end_batch()
-        self._updates.batch_ended()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Return our own colours, for themes that lack them."""
         return dict(VARIABLES)
 
     async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.InputEvent) and self.screen_stack:
-            is_written = isinstance(event, events.Key) and event.is_printable and is_text_area(self.focused)
-            if isinstance(self.screen._compositor, FrontCompositor) and not is_written:
-                self.screen._compositor.ahead.settle()
         await self.key_queue.take(event)
 
     async def _on_key(self, event: events.Key) -> None:

@@ -28,6 +28,7 @@ from vlmtui.ui.keys import hint, short_keys
 from vlmtui.ui.navigation import FramesChoice
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.line_input import LineInput
+from vlmtui.ui.widgets.one_frame import one_frame
 
 SETTLE_S = 0.35
 """Seconds from the last edit to reading the frames."""
@@ -130,7 +131,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         place = self.query_one("#sheet")
         self._failed = isinstance(event.outcome, VlmtuiError)
         self.sheet = None if isinstance(event.outcome, VlmtuiError) else event.outcome
-        with self.app.batch_update():
+        with one_frame(self):
             await place.remove_children()
             if self.sheet is not None:
                 await place.mount(*self._rows(self.sheet))

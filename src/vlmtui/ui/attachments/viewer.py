@@ -28,7 +28,8 @@ from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import short_keys
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.attachment_facts import attachment_details
-from vlmtui.ui.widgets.attachment_view import name_line
+from vlmtui.ui.widgets.one_frame import one_frame
+from vlmtui.ui.widgets.thumbnails import name_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -134,7 +135,7 @@ class ViewerScreen(ModalScreen[None]):
         if picture is None:
             return
         picture.add_class("picture")
-        with self.app.batch_update():
+        with one_frame(self):
             await stage.query(".picture").remove()
             await stage.mount(picture)
         self._say("")

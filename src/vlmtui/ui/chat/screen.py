@@ -12,6 +12,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.notifications import SeverityLevel
+from textual.screen import Screen
 from textual.worker import WorkType
 
 from vlmtui.domain.attachment import VideoSampling
@@ -50,7 +51,6 @@ from vlmtui.ui.keys import error_text, with_remedy
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.navigation import Navigator
 from vlmtui.ui.services import Services
-from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.footer_bar import FooterBar
@@ -59,7 +59,7 @@ _WIDE = 110
 """Fewest columns for the side pane."""
 
 
-class ChatScreen(FrontScreen[None]):
+class ChatScreen(Screen[None]):
     """Transcript, attachments, composer, status. Its parts implement the user's actions."""
 
     CSS_PATH = "screen.tcss"
@@ -178,10 +178,7 @@ class ChatScreen(FrontScreen[None]):
 
     @on(Composer.ScrollWanted)
     def _scroll_wanted(self, event: Composer.ScrollWanted) -> None:
-        if event.pages < 0:
-            self.transcript.scroll_page_up()
-        else:
-            self.transcript.scroll_page_down()
+        self.transcript.page(event.pages)
 
     @on(Composer.SelectionWanted)
     async def _select_message(self) -> None:
@@ -189,8 +186,8 @@ class ChatScreen(FrontScreen[None]):
         if not await self._cursor.begin():
             self.query_one(Composer).recall()
 
-    @on(Transcript.Clicked)
-    async def _clicked(self, event: Transcript.Clicked) -> None:
+    @on(Transcript.Selected)
+    async def _clicked(self, event: Transcript.Selected) -> None:
         """Select what was clicked, or show the branch beside it."""
         await self._cursor.select(event.marked)
         if event.branch:
@@ -206,7 +203,7 @@ class ChatScreen(FrontScreen[None]):
     @on(Transcript.OlderWanted)
     async def _older_wanted(self, event: Transcript.OlderWanted) -> None:
         await self.chat.load_older(event.limit)
-        await self.transcript.add_older(self.chat.exchanges)
+        self.transcript.add_older(self.chat.exchanges)
 
     @on(ConversationChanged)
     async def _conversation_changed(self, changed: ConversationChanged) -> None:
@@ -214,7 +211,7 @@ class ChatScreen(FrontScreen[None]):
             case RequestSent():
                 return
             case AnswerReplaced(exchange):
-                await self.transcript.restart(exchange)
+                self.transcript.restart(exchange)
             case AnswerEnded(exchange):
                 self.transcript.finish(exchange)
                 if isinstance(exchange.answer.outcome, Finished):
@@ -226,7 +223,7 @@ class ChatScreen(FrontScreen[None]):
                 pass
             case _:
                 assert_never(changed.event)
-        await self.transcript.renumber(self.chat.attachments_above)
+        self.transcript.renumber(self.chat.attachments_above)
         self.panel.number_above(self.chat.attachments_sent)
         self._cost.count_soon()
         self.query_one(ChatFrame).show_title_soon()
@@ -323,7 +320,7 @@ class ChatScreen(FrontScreen[None]):
         await self._stands.wait()
         if not self.is_attached:
             return
-        await self.transcript.clear()
+        self.transcript.clear()
         await self._fill_transcript()
         if self._is_left:
             return
@@ -334,30 +331,20 @@ class ChatScreen(FrontScreen[None]):
         self.show_queue()
 
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
-        """Show a new exchange, with the next `show_begun`. `rebuild`: exchanges after the edited message are gone."""
+        """Show a new exchange. `rebuild`: exchanges after the edited message are gone."""
         if rebuild:
-            await self.transcript.clear()
+            self.transcript.clear()
             await self._fill_transcript()
         else:
-            if len(self.chat.exchanges) == 1:  # the welcome panel goes
-                await self.query_one(ChatFrame).show_head()
-            await self.transcript.add(exchange, media_above=self.chat.attachments_above)
-
-    def show_begun(self, exchange: Exchange) -> None:
-        """Draw what has changed now, with all that the exchange's answer has; then show what follows from it."""
-        self.transcript.show_due(exchange)
-        self.show_frame()
-        self.call_later(self._show_begun)
-
-    async def _show_begun(self) -> None:
+            self.transcript.append(exchange, media_above=self.chat.attachments_above)
+            await self.query_one(ChatFrame).show_head()  # the welcome panel goes
         if not self._is_left:
-            await self.query_one(ChatFrame).show_head()
             self.show_status()
 
     async def _fill_transcript(self) -> None:
         await self.query_one(ChatFrame).show_head()
         if self.chat.exchanges and not self._is_left:
-            await self.transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
+            self.transcript.append(*self.chat.exchanges, media_above=self.chat.attachments_above)
         for cursor in self.query(MessageCursor):  # none where the chat is being left meanwhile
             await cursor.conversation_shown()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -21,12 +19,6 @@ from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.view import ChatView
 from vlmtui.ui.navigation import Navigator
-
-_SENT_WITHIN_S = 0.05
-"""How long a new message waits to be shown until it is stored and sent: whatever the loop does meanwhile delays the
-store's thread. A slow disk does not hide it."""
-_BEGUN_WITHIN_S = 0.02
-"""How long a sent message waits for the first token, to be drawn together with it."""
 
 
 class SenderView(ChatView, Protocol):
@@ -53,13 +45,7 @@ class SenderView(ChatView, Protocol):
         """Show whether the draft edits an earlier message."""
 
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
-        """Show a new exchange, with the next `show_begun`. `rebuild`: it replaces an earlier one."""
-
-    def hold_frames(self, seconds: float) -> None:
-        """Draw nothing for this long, or until `show_begun`."""
-
-    def show_begun(self, exchange: Exchange) -> None:
-        """Draw what has changed now, with all that the exchange's answer has; then show what follows from it."""
+        """Show a new exchange. `rebuild`: it replaces an earlier one."""
 
 
 class TurnSender:
@@ -142,7 +128,6 @@ class TurnSender:
         """Run a new exchange's answer, and show it. `rebuild`: it replaces an earlier one; `sent`: its words, and what
         the composer holds of it."""
         self._view.start(partial(self._answer, exchange), "answer")
-        self._view.hold_frames(_SENT_WITHIN_S + _BEGUN_WITHIN_S)
         self._view.start_dialog(partial(self._clear_and_show, exchange, sent, rebuild=rebuild))
 
     async def regenerate(self) -> None:
@@ -186,36 +171,15 @@ class TurnSender:
             return
         self._view.start(partial(self._answer, exchange), "answer")
         if is_earlier:
-            await self._show_rebuilt(exchange)
+            await self._view.show_exchange(exchange, rebuild=True)
 
     async def _clear_and_show(self, exchange: Exchange, sent: tuple[str, str] | None, *, rebuild: bool) -> None:
-        """Once an exchange is sent, show it, and clear the composer, in one frame. Further keys wait: they are typed
-        into an empty composer."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_SENT_WITHIN_S):
-                await self._chat.answers.wait_until_sent(exchange)
-        if not self._view.is_attached:
-            return
-        self._view.show_editing()
-        with self._view.app.batch_update():
-            await self._view.show_exchange(exchange, rebuild=rebuild)
-        await self._draw_begun(exchange, sent)
-
-    async def _draw_begun(self, exchange: Exchange, sent: tuple[str, str] | None) -> None:
-        """Draw it together with its first token, if that comes soon."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_BEGUN_WITHIN_S):
-                await self._chat.answers.wait_until_begun(exchange)
+        """Show a new exchange, and clear the composer. Further keys wait: they are typed into an empty composer."""
         if self._view.is_attached:
             if sent is not None:
-                self._view.panel.take_text(*sent)  # last: what follows from it waits until the frame is drawn
-            self._view.show_begun(exchange)
-
-    async def _show_rebuilt(self, exchange: Exchange) -> None:
-        with self._view.app.batch_update():
-            await self._view.show_exchange(exchange, rebuild=True)
-        if self._view.is_attached:
-            self._view.show_begun(exchange)
+                self._view.panel.take_text(*sent)
+            self._view.show_editing()
+            await self._view.show_exchange(exchange, rebuild=rebuild)
 
     async def _answer(self, exchange: Exchange) -> None:
         engine = self._engine_controller.engine

@@ -11,6 +11,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
@@ -29,7 +30,6 @@ from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answer_grid import AnswerGrid, AnswerTile, difference_in_words
 from vlmtui.ui.compare.answers import REFRESH_S
 from vlmtui.ui.keys import error_text, with_keys
-from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
@@ -40,7 +40,7 @@ _FORMATS = ("Markdown, to read", "A web page with its images", "JSON, to replay"
 Leave = int | Literal["new_plan", "look"] | None
 
 
-class FanOutScreen(FrontScreen[Leave]):
+class FanOutScreen(Screen[Leave]):
     """Returns the index of the chosen answer, `new_plan` or `look` for another plan, or None.
 
     `engine` returns the engine for the inspector if it is ready, or raises VlmtuiError. A finished fan-out is only

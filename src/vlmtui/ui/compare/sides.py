@@ -29,7 +29,6 @@ from vlmtui.ui.compare.difference import DiffView, divergence_line
 from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.keys import error_text, hint, with_remedy
 from vlmtui.ui.services import Services
-from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.clicks import clickable, clicked, is_click
 from vlmtui.ui.widgets.dialogs import NameScreen
@@ -76,7 +75,6 @@ class SidesScreen(Screen[None]):
         export (slow; None if there is none); `landing` returns the widget to focus in a view. `pictures` are
         numbered by position."""
         super().__init__()
-        self._compositor = FrontCompositor()
         self.services = services
         self.view: View = "chat"
         self._heading = title

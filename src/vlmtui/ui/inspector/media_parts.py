@@ -22,7 +22,8 @@ from vlmtui.media.sound_picture import sound_rows
 from vlmtui.session.media_facts import PromptMedia, media_facts, resized_image
 from vlmtui.text import one_line
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.widgets.attachment_view import name_line
+from vlmtui.ui.widgets.one_frame import one_frame
+from vlmtui.ui.widgets.thumbnails import name_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -130,7 +131,7 @@ class MediaParts(Horizontal):
             return
         self._drawn = event.outcome
         self._tell()
-        with self.app.batch_update():
+        with one_frame(self):
             await place.remove_children()
             if isinstance(event.outcome, Loudness):
                 rows = sound_rows(event.outcome.shares, min(_WAVE_ROWS, self._room[1]))

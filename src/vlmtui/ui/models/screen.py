@@ -10,6 +10,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
+from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from vlmtui.domain.backend_choice import BackendChoice
@@ -28,7 +29,6 @@ from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.models.model_details import model_details
 from vlmtui.ui.models.model_list import ModelHeader, ModelList
 from vlmtui.ui.services import Services
-from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ModelFilter(Input):
         self.cursor_blink = False
 
 
-class ModelsScreen(FrontScreen[None]):
+class ModelsScreen(Screen[None]):
     """A filter field that always has the focus, and the models below it."""
 
     CSS_PATH = "screen.tcss"

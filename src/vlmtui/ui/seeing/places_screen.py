@@ -17,8 +17,8 @@ from vlmtui.session.places_picture import Badge, badges_of, draw_marks, range_li
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.seeing.seeing_screen import SeeingScreen, Sight
-from vlmtui.ui.widgets.attachment_view import name_line
 from vlmtui.ui.widgets.marked_picture import mark_at
+from vlmtui.ui.widgets.thumbnails import name_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -28,6 +28,7 @@ from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.clicks import is_click
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.marked_picture import MarkedDrawing, draw_marked
+from vlmtui.ui.widgets.one_frame import one_frame
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -193,7 +194,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
         if picture is not None:
             picture.add_class("picture")
             stage = self.query_one("#stage")
-            with self.app.batch_update():
+            with one_frame(self):
                 self.query_one("#reason").display = False
                 await stage.query(".picture").remove()
                 await stage.mount(picture)

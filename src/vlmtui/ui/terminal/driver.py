@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from rich.color import ColorSystem
 from textual import constants, events
-from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+from textual.messages import TerminalSupportsSynchronizedOutput
 
-from vlmtui.ui.terminal.compositor import FrontCompositor
-from vlmtui.ui.terminal.frame_layer import FrameLayer
+from vlmtui.ui.terminal.frames import FrameLayer
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.output import Output
 from vlmtui.ui.terminal.painter import Painter
@@ -35,6 +35,7 @@ _READ_BYTES = 4096
 _FRAME_BEGINS = "\x1b[?2026h"
 """Synchronized output: all that follows appears at once, at `_FRAME_ENDS`."""
 _FRAME_ENDS = "\x1b[?2026l"
+_COLOURS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
 
 
 class NonBlockingDriver(LinuxDriver):
@@ -52,7 +53,8 @@ class NonBlockingDriver(LinuxDriver):
     _painter: Painter | None = None
     _running_loop: asyncio.AbstractEventLoop | None = None
     _locating: asyncio.Future[None] | None = None
-    _is_due = False
+    _is_synchronized = False
+    """Whether the terminal shows all between `_FRAME_BEGINS` and `_FRAME_ENDS` at once."""
     _cursor: tuple[int, int] | None = None
     """Where the last frame left the terminal's cursor."""
 
@@ -60,10 +62,10 @@ class NonBlockingDriver(LinuxDriver):
         self._running_loop = loop = asyncio.get_running_loop()
         self._input_ends = os.pipe()
         self._painter = Graphics.of(self._app).painter
-        console = self._app.console
+        colours = _COLOURS.get(self._app.console.color_system or "", ColorSystem.TRUECOLOR)
         if constants.COLOR_SYSTEM == "auto" and multiplexer_of(os.environ) == "screen":
-            console._color_system = console._color_system and min(console._color_system, ColorSystem.EIGHT_BIT)
-        self._layer, self._cursor = FrameLayer(console._color_system, self._painter), None
+            colours = min(colours, ColorSystem.EIGHT_BIT)
+        self._layer, self._cursor = FrameLayer(colours, self._painter), None
 
         def redraw() -> None:
             if not (self._app.is_running and self._app.screen_stack):
@@ -89,45 +91,27 @@ class NonBlockingDriver(LinuxDriver):
             if self._painter is not None:
                 self._painter.forget()
 
-    def show(self, screen: Screen[object], update: CompositorUpdate) -> bool:
+    def show(self, screen: Screen[object], update: object) -> bool:
         """Bring the terminal to what the compositor wants to be seen; while it is behind, that is done once it has
         caught up. False if the update must be written as it is, because it holds more than text."""
+        if self._output is None:
+            return False
         if not isinstance(update, LayoutUpdate | ChopsUpdate):
             self._layer.forget()
             return False
         if not self._layer.knows(self._app.size):
             self._locate()
         if not self._layer.knows(self._app.size) and isinstance(update, ChopsUpdate):
-            if isinstance(screen._compositor, FrontCompositor) and screen._compositor.ahead:
-                screen.refresh()  # all of it, once it is laid out
-                return True
-            update = screen._compositor.render_full_update()
+            screen.refresh()  # all of it
+            return True
         if not self._layer.take(update):
             return False
-        assert self._output is not None, "the driver is not in application mode"
         if not self._output.is_behind:
             self._send_frame()
         return True
 
-    @property
-    def layer(self) -> FrameLayer | None:
-        """What knows the cells of the terminal; None while they are unknown."""
-        app = self._app
-        is_shown = app._running and not app._closed and not app._batch_count and not app.is_headless
-        return self._layer if is_shown and self._output is not None and self._layer.knows(app.size) else None
-
-    def send_soon(self) -> None:
-        """Send what `layer` was told, with everything that it is told in this turn of the loop."""
-        if not self._is_due and self._running_loop is not None:
-            self._is_due = True
-            self._running_loop.call_soon(self._send_due)
-
-    def _send_due(self) -> None:
-        self._is_due = False
-        if self.layer is not None and self._output is not None and not self._output.is_behind:
-            self._send_frame()
-
     def process_message(self, message: Message) -> None:
+        self._is_synchronized = self._is_synchronized or isinstance(message, TerminalSupportsSynchronizedOutput)
         if isinstance(message, events.AppFocus) and self._draws_through and self._running_loop is not None:
             # A multiplexer that shows this screen again does not show the pictures on it.
             with suppress(RuntimeError):  # the event loop has ended
@@ -167,7 +151,7 @@ class NonBlockingDriver(LinuxDriver):
             return
         self._cursor = cursor
         text += f"\x1b[{cursor.y + 1};{cursor.x + 1}H"
-        self.write(f"{_FRAME_BEGINS}{text}{_FRAME_ENDS}" if app._sync_available else text)
+        self.write(f"{_FRAME_BEGINS}{text}{_FRAME_ENDS}" if self._is_synchronized else text)
 
     def close(self) -> None:
         super().close()

@@ -70,18 +70,26 @@ class Graphics:
 
     @classmethod
     def detect(
-        cls, setting: str = "auto", question: TerminalQuestion | None = None, *, tones: Tones = "colour"
+        cls,
+        setting: str = "auto",
+        question: TerminalQuestion | None = None,
+        *,
+        tones: Tones = "colour",
+        paints: bool = True,
     ) -> Graphics:
         """Detect the mode from the setting (`auto`, a mode) and the terminal; call it before `App.run`.
 
         `question` may have been sent earlier, so that its answer has arrived. With `off` and `halfcell` the terminal is
-        not queried. `tones`: how to draw with characters.
+        not queried. `tones`: how to draw with characters. `paints`: whether the driver can have the terminal draw.
         """
         if setting in _NOT_ASKED:
             return cls(cast(GraphicsMode, setting), tones=tones)
         with question or TerminalQuestion().ask() as asked:
             terminal = asked.answer()
         mode = cast(GraphicsMode, terminal.mode if setting == "auto" else setting)
+        if not paints and mode not in (*_PIXELS, "off"):
+            drawn = (way.name for way in terminal.ways if way.is_possible and way.name in _PIXELS)
+            mode = next(drawn, "halfcell")
         graphics = cls(mode, cell=terminal.cell, passage=Passage(terminal.through(mode)), tones=tones)
         if graphics.painter is not None and graphics.painter.draws_over:
             graphics.painter.passage.locate()

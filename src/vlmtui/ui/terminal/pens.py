@@ -5,6 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from rich.color import ColorSystem
+from rich.style import Style
+from textual.strip import Strip
+
 _OFF: Final = {
     "1": "22",
     "2": "22",
@@ -72,6 +76,12 @@ def pen_of(sgr: str, link: str = "") -> Pen:
 @lru_cache(maxsize=4096)
 def _pen(attributes: frozenset[str], foreground: str, background: str, link: str) -> Pen:
     return Pen(attributes, foreground, background, link)
+
+
+@lru_cache(maxsize=4096)
+def pen_of_style(style: Style, colours: ColorSystem) -> Pen:
+    """Return the pen that draws a style."""
+    return pen_of(Strip.render_ansi(style, colours), f"id={style.link_id};{style.link}" if style.link else "")
 
 
 PLAIN: Final = pen_of("")

@@ -18,7 +18,6 @@ from textual.widget import Widget
 from vlmtui.ui.actions import ACTIONS, SCOPES, UNBOUND
 from vlmtui.ui.keys import LEADER, key_bindings, spell_key
 from vlmtui.ui.leader import lacking_of, leader_entries
-from vlmtui.ui.terminal.front_screen import FrontScreen
 
 _AROUND_KEY = 2
 """Cells around a key."""
@@ -136,10 +135,7 @@ class FooterBar(Widget):
     def _bindings_changed(self, screen: Screen[object]) -> None:
         self._is_ready = True
         if screen.app.app_focus and self.is_attached and screen is self.screen and not self._is_due:
-            # A frame that somebody waits for is not held up by keys.
-            is_awaited = isinstance(screen, FrontScreen) and screen.holds_frames
-            later = self.call_after_refresh if is_awaited else self.call_later
-            self._is_due = later(self._update_items)
+            self._is_due = self.call_later(self._update_items)
 
     def _update_items(self) -> None:
         """Repaint if the items changed: Textual reports changed bindings after every typed key."""

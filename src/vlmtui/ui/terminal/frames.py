@@ -1,0 +1,501 @@
+"""Between Textual's compositor and the terminal: knows what the terminal shows, and sends only what differs.
+
+Textual writes each changed line whole; an answer that grows at the end of a view changes all of them. What differs are
+a few cells, once the terminal has moved its lines up itself: a twentieth of the bytes, which is felt over SSH.
+`docs/upstream/frame-output.md` proposes it to Textual.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from operator import is_not, ne
+from typing import Final, NamedTuple
+
+from rich.cells import split_graphemes
+from rich.color import ColorSystem
+from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual.strip import Strip
+
+from vlmtui.ui.terminal.painter import Painter
+from vlmtui.ui.terminal.pens import PLAIN, Pen, change_of, pen_of, pen_of_style
+from vlmtui.ui.terminal.placeholders import COLOUR, PLACEHOLDER, picture_runs
+
+Chars = list[str]
+"""The character of each cell, with what combines with it; "" for the second cell of a wide one."""
+Pens = list[Pen]
+"""The pen of each cell, that of a blank reduced to what is seen of it."""
+
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
+_ONE_CELL: Final = re.compile(
+    "[\x20-\x7e\xa0-\xac\xae-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u21ff\u2500-\u25fc\u2713\u2717]+"
+)
+"""Characters of one cell that combine with nothing, in every terminal."""
+_PLANE: Final = 0x10000
+"""Terminals differ in the width of characters from here on (emoji), and of those that combine."""
+_SEXTANTS: Final = re.compile("[\U0001fb00-\U0001fb3b]")
+"""Parts of pictures, of one cell."""
+
+
+class Cells:
+    """A strip as cells."""
+
+    __slots__ = ("chars", "has_picture", "is_risky", "pens", "text")
+
+    def __init__(self, chars: Chars, pens: Pens, text: str, *, is_risky: bool, has_picture: bool) -> None:
+        self.chars = chars
+        self.pens = pens
+        self.text = text
+        self.is_risky = is_risky
+        """Whether a terminal may count its cells differently."""
+        self.has_picture = has_picture
+        """Whether the terminal draws a part of a picture there."""
+
+
+def cells_of(strip: Strip, width: int, colours: ColorSystem) -> Cells | None:
+    """Return a strip's cells; None if it is not plain text of `width` cells: it holds sequences for the terminal."""
+    chars: Chars = []
+    pens: Pens = []
+    is_risky = has_picture = False
+    for text, style, control in strip:
+        if control:
+            return None
+        pen = PLAIN if style is None else pen_of_style(style, colours)
+        if _ONE_CELL.fullmatch(text):
+            chars += text
+            blank = pen.blank
+            pens += [pen] * len(text) if blank is pen else [blank if char == " " else pen for char in text]
+        elif _CONTROL.search(text):
+            return None
+        else:
+            if PLACEHOLDER in text:
+                # What tints text, or takes its colour away, does not change which picture it is.
+                has_picture, pen = True, pen_of(f"38;5;{COLOUR};{pen.background}".rstrip(";"))
+            is_risky = _add_graphemes(text, pen, chars, pens) or is_risky
+    if len(chars) != width:
+        return None
+    return Cells(chars, pens, "".join(chars), is_risky=is_risky, has_picture=has_picture)
+
+
+def is_doubtful(char: str) -> bool:
+    """Return whether terminals differ in how many cells a character takes."""
+    if not char or char.startswith(PLACEHOLDER):
+        return False
+    return len(char) > 1 or (ord(char) >= _PLANE and not _SEXTANTS.match(char))
+
+
+def _add_graphemes(text: str, pen: Pen, chars: Chars, pens: Pens) -> bool:
+    """Append characters of any width. Returns whether one of them is doubtful."""
+    is_risky = False
+    for start, end, width in split_graphemes(text)[0]:
+        char = text[start:end]
+        if width:
+            chars += (char, *("",) * (width - 1))
+            pens += [pen.blank if char == " " else pen] * width
+        elif chars:  # it combines with what stands before it
+            last = len(chars) - 1
+            while last and not chars[last]:
+                last -= 1
+            chars[last] += char
+            char = chars[last]
+        is_risky = is_risky or is_doubtful(char)
+    return is_risky
+
+
+_GAP: Final = 4
+"""Most unchanged cells that are written again rather than passed over: a move takes as many bytes."""
+_ERASED: Final = 12
+"""Fewest blanks inside a line that are erased and passed over rather than written."""
+_ERASED_AT_END: Final = 4
+"""Fewest blanks at the end of a line that are erased."""
+
+
+class CellRow:
+    """A line of the screen."""
+
+    __slots__ = ("chars", "has_picture", "is_risky", "pens")
+
+    def __init__(self, chars: Chars, pens: Pens, *, is_risky: bool = False, has_picture: bool = False) -> None:
+        self.chars = chars
+        self.pens = pens
+        self.is_risky = is_risky
+        """Whether terminals may count its cells differently: it is written whole or not at all."""
+        self.has_picture = has_picture
+        """Whether the terminal draws a picture there."""
+
+    def same_as(self, other: CellRow) -> bool:
+        return self.chars == other.chars and self.pens == other.pens
+
+
+def cells_changed(before: CellRow | None, now: CellRow) -> int:
+    """Return how many cells differ; `before` None: unknown cells, of which those with text count."""
+    if before is None:
+        return len("".join(now.chars).rstrip())
+    if before.same_as(now):
+        return 0
+    different = sum(map(ne, before.chars, now.chars)) if before.chars != now.chars else 0
+    return max(different, sum(map(is_not, before.pens, now.pens)) if before.pens != now.pens else 0)
+
+
+class Writer:
+    """Collects text for the terminal. Knows where the cursor is and which pen is taken; unknown at the start."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._at: tuple[int, int] | None = None
+        """Column and line of the cursor."""
+        self._pen = PLAIN
+        self._written: dict[int, list[tuple[int, int]]] = {}
+        """Where text was written, by line: first column, and the column after the last."""
+
+    def has_written(self, y: int, x: int, end: int) -> bool:
+        """Return whether something was written between two columns of a line."""
+        return any(start < end and x < stop for start, stop in self._written.get(y, ()))
+
+    def text(self) -> str:
+        """Return everything, with the pen put back."""
+        return "".join([*self._parts, change_of(self._pen, PLAIN)])
+
+    def scroll(self, top: int, bottom: int, lines: int) -> None:
+        """Move the lines `top` to `bottom` (inclusive) up by `lines`, down if negative. What is exposed is unknown."""
+        self._parts.append(f"\x1b[{top + 1};{bottom + 1}r\x1b[{top + 1}H")
+        self._parts.append(f"\x1b[{lines}M" if lines > 0 else f"\x1b[{-lines}L")
+        self._parts.append("\x1b[r")
+        self._at = None
+
+    def row(self, y: int, before: CellRow | None, now: CellRow, drawn: CellRow | None = None) -> None:
+        """Write what differs in line `y`; `before` None: it shows anything. `drawn`: what to write for `now`."""
+        width, drawn = len(now.chars), drawn or now
+        if before is None or before.is_risky or now.is_risky:
+            self._run(y, 0, width, drawn)
+            return
+        differs = [
+            one is not other or char != shown
+            for one, other, char, shown in zip(now.pens, before.pens, now.chars, before.chars, strict=True)
+        ]
+        x = 0
+        while True:
+            try:
+                start = differs.index(True, x)
+            except ValueError:
+                return
+            end = _end_of_run(differs, start)
+            while not now.chars[start] or not before.chars[start]:  # not from the middle of a wide character
+                start -= 1
+            while end < width and not (now.chars[end] and before.chars[end]):
+                end += 1
+            self._run(y, start, end, drawn)
+            x = end
+
+    def _run(self, y: int, x: int, end: int, row: CellRow) -> None:
+        """Write the cells `x` to `end` (exclusive)."""
+        chars, pens, width = row.chars, row.pens, len(row.chars)
+        self._written.setdefault(y, []).append((x, end))
+        self._move(x, y)
+        while x < end:
+            char, pen = chars[x], pens[x]
+            if char == " " and pen.erases:
+                blanks = _blanks(row, x, end)
+                if x + blanks == end and (rest := _blanks(row, x, width)) >= _ERASED_AT_END and x + rest == width:
+                    self._take(pen)
+                    self._parts.append("\x1b[K")
+                    return
+                if blanks >= _ERASED and x + blanks < width:
+                    self._take(pen)
+                    self._parts.append(f"\x1b[{blanks}X")
+                    x += blanks
+                    if x < end:
+                        self._move(x, y)
+                    continue
+            if not (char == " " and self._pen.blank is pen):
+                self._take(pen)
+            start, x = x, x + 1
+            while x < width and not chars[x]:
+                x += 1
+            if is_doubtful(char):
+                # a terminal for which it is narrower would leave in the second cell what stood there
+                self._parts.append(f"{' ' * (x - start)}\x1b[{start + 1}G{char}")
+                self._at = None
+                if x < end:
+                    self._parts.append(f"\x1b[{x + 1}G")
+                    self._at = (x, y)
+            else:
+                self._parts.append(char)
+                self._at = (x, y) if x < width else None
+
+    def _take(self, pen: Pen) -> None:
+        if pen is not self._pen:
+            self._parts.append(change_of(self._pen, pen))
+            self._pen = pen
+
+    def _move(self, x: int, y: int) -> None:
+        at, self._at = self._at, (x, y)
+        if at == (x, y):
+            return
+        place = f"\x1b[{y + 1};{x + 1}H" if x else f"\x1b[{y + 1}H" if y else "\x1b[H"
+        if at is not None and at[1] == y:
+            if x == 0:
+                place = "\r"
+            elif x > at[0]:
+                place = min(f"\x1b[{x - at[0]}C" if x - at[0] > 1 else "\x1b[C", f"\x1b[{x + 1}G", key=len)
+            else:
+                place = f"\x1b[{x + 1}G"
+        elif at is not None and x == 0 and y == at[1] + 1:
+            place = "\x1b[E"
+        elif at is not None and at[0] == x:
+            place = f"\x1b[{y + 1}d"
+        self._parts.append(place)
+
+
+def _end_of_run(differs: list[bool], start: int) -> int:
+    """Return where a run of changed cells ends, short gaps included."""
+    end = start + 1
+    while True:
+        while end < len(differs) and differs[end]:
+            end += 1
+        try:
+            following = differs.index(True, end, end + _GAP + 1)
+        except ValueError:
+            return end
+        end = following + 1
+
+
+def _blanks(row: CellRow, x: int, end: int) -> int:
+    """Return how many cells from `x` on are blanks of one pen."""
+    pen, chars, pens = row.pens[x], row.chars, row.pens
+    at = x + 1
+    while at < end and chars[at] == " " and pens[at] is pen:
+        at += 1
+    return at - x
+
+
+_COST: Final = 30
+"""Bytes of a scroll with its margins."""
+_CANDIDATES: Final = 2
+_FEWEST: Final = 2
+"""Fewest changed lines that may be a scroll."""
+
+
+LineMove = tuple[int, int, int]
+"""The first and the last line that move, and how many lines they move up; down if negative."""
+
+
+def find_move(before: Sequence[CellRow | None], now: Sequence[CellRow], hints: Counter[int]) -> LineMove | None:
+    """Return the scroll that saves most; None: none saves anything. `hints` counts how far pieces of lines moved up,
+    negative: down. Lines that cost more where they are moved (those beside a panel that stays) are left out."""
+    stays = [cells_changed(one, other) for one, other in zip(before, now, strict=True)]
+    if len(stays) - stays.count(0) < _FEWEST:
+        return None
+    all_of_it, best = sum(stays), (0, (0, 0, 0))
+    for lines, _ in hints.most_common(_CANDIDATES):
+        if abs(lines) < len(now):
+            best = max(best, _best(before, now, stays, lines))
+        if best[0] * 2 > all_of_it:  # another one could not save more
+            break
+    return best[1] if best[0] > 0 else None
+
+
+def _best(
+    before: Sequence[CellRow | None], now: Sequence[CellRow], stays: Sequence[int], lines: int
+) -> tuple[int, LineMove]:
+    """Return the cells that the best scroll by `lines` saves, and that scroll. `stays`: cells that change in each line
+    without it."""
+    if lines < 0:
+        saved, (top, bottom, _) = _best(before[::-1], now[::-1], stays[::-1], -lines)
+        last = len(now) - 1
+        return saved, (last - bottom, last - top, lines)
+    height = len(now)
+    moved, exposed = [0], [0]  # sums of what is saved by the lines above
+    for y in range(height):
+        source = before[y + lines] if y + lines < height else None
+        fixed = _has_picture(before[y]) or _has_picture(now[y]) or _has_picture(source)
+        here = stays[y]
+        moved.append(moved[-1] + (here - cells_changed(source, now[y]) if not fixed else -height * 1000))
+        exposed.append(exposed[-1] + (here - cells_changed(None, now[y]) if not fixed else -height * 1000))
+    best, top, found = 0, 0, (0, 0, lines)
+    for bottom in range(lines, height):
+        first_exposed = bottom - lines + 1
+        if moved[first_exposed - 1] < moved[top]:
+            top = first_exposed - 1
+        saved = moved[first_exposed] - moved[top] + exposed[bottom + 1] - exposed[first_exposed] - _COST
+        if saved > best:
+            best, found = saved, (top, bottom, lines)
+    return best, found
+
+
+def _has_picture(row: CellRow | None) -> bool:
+    return row is not None and row.has_picture
+
+
+_REMEMBERED = 1500
+"""Strips whose cells are kept: some screens full."""
+_UNDER_PICTURE = "\xa0"
+"""A blank that a multiplexer tells from those without a picture."""
+
+
+class PlacedStrip(NamedTuple):
+    """A strip from column `x` of line `y` on, up to column `end`."""
+
+    y: int
+    x: int
+    end: int
+    strip: Strip
+
+
+class FrameLayer:
+    """Turns the compositor's updates into text for the terminal.
+
+    `take` records an update, `send` returns what brings the terminal there: several updates may become one frame. After
+    `forget` nothing is known of the terminal, and the next frame is a full one.
+    """
+
+    def __init__(self, colours: ColorSystem | None = None, painter: Painter | None = None) -> None:
+        self._painter = painter
+        self._colours = colours or ColorSystem.TRUECOLOR
+        self._size = (0, 0)
+        self._wanted: list[CellRow] = []
+        self._shown: list[CellRow | None] = []
+        """What the terminal shows; None: unknown."""
+        self._placed: list[dict[int, tuple[Strip, Cells]]] = []
+        """The strips of each line of `_wanted`, by column."""
+        self._hints: Counter[int] = Counter()
+        """How far pieces of lines have moved up since the last frame."""
+        self._changed: set[int] = set()
+        """Lines of `_wanted` that may differ from what is shown."""
+        self._cells: dict[int, tuple[Strip, Cells]] = {}
+        self._older_cells: dict[int, tuple[Strip, Cells]] = {}
+
+    def forget(self) -> None:
+        """Note that the terminal may show anything."""
+        self._size = (0, 0)
+        self._wanted, self._shown, self._placed = [], [], []
+        self._hints.clear()
+        self._changed.clear()
+
+    def knows(self, size: tuple[int, int]) -> bool:
+        """Return whether it is known what a terminal of this size is to show: a partial update is enough."""
+        return self._size == size
+
+    def take(self, update: LayoutUpdate | ChopsUpdate) -> bool:
+        """Record an update. False if it holds more than text: the terminal must get it as it is."""
+        if isinstance(update, LayoutUpdate) and update.region.offset == (0, 0):
+            self._resize(update.region.width, update.region.height)
+        found = []
+        for piece in _pieces(update):
+            if piece.y >= len(self._placed):
+                continue
+            placed = self._placed[piece.y].get(piece.x)
+            if placed is not None and placed[0] is piece.strip:
+                continue
+            cells = self._cells_of(piece.strip, piece.end - piece.x)
+            if cells is None:
+                self.forget()
+                return False
+            found.append((piece, cells))
+        self._note_moves(found)
+        for piece, cells in found:
+            self._place(piece, cells)
+        return True
+
+    def send(self) -> str:
+        """Return what makes the terminal show what is wanted, the cursor anywhere after it; empty if it does."""
+        writer, shown = Writer(), self._shown
+        if self._hints and (move := find_move(shown, self._wanted, self._hints)):
+            top, bottom, lines = move
+            writer.scroll(top, bottom, lines)
+            part = shown[top : bottom + 1]
+            blank: list[CellRow | None] = [None] * abs(lines)
+            shown[top : bottom + 1] = [*part[lines:], *blank] if lines > 0 else [*blank, *part[:lines]]
+            self._changed.update(range(top, bottom + 1))
+        self._hints.clear()
+        for y in sorted(self._changed):
+            now, before = self._wanted[y], shown[y]
+            if before is None or not before.same_as(now):
+                writer.row(y, before, now, self._blanked(now))
+                shown[y] = CellRow(
+                    now.chars.copy(), now.pens.copy(), is_risky=now.is_risky, has_picture=now.has_picture
+                )
+        self._changed.clear()
+        text = writer.text()
+        return self._with_pictures(text, writer) if self._painter is not None else text
+
+    def _blanked(self, row: CellRow) -> CellRow:
+        """Return a line with blanks for the pictures that are drawn over it. They differ from other blanks: what a
+        multiplexer writes when the picture is gone removes it."""
+        if not row.has_picture or self._painter is None or not self._painter.draws_over:
+            return row
+        chars = [_UNDER_PICTURE if char.startswith(PLACEHOLDER) else char for char in row.chars]
+        return CellRow(chars, row.pens, is_risky=row.is_risky)
+
+    def _with_pictures(self, text: str, writer: Writer) -> str:
+        """Return a frame with what draws its pictures."""
+        assert self._painter is not None, "nothing draws pictures"
+        runs = [run for y, row in enumerate(self._wanted) if row.has_picture for run in picture_runs(y, row.chars)]
+        written = [run for run in runs if writer.has_written(run.y, run.x, run.x + run.width)]
+        if self._painter.draws_over:
+            return text + self._painter.over(written)
+        return self._painter.before({run.number for run in runs}) + text
+
+    def _resize(self, width: int, height: int) -> None:
+        if self._size != (width, height):
+            self._size = (width, height)
+            self._wanted = [CellRow([" "] * width, [PLAIN] * width) for _ in range(height)]
+            self._shown = [None] * height
+            self._placed = [{} for _ in range(height)]
+            self._changed = set(range(height))
+
+    def _place(self, piece: PlacedStrip, cells: Cells) -> None:
+        y, x, end, strip = piece
+        row, placed = self._wanted[y], self._placed[y]
+        row.chars[x:end] = cells.chars
+        row.pens[x:end] = cells.pens
+        former = placed.get(x)
+        if former is None or len(former[1].chars) != end - x:
+            covered = [other for other, (_, one) in placed.items() if x < other + len(one.chars) and other < end]
+            for other in covered:
+                del placed[other]
+        placed[x] = strip, cells
+        row.is_risky = any(one.is_risky for _, one in placed.values())
+        row.has_picture = any(one.has_picture for _, one in placed.values())
+        self._changed.add(y)
+
+    def _note_moves(self, pieces: list[tuple[PlacedStrip, Cells]]) -> None:
+        """Count how far texts have moved that stood in other lines before, each only if it stood in a single one."""
+        wanted = {(piece.x, cells.text) for piece, cells in pieces if not cells.text.isspace()}
+        if len({piece.y for piece, _ in pieces}) < 2:
+            return
+        stood: dict[tuple[int, str], int] = {}
+        for y, placed in enumerate(self._placed):
+            for x, (_, cells) in placed.items():
+                if (key := (x, cells.text)) in wanted:
+                    stood[key] = -1 if key in stood else y
+        for piece, cells in pieces:
+            y = stood.get((piece.x, cells.text), -1)
+            if y >= 0 and y != piece.y:
+                self._hints[y - piece.y] += 1
+
+    def _cells_of(self, strip: Strip, width: int) -> Cells | None:
+        found = self._cells.get(id(strip)) or self._older_cells.get(id(strip))
+        is_known = found is not None and found[0] is strip and len(found[1].chars) == width
+        cells = found[1] if found is not None and is_known else cells_of(strip, width, self._colours)
+        if cells is not None:
+            if len(self._cells) > _REMEMBERED:
+                self._older_cells, self._cells = self._cells, {}
+            self._cells[id(strip)] = (strip, cells)
+        return cells
+
+
+def _pieces(update: LayoutUpdate | ChopsUpdate) -> Iterator[PlacedStrip]:
+    """Return the strips of an update, each with its place."""
+    if isinstance(update, LayoutUpdate):
+        for y, strips in enumerate(update.strips, update.region.y):
+            x = update.region.x
+            for strip in strips:
+                yield PlacedStrip(y, x, x + strip.cell_length, strip)
+                x += strip.cell_length
+        return
+    for y, x1, x2 in update.spans:
+        for end, (x, piece) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
+            if piece is not None and x < x2 and end > x1:
+                yield PlacedStrip(y, x, end, piece)

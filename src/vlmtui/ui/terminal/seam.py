@@ -1,0 +1,17 @@
+"""The choice of who writes to the terminal: our frames, or Textual itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import textual
+
+_KNOWN: Final = "8.2."
+"""The Textual whose compositor's updates `frames` knows."""
+
+
+def sends_frames(environment: Mapping[str, str], version: str = textual.__version__) -> bool:
+    """Return whether only what differs is sent. `VLMTUI_OUTPUT=plain`, or another Textual than the known one: Textual's
+    own driver writes, and pictures are drawn with characters."""
+    return environment.get("VLMTUI_OUTPUT") != "plain" and version.startswith(_KNOWN)
