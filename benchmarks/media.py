@@ -19,6 +19,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,7 +30,6 @@ from PIL import Image
 from rich.console import Console
 from rich.segment import Segment, Segments
 from textual.app import App, ComposeResult
-from textual.containers import VerticalScroll
 
 from vlmtui.domain.attachment import VideoSampling
 from vlmtui.domain.conversation import Media, Turn
@@ -38,13 +38,14 @@ from vlmtui.media.stage import stage
 from vlmtui.media.thumbnails import thumbnail
 from vlmtui.paths import Paths
 from vlmtui.session.draft import Draft
+from vlmtui.session.exchange import Exchange
+from vlmtui.session.generation import Answer
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.ui.chat.composer_panel import ComposerPanel
-from vlmtui.ui.chat.user_turn import user_turn_widget
+from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.symbol_picture import symbol_strips
 from vlmtui.ui.terminal.themes import VARIABLES
-from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 FREEZE_BUDGET_MS = 50
 _ROUNDS = 5
@@ -129,7 +130,7 @@ class Photos(App[None]):
         return dict(VARIABLES)
 
     def compose(self) -> ComposeResult:
-        yield VerticalScroll()
+        yield Transcript(cache=self.paths.cache / "thumbnails")
         yield ComposerPanel(PromptHistory(self.paths.state / "prompts.jsonl"), self.draft, self.paths)
 
 
@@ -146,9 +147,13 @@ async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill
             await asyncio.sleep(_TICK_S)
         await pilot.pause()
         turn = Turn("user", tuple(Media(attachment) for attachment in app.draft.attachments))
-        shown = user_turn_widget(turn, first_number=1, cache=app.paths.cache / "thumbnails")
-        await app.query_one(VerticalScroll).mount(shown)
-        while sum(view.is_drawn for view in shown.query(AttachmentView)) < len(photos):  # noqa: ASYNC110
+        transcript = app.query_one(Transcript)
+        transcript.append(Exchange(turn, Answer("")))
+        await pilot.pause()
+        while True:
+            rows = [transcript.render_line(y).text for y in range(transcript.size.height)]
+            if not any("▣" in row and "▀" not in above for above, row in pairwise(rows)):
+                break
             await asyncio.sleep(_TICK_S)
         await pilot.pause()
         taken = time.perf_counter() - start

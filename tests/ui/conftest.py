@@ -34,13 +34,13 @@ from vlmtui.session.resume import ResumePoint
 from vlmtui.store.records import ConversationId
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.app import VlmtuiApp
-from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from vlmtui.ui.chat.answer_block import AnswerBlock
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.help.leader_screen import LeaderScreen
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Delays, ExitReport, Services
-from vlmtui.ui.widgets.markdown_text import MarkdownText
 
 GIB = 2**30
 MACHINE = Machine(gpus=(Gpu("Test GPU", free=24 * GIB, total=24 * GIB),), ram_free=32 * GIB)
@@ -56,9 +56,10 @@ _SIZES = (None, 2.2, 7.6, 14.8, 72.7)
 _CONTEXTS = (4096, 32768, 131072)
 
 
-def turns_of(node: DOMNode) -> list[AssistantTurn]:
-    """Return the answers, without the hidden one that waits for the next message."""
-    return [turn for turn in node.query(AssistantTurn) if turn.display]
+def answers_of(node: DOMNode) -> list[AnswerBlock]:
+    """Return the answers in the transcript."""
+    blocks = [block for view in node.query(Transcript) for block in view.document.blocks]
+    return [block for block in blocks if isinstance(block, AnswerBlock)]
 
 
 @dataclass
@@ -93,7 +94,11 @@ class Chat:
 
     def shown(self) -> str:
         """The text that the newest answer was told to show; `screen_text` is what can be read."""
-        return turns_of(self.screen)[-1].query_one(MarkdownText).source
+        return answers_of(self.screen)[-1].parts.answer
+
+    def answer_lines(self) -> str:
+        """The lines of the newest answer, as wide as they are laid out, with its marks and failure."""
+        return "\n".join(line.plain for line in answers_of(self.screen)[-1].lines)
 
     def screen_text(self) -> str:
         """What a reader sees, line by line."""
@@ -115,7 +120,7 @@ class Chat:
         count = len(self.controller.exchanges)
         await self.send(text)
         await self.until(lambda: len(self.controller.exchanges) > count and not self.last.is_running)
-        await self.until(lambda: turns_of(self.screen)[-1].is_finished)
+        await self.until(lambda: answers_of(self.screen)[-1].answer.outcome is not None)
 
     async def lead(self, key: str) -> None:
         """The leader, then a key, and wait until the strip is gone."""

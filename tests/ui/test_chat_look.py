@@ -10,7 +10,7 @@ from textual.widgets import Input, TextArea
 from tests.support.pictures import Easel
 from tests.support.scripted_engine import Die, ScriptedHost
 from tests.support.waiting import until, until_chat
-from tests.ui.conftest import AppPilot, MakeApp, turns_of
+from tests.ui.conftest import AppPilot, MakeApp, answers_of
 from tests.ui.test_screens_look import LOOKS, Look, SnapCompare, of, still
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.side_pane import FactsLine
@@ -48,10 +48,10 @@ def test_a_conversation(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: 
         await until(pilot, lambda: len(chat.staged) == 1)
         for number, text in enumerate(("What is this?", "And now?"), 1):
             await pilot.press(*(char if char != " " else "space" for char in text), "enter")
-            await until(pilot, lambda number=number: len(turns_of(app.screen)) == number)  # type: ignore[misc]
-            last = turns_of(app.screen)[-1]
-            await until(pilot, lambda last=last: last.is_finished)  # type: ignore[misc]
-        await until(pilot, lambda: bool(app.screen.query(".failure")))
+            await until(pilot, lambda number=number: len(answers_of(app.screen)) == number)  # type: ignore[misc]
+            last = answers_of(app.screen)[-1]
+            await until(pilot, lambda last=last: last.answer.outcome is not None)  # type: ignore[misc]
+        await until(pilot, lambda: any("sends it again" in row.text for row in app.screen._compositor.render_strips()))
         await until(pilot, lambda: "Stop" not in last_row(app) and "Compare" in last_row(app))
         await until(pilot, lambda: app.screen.query_one(FactsLine).has_class("-filled"))
         await pilot.pause()

@@ -20,7 +20,6 @@ from vlmtui.ui.chat.message_cursor import MessageCursor
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.side_pane import SidePane
 from vlmtui.ui.chat.transcript import Transcript
-from vlmtui.ui.chat.user_turn import UserText
 from vlmtui.ui.compare.answer_grid import AnswerTile
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.raw_editor import RawEditor
@@ -71,7 +70,9 @@ async def test_an_attachment_opens_in_full_size(chatting: StartChat, tmp_path: P
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         await chat.say("What is it?")
-        await chat.pilot.click(chat.screen.query_one(Transcript).query_one(AttachmentView))
+        view = chat.screen.query_one(Transcript)
+        row = next(y for y in range(view.size.height) if "▣ 1 cat.png" in view.render_line(y).text)
+        await chat.pilot.click(view, offset=(6, row))
         await viewed(chat)
 
 
@@ -110,12 +111,13 @@ async def test_the_arrows_of_a_branch_lead_to_it(chatting: StartChat) -> None:
 async def test_dragging_selects_text_and_nothing_else(chatting: StartChat) -> None:
     async with chatting(["It is red."]) as chat:
         await chat.say("Which colour?")
-        text = chat.screen.query_one(UserText)
-        await chat.pilot.mouse_down(text, offset=(2, 0))
-        await chat.pilot.hover(text, offset=(7, 0))
-        await chat.pilot.mouse_up(text, offset=(7, 0))
+        row = next(y for y, line in enumerate(chat.screen_text().splitlines()) if "Which colour?" in line)
+        left = chat.screen_text().splitlines()[row].index("Which")
+        await chat.pilot.mouse_down(offset=(left, row))
+        await chat.pilot.hover(offset=(left + 3, row))
+        await chat.pilot.mouse_up(offset=(left + 5, row))
         await chat.pilot.pause()
-        assert (chat.screen.get_selected_text() or "").startswith("Which"[:4])
+        assert chat.screen.get_selected_text() == "Which"
         assert chat.screen.marked is None
 
 

@@ -9,7 +9,6 @@ import pytest
 from tests.support.scripted_engine import Hold
 from tests.ui.conftest import Chat, StartChat
 from vlmtui.session.events import AnswerEnded
-from vlmtui.ui.chat.past_answer import PastAnswer
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.transcript import Transcript
 
@@ -126,6 +125,3 @@ async def test_text_below_a_table_that_is_too_wide(chatting: StartChat) -> None:
     async with chatting([f"{table}\n\nbelow"], size=(80, 40)) as chat:
         await chat.say("Say")
         await chat.until(lambda: has(chat, "below", "c39"))
-        await chat.screen.query_one(Transcript).mount(PastAnswer(chat.last.answer))
-        await chat.until(lambda: chat.screen_text().count("below") == 2)
-        assert chat.screen_text().count("c39") == 4

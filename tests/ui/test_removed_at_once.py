@@ -8,30 +8,17 @@ import pytest
 from textual.css.query import NoMatches
 from textual.widgets import Static
 
-from tests.ui.conftest import StartChat, turns_of
-from vlmtui.session.generation import Answer
-from vlmtui.ui.chat.assistant_turn import AssistantTurn
-
-
-async def test_an_answer_that_is_removed_as_it_comes_ends_nothing(chatting: StartChat) -> None:
-    async with chatting() as chat:
-        for _ in range(20):
-            turn = AssistantTurn(Answer("r"))
-            mounting = chat.app.screen.mount(turn)
-            removing = turn.remove()
-            await mounting
-            await removing
-        await chat.pilot.pause()
-        assert not turns_of(chat.app.screen)
+from tests.ui.conftest import StartChat
+from vlmtui.ui.chat.composer import Composer
 
 
 async def test_a_chat_that_is_left_before_it_stands_ends_nothing(chatting: StartChat) -> None:
     async with chatting(["One."]) as chat:
         await chat.say("first")
         before = chat.screen
-        for turns_of_the_loop in range(6):
+        for turns in range(6):
             chat.app.push_screen(chat.app.navigator.new_chat())
-            for _ in range(turns_of_the_loop):
+            for _ in range(turns):
                 await asyncio.sleep(0)
             await chat.app.pop_screen()
         await chat.until(lambda: chat.app.screen is before)
@@ -41,7 +28,7 @@ async def test_a_chat_that_is_left_before_it_stands_ends_nothing(chatting: Start
 async def test_a_call_that_comes_after_its_widget_was_removed_ends_nothing(chatting: StartChat) -> None:
     class Late(Static):
         def look(self) -> None:
-            self.query_one(AssistantTurn)
+            self.query_one(Composer)
 
     async with chatting() as chat:
         late = Late()
@@ -55,7 +42,7 @@ async def test_a_call_that_comes_after_its_widget_was_removed_ends_nothing(chatt
 async def test_a_widget_that_lacks_a_child_otherwise_ends_the_app_with_its_error(chatting: StartChat) -> None:
     class Lacking(Static):
         def on_mount(self) -> None:
-            self.query_one(AssistantTurn)
+            self.query_one(Composer)
 
     with pytest.raises(NoMatches):
         async with chatting() as chat:

@@ -25,7 +25,7 @@ SLEEPS = {
     "worker/server.py: sleep in WorkerServer._follow_log": "a file that other programs write",
     "worker/server.py: sleep in WorkerServer._watch_engine": "what is idle or lost is found by its age",
     "cli/output.py: sleep in LoadLine._tick": "a clock on the screen",
-    "ui/chat/assistant_turn.py: set_interval in AssistantTurn._follow": "a clock on the screen",
+    "ui/chat/transcript.py: set_interval in Transcript._follow": "a clock on the screen",
     "ui/chat/status_bar.py: set_interval in StatusBar.on_mount": "an engine does not tell what memory it uses",
     "ui/compare/answers.py: set_interval in AnswerPane.begin": "a clock on the screen",
     "ui/compare/fan_out.py: set_interval in FanOutScreen.on_mount": "a clock on the screen",
@@ -57,7 +57,6 @@ OPEN_COMMANDS = {
     "engines/install.py: [str(python), '-c', _DESCRIBE, msgspec.json.encode(_LIGHT).decode()]",  # as above
 }
 STUBS: set[str] = {
-    "LineWidget.lines_of",  # a widget's own content, as Textual's `render` is
     "SeeingScreen.sight",  # a screen's own content, too
     "_Rule.of_image",  # the rules are a union of structs
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
+from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Static
 from textual.worker import WorkType
@@ -32,6 +32,7 @@ class ChatFrame(Vertical):
         #body { height: 1fr; }
         #conversation { width: 1fr; }
         #imported { display: none; height: 1; padding: 0 2; color: $text-warning; text-wrap: nowrap; }
+        #welcome { display: none; height: 1fr; align: center middle; overflow-y: auto; }
         #more { display: none; height: 1; width: 100%; content-align: center middle; color: $accent; }
         #more.-shown { display: block; }
         SidePane { display: none; margin: 0 0 0 1; }
@@ -43,6 +44,7 @@ class ChatFrame(Vertical):
         self._chat = chat
         self._engine_controller = engine_controller
         self.transcript = Transcript(cache=cache, id="transcript")
+        self._welcome = Container(id="welcome")
         self._panel = Vertical(id="conversation")
         self._pane, self._line = SidePane(), FactsLine(markup=False)
         self._imported = Static("Imported: its messages and answers come from a file.", id="imported", markup=False)
@@ -51,6 +53,7 @@ class ChatFrame(Vertical):
         with Horizontal(id="body"):
             with self._panel:
                 yield self._imported
+                yield self._welcome
                 yield self.transcript
                 yield Static(with_keys(self.app, "↓ more below · {jump_end}"), id="more", markup=False)
             yield self._pane
@@ -59,12 +62,12 @@ class ChatFrame(Vertical):
     async def show_head(self) -> None:
         """Show the title, and the welcome panel while the conversation is empty."""
         self.show_title_soon()
-        model, transcript = self._engine_controller.model, self.transcript
-        transcript.show_empty(not self._chat.exchanges)
-        if self._chat.exchanges:
-            await transcript.query(WelcomePanel).remove()
-        elif model is not None and not transcript.query(WelcomePanel):
-            await transcript.mount(WelcomePanel(model))
+        model, is_empty = self._engine_controller.model, not self._chat.exchanges
+        self._welcome.display, self.transcript.display = is_empty, not is_empty
+        if not is_empty:
+            await self._welcome.remove_children()
+        elif model is not None and not self._welcome.children:
+            await self._welcome.mount(WelcomePanel(model))
 
     def show_facts(self) -> None:
         """Show the cost of the newest prompt and answer."""

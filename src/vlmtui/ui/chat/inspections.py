@@ -30,7 +30,7 @@ from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.transcript_actions import TranscriptView
 from vlmtui.ui.navigation import Navigator
-from vlmtui.ui.widgets.attachment_view import AttachmentView, ThumbnailMarks
+from vlmtui.ui.widgets.thumbnails import ThumbnailMarks
 
 
 class Inspections:
@@ -124,12 +124,14 @@ class Inspections:
             self._view.tell("Moments of a video are drawn on their frames.", Remedy.SHOW_PLACES)
             return
         placed, badges = places.placed, badges_of(places.marks)
-        views = [view for view in self._view.transcript.query(AttachmentView) if view.attachment in places.media]
-        for view in views:
-            here = places.marks_on(ShownMedium(view.attachment))
-            marks = ThumbnailMarks(tuple(placed[at] for at in here), tuple(badges[at] for at in here))
-            view.mark(None if view.marks == marks else marks)
-        if not any(view.is_drawn for view in views):
+
+        def marks_of(attachment: Attachment) -> ThumbnailMarks | None:
+            if attachment not in places.media:
+                return None
+            here = places.marks_on(ShownMedium(attachment))
+            return ThumbnailMarks(tuple(placed[at] for at in here), tuple(badges[at] for at in here))
+
+        if not self._view.transcript.mark_pictures(marks_of):
             self._view.tell("The picture is not on the screen.", Remedy.SHOW_PLACES)
 
     async def _show_model_view(self, number: str) -> None:

@@ -9,10 +9,8 @@ from textual.widgets import Static
 
 from vlmtui.session.conversation import Conversation
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.marked import Marked, Part
-from vlmtui.ui.chat.past_answer import PastAnswer
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.document.answer_parts import PartKind
 from vlmtui.ui.keys import short_keys
@@ -122,9 +120,7 @@ class MessageCursor(Static):
         if marked is None:
             return
         if marked.part is Part.ANSWER and self._unfolds_json(marked):
-            for shown in self._transcript.query(".-marked"):
-                if isinstance(shown, AssistantTurn | PastAnswer):
-                    shown.toggle_json()
+            self._transcript.toggle_json(marked.exchange)
             return
         id = "view" if marked.part is Part.MESSAGE else "toggle_thinking"
         await self.run_action(f"screen.run('{id}')")
@@ -180,8 +176,8 @@ class MessageCursor(Static):
     async def _go_to(self, marked: Marked) -> None:
         if not self._transcript.has(marked.exchange):
             await self._chat.load_older(self._chat.older - self._chat.number_of(marked.exchange) + 1)
-            await self._transcript.add_older(self._chat.exchanges)
-        await self._transcript.mark(marked)
+            self._transcript.add_older(self._chat.exchanges)
+        self._transcript.mark_message(marked)
 
     def _show(self, marked: Marked | None) -> None:
         """Show the selection's line, or hide it."""

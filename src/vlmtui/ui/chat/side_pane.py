@@ -19,7 +19,7 @@ from vlmtui.session.answer_line import answer_line, answer_speed
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_shares import PromptShare, prompt_shares
 from vlmtui.text import one_line
-from vlmtui.ui.widgets.attachment_view import name_line
+from vlmtui.ui.widgets.thumbnails import name_line
 
 WIDTH = 32
 """Columns of the pane, including borders."""

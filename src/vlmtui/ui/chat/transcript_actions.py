@@ -51,7 +51,7 @@ class TranscriptActions:
 
     def toggle_thinking(self) -> None:
         """Show or hide the latest reasoning."""
-        if not self._view.transcript.toggle_thinking():
+        if not self._view.transcript.toggle_reasoning():
             self._view.tell("No answer on this screen has reasoning.")
 
     def jump_end(self) -> None:

@@ -144,18 +144,15 @@ class MarkdownBlock(Block):
         """Shown in place of an empty text."""
         self.folds = True
         """Whether only the beginning of long JSON is shown."""
-        self._begun = ""
-        """The beginning of the text that is laid out so far."""
         self._layout = MarkdownLines()
 
     def lay_out(self, width: int) -> Lines:
         if not self.source:
-            self._begun, self.is_behind = "", False
+            self.is_behind = False
             return wrapped(self.instead, width)[:1] if self.instead else []
-        begun = len(self._begun) if width == self.width and self.source.startswith(self._begun) else 0
-        self.is_behind = len(self.source) - begun > _AT_ONCE
-        self._begun = self.source[: begun + _PIECE] if self.is_behind else self.source
-        return self._layout.lay_out(self._begun, width, folds=self.folds)
+        lines = self._layout.lay_out(self.source, width, folds=self.folds, in_slices=True)
+        self.is_behind = self._layout.is_behind
+        return lines
 
 
 class PromptBlock(Block):

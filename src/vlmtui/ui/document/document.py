@@ -5,9 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from operator import is_
 from typing import NamedTuple
 
 from vlmtui.ui.document.lines import Line, Lines
+
+_CHUNK = 1000
+"""Lines that are compared at a time: most are the same objects."""
+
+
+_CHUNK = 1000
+"""Lines that are compared at a time: most are the same objects."""
 
 
 class Block(ABC):
@@ -127,10 +135,14 @@ class Document:
         return place.block.lines[place.number]
 
     def between(self, first: int, last: int) -> list[Block]:
-        """Return the blocks that have one of these lines; `last` is exclusive."""
+        """Return the blocks that have one of these lines, more than in their margin; `last` is exclusive."""
         if first >= last or not self._blocks:
             return []
-        return self._blocks[max(0, bisect_right(self._starts, first) - 1) : bisect_right(self._starts, last - 1)]
+        begin, end = max(0, bisect_right(self._starts, first) - 1), bisect_right(self._starts, last - 1)
+        end = min(end, len(self._blocks))
+        if end > begin and self._starts[end - 1] + self._margin(end - 1) >= last:
+            end -= 1
+        return self._blocks[begin:end]
 
     def lay_out(self, block: Block) -> Change:
         """Lay out a block that has changed, or was laid out for another width."""
@@ -174,7 +186,10 @@ def _same(before: Lines, now: Lines) -> int:
     """Return how many lines at the start look the same. These are the same objects then, too, so that they are not
     drawn anew."""
     least = min(len(before), len(now))
-    for number in range(least):
+    first = 0
+    while first < least and all(map(is_, before[first : first + _CHUNK], now[first : first + _CHUNK])):
+        first += _CHUNK
+    for number in range(first, least):
         if before[number] is not now[number]:
             if not before[number].same_as(now[number]):
                 return number

@@ -9,9 +9,11 @@ from typing import NamedTuple
 from rich.cells import cell_len, chop_cells
 from textual.content import Content
 from textual.strip import Strip
+from textual.style import Style
+from textual.widget import Widget
 
-Drawn = Callable[[], Strip]
-"""Returns a row of a picture as it is now."""
+Drawn = Callable[[Widget, Style], Strip]
+"""Draws a line that is no text, such as a row of a picture, as it is now: for a widget, on a background."""
 
 
 class Line(NamedTuple):
@@ -23,7 +25,7 @@ class Line(NamedTuple):
     indent: int = 0
     """Characters at its start that are not part of the text."""
     drawn: Drawn | None = None
-    """Draws the line in place of `content`: a row of a picture."""
+    """Draws the line in place of `content`."""
     tail: int = 0
     """Characters at its end that are not part of the text."""
 
@@ -67,6 +69,9 @@ def wrapped(text: Content, width: int) -> Lines:
     lines: Lines = []
     for written in text.split("\n", allow_blank=True):
         plain, at = written.plain, 0
+        if len(plain) <= width and plain.isascii() and "\t" not in plain:
+            lines.append(Line(written))
+            continue
         for number, piece in enumerate(written.wrap(max(1, width)) or [Content()]):
             shown = piece.plain.strip(" ")
             start = plain.find(shown, at) if number and shown else at

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ _HIDDEN = ("link", "image", "reference", "autolink", "entity", "text_join")
 """Markdown rules that hide something; without `text_join`, escapes stay separate from text."""
 
 _NESTING_MAX = 100
-_WINDOW = 16_000
+_WINDOW = 8_000
 """Characters that are read at a time. A longer block is laid out in pieces, so that a key never waits for all of it."""
 _HIGHLIGHTED_MAX = 64_000
 """Characters of a code block that are highlighted."""
@@ -70,17 +71,23 @@ class MarkdownLines:
         self._unsettled: dict[str, _Block] = {}
         """Blocks of the last layout that more text may change, by their text: mostly only one of them has changed."""
         self._open_code: _OpenCode | None = None
+        self.is_behind = False
+        """Whether more of the text follows with the next call."""
 
-    def lay_out(self, source: str, width: int, *, folds: bool = True) -> Lines:
+    def lay_out(self, source: str, width: int, *, folds: bool = True, in_slices: bool = False) -> Lines:
         """Return `source` as lines of at most `width` cells, and at least 8. `folds`: show only the beginning of long
-        JSON, and how much follows."""
+        JSON, and how much follows. `in_slices`: of much text that is new only the next piece; `is_behind` says so."""
         width = max(_MIN_WIDTH, width)
         if (width, folds) != (self._width, self._folds) or not source.startswith(self._settled):
             self._settled, self._page, self._width, self._folds = "", _Page(), width, folds
             self._unsettled, self._open_code = {}, None
+        self.is_behind = False
         while len(source) - len(self._settled) > _WINDOW:
             at = len(self._settled)
             self._settle_window(source[at : at + _WINDOW])
+            if in_slices and len(source) - len(self._settled) > _WINDOW:
+                self.is_behind = True
+                return self._page.lines.copy()
         written = self._blocks(source[len(self._settled) :])
         for text, node in written[:-_UNSETTLED]:
             self._settle(text, node)
@@ -163,6 +170,7 @@ class _LiteralParser(MarkdownIt):
         return link
 
 
+@cache
 def markdown_parser() -> MarkdownIt:
     """Return a parser for model output: tags such as `<box>` are text, and line breaks are kept."""
     parser = _LiteralParser("gfm-like", {"html": False, "maxNesting": _NESTING_MAX})

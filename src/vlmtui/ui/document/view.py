@@ -28,6 +28,8 @@ _DRAWN_MAX = 2000
 """Lines that are kept as they were drawn; more than fit on a screen."""
 _SLICE_S = 0.02
 """Seconds of layout after which keys have their turn."""
+_PAUSE_S = 0.05
+"""Least seconds between slices: as long as a key takes from the terminal to its letter."""
 _BAR = "▌"
 _MARK = "█"
 
@@ -232,11 +234,6 @@ class DocumentView(ScrollView, can_focus=False):
 
     # -- marks
 
-    @property
-    def marked(self) -> Block | None:
-        """The block that is marked."""
-        return self._marked
-
     def mark(self, block: Block | None) -> None:
         """Mark a block, or none."""
         before, self._marked = self._marked, block
@@ -311,7 +308,7 @@ class DocumentView(ScrollView, can_focus=False):
         self, line: Line, style: Style, width: int, hit: tuple[int, int] | None, selected: tuple[int, int] | None
     ) -> Strip:
         if line.drawn is not None:
-            return line.drawn().adjust_cell_length(width, style.rich_style)
+            return line.drawn(self, style).adjust_cell_length(width, style.rich_style)
         content = line.content
         if hit is not None:
             content = content.stylize(self.get_visual_style("document--found", partial=True), *hit)
@@ -384,9 +381,13 @@ class DocumentView(ScrollView, can_focus=False):
             self.is_following = self._follows and new >= self.max_scroll_y
             self._lay_out_view()
             self.scrolled(round(new) - round(old))
+        self.place_changed()
 
     def scrolled(self, by: int) -> None:
         """Called after the user has scrolled, with the number of lines."""
+
+    def place_changed(self) -> None:
+        """Called after something else is in view, or the document is higher or lower."""
 
     @contextmanager
     def _keeping_place(self) -> Iterator[None]:
@@ -434,6 +435,7 @@ class DocumentView(ScrollView, can_focus=False):
             self.virtual_size = size
         if self._is_at_foot and self.document.height <= self.size.height:
             self.refresh()
+        self.call_later(self.place_changed)
 
     def _scroll(self, y: int) -> None:
         if y == self.scroll_offset.y:
@@ -468,23 +470,25 @@ class DocumentView(ScrollView, can_focus=False):
             return
         self._lay_out_view()
         stale = self.document.stale(max(0, self.top) + self.size.height // 2)
-        ends_s, anchor, done = time.monotonic() + _SLICE_S, self._anchor(), False
+        began_s, anchor, done, is_left = time.monotonic(), self._anchor(), False, False
         for block in stale:
-            if done and time.monotonic() > ends_s:
-                self._settle_soon()
+            if done and time.monotonic() > began_s + _SLICE_S:
+                is_left = True
                 break
             self.document.lay_out(block)
             done = True
-            if block.is_behind:
-                self._settle_soon()
+            is_left = is_left or block.is_behind
         if done:
             self._put_back(anchor)
             self.refresh()
+        if is_left:
+            self._settle_soon(time.monotonic() - began_s)
 
-    def _settle_soon(self) -> None:
+    def _settle_soon(self, took_s: float = 0.0) -> None:
+        """Lay out the next slice after a pause: half of the time is for keys."""
         if not self._is_settling:
             self._is_settling = True
-            self.call_later(self._settle)
+            self.set_timer(max(_PAUSE_S, took_s), self._settle)
 
     def _refresh_block(self, block: Block) -> None:
         if block in self.document.blocks:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import msgspec
-from textual import events, work
+from textual import events
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
@@ -19,42 +15,9 @@ from textual.visual import Visual
 from textual.widget import Widget
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.errors import VlmtuiError
 from vlmtui.text import one_line
-from vlmtui.ui.terminal.graphics import Drawing, Graphics
 from vlmtui.ui.widgets.clicks import is_click
-
-if TYPE_CHECKING:
-    from vlmtui.inspection.grounding import PlacedMark
-    from vlmtui.session.places_picture import Badge
-
-_GLYPHS = {"image": "▣", "video": "▶", "audio": "♪"}
-_PIXELS = (320, 320)
-_WAVEFORM = (320, 80)
-_DRAWER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="thumbnail")
-"""One thread: each further one would delay the event loop, and a frame shows few new pictures. A picture that is
-removed before its turn is not drawn."""
-
-
-def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
-    """Return width and height of the thumbnail, in pixels."""
-    if attachment.modality == "audio":
-        return _WAVEFORM
-    scale = min(_PIXELS[0] / max(1, attachment.width), _PIXELS[1] / max(1, attachment.height), 1.0)
-    return max(1, round(attachment.width * scale)), max(1, round(attachment.height * scale))
-
-
-def name_line(attachment: Attachment, number: int | None) -> str:
-    """Return `▣ 1 cat.jpg`, control characters visible; without a number if it is in no prompt."""
-    glyph, name = _GLYPHS[attachment.modality], one_line(attachment.name)
-    return f"{glyph} {name}" if number is None else f"{glyph} {number} {name}"
-
-
-class ThumbnailMarks(msgspec.Struct, frozen=True):
-    """What is drawn on a thumbnail: places in pixels of the whole picture, and a badge for each."""
-
-    marks: tuple[PlacedMark, ...]
-    badges: tuple[Badge, ...]
+from vlmtui.ui.widgets.thumbnails import Thumbnails, Wanted, name_line
 
 
 class AttachmentView(Widget):
@@ -86,15 +49,10 @@ class AttachmentView(Widget):
         self.attachment = attachment
         self.number = number
         self._cost = ""
-        self._cache = cache
         self._columns = columns
         self._rows = rows
-        self._room = (0, 0)
-        """Columns and rows reserved for the picture."""
-        self._marks: ThumbnailMarks | None = None
-        self._drawing: Drawing | None = None
-        self._reason = ""
-        """Why there is no picture."""
+        self._thumbnails = Thumbnails(self, cache, self._drawn)
+        self._wanted = Wanted(attachment, (0, 0))
         self._told: tuple[int, list[Strip]] = (0, [])
         """Width of the lines below the picture, and these lines."""
 
@@ -105,11 +63,6 @@ class AttachmentView(Widget):
             self.post_message(self.Clicked([view.attachment for view in beside], numbers or None, beside.index(self)))
             event.stop()
 
-    @property
-    def is_drawn(self) -> bool:
-        """Whether the picture is shown."""
-        return self._drawing is not None
-
     def tell_tokens(self, tokens: int | None, *, is_estimate: bool = False) -> None:
         """Set how many tokens of the prompt it takes; None: unknown."""
         cost = "" if tokens is None else f"{'~' if is_estimate else ''}{tokens:,} tokens"
@@ -117,65 +70,33 @@ class AttachmentView(Widget):
             self._cost, self._told = cost, (0, [])
             self.refresh(layout=not self._brief)
 
-    def mark(self, marks: ThumbnailMarks | None) -> bool:
-        """Draw places on the picture; None: none. False if the view has no picture."""
-        if not self.is_drawn:
-            return False
-        self._marks = marks
-        self._make()
-        return True
-
-    @property
-    def marks(self) -> ThumbnailMarks | None:
-        """The places on the picture."""
-        return self._marks
-
     def on_mount(self) -> None:
-        if self._rows > 0 and self._graphics.mode != "off":
-            width, height = thumbnail_size(self.attachment)
-            self._room = self._graphics.fit(width, height, columns=self._columns, rows=self._rows)
-            self._make()
+        self._wanted = Wanted(self.attachment, self._thumbnails.room(self.attachment, self._columns, self._rows))
+
+    def on_unmount(self) -> None:
+        self._thumbnails.leave()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return self._room[1] + len(self._lines(width))
+        return self._picture_rows + len(self._lines(width))
 
     def render_line(self, y: int) -> Strip:
-        width, rows = self.size.width, self._room[1]
-        strips = self._lines(width) if y >= rows else self._drawing.strips if self._drawing is not None else []
-        row, blank = y - rows if y >= rows else y, self.visual_style.rich_style
-        return strips[row].adjust_cell_length(width, blank) if row < len(strips) else Strip.blank(width, blank)
+        width, rows, blank = self.size.width, self._picture_rows, self.visual_style.rich_style
+        below = self._lines(width)
+        strip = (
+            self._thumbnails.row(self._wanted, y) if y < rows else below[y - rows] if y - rows < len(below) else None
+        )
+        return Strip.blank(width, blank) if strip is None else strip.adjust_cell_length(width, blank)
 
-    @work(group="thumbnail", exclusive=True)
-    async def _make(self) -> None:
-        try:
-            drawing = await asyncio.get_running_loop().run_in_executor(_DRAWER, self._draw, self._marks)
-        except VlmtuiError as error:
-            self._room, self._reason, self._told = (0, 0), error.message, (0, [])
+    @property
+    def _picture_rows(self) -> int:
+        return 0 if self._thumbnails.reason(self._wanted) else self._wanted.room[1]
+
+    def _drawn(self, attachment: Attachment) -> None:
+        if self._thumbnails.reason(self._wanted):
+            self._told = (0, [])
             self.refresh(layout=True)
-            return
-        is_as_expected, self._drawing, self._room = drawing.size == self._room, drawing, drawing.size
-        columns, rows = drawing.size
-        await self.query("*").remove()
-        if not drawing.strips and (picture := self._graphics.widget_for(drawing.image, columns=columns, rows=rows)):
-            self.mount(picture)
-        self.refresh(layout=not is_as_expected)
-
-    def _draw(self, marks: ThumbnailMarks | None) -> Drawing:
-        """Return the drawing. Blocking. Raises VlmtuiError."""
-        from vlmtui.media.thumbnails import thumbnail
-
-        image = thumbnail(self.attachment, self._cache, _PIXELS)
-        if marks is None:
-            return self._graphics.draw(image, columns=self._columns, rows=self._rows)
-        from vlmtui.ui.widgets.marked_picture import draw_marked, numbered_strips
-
-        across, down = image.width / self.attachment.width, image.height / self.attachment.height
-        scaled = [
-            msgspec.structs.replace(one, points=tuple((x * across, y * down) for x, y in one.points))
-            for one in marks.marks
-        ]
-        drawn = draw_marked(image, scaled, None, self._graphics, self._room, marks.badges)
-        return Drawing(drawn.image, drawn.size, numbered_strips(drawn.strips, drawn.numbers))
+        else:
+            self.refresh()
 
     def notify_style_update(self) -> None:
         self._told = (0, [])
@@ -190,7 +111,7 @@ class AttachmentView(Widget):
     def _written(self, width: int) -> list[Strip]:
         from vlmtui.media.describe import attachment_facts
 
-        name, told = name_line(self.attachment, self.number), self._reason and one_line(self._reason)
+        name, told = name_line(self.attachment, self.number), one_line(self._thumbnails.reason(self._wanted))
         told = told or attachment_facts(self.attachment)
         if self._brief:
             line = Content.styled(f"{name} · {self._cost or told.partition(' · ')[0]}", "$muted")
@@ -201,7 +122,3 @@ class AttachmentView(Widget):
             named = Content.styled(name, "" if self.number is not None else "strike").truncate(width, ellipsis=True)
             words = Content.assemble(named, "\n", (told, "$muted"))
         return Visual.to_strips(self, words, width, None, self.visual_style)
-
-    @property
-    def _graphics(self) -> Graphics:
-        return Graphics.of(self.app)

@@ -1,0 +1,204 @@
+"""An answer in the transcript: its reasoning, its text, what marks it, and why it failed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from textual.app import App
+from textual.content import Content
+
+from vlmtui.errors import ErrorKind
+from vlmtui.inspection.thinking import ThinkingParts
+from vlmtui.session.answer_line import answer_marks, seconds
+from vlmtui.session.exchange import Exchange
+from vlmtui.session.generation import Answer
+from vlmtui.text import visible
+from vlmtui.ui.chat.marked import Part
+from vlmtui.ui.document.blocks import MarkdownBlock
+from vlmtui.ui.document.document import Block
+from vlmtui.ui.document.lines import BLANK, Lines, one, wrapped
+from vlmtui.ui.keys import with_keys
+from vlmtui.ui.widgets.clicks import clickable
+
+REASONING = "reasoning"
+"""What a click on the title of the reasoning finds."""
+_MARKS = "$muted 80%"
+_DETAIL_MAX = 600
+"""Most characters of a failure's detail; its end is the most useful."""
+_LAST_LINES = 3
+"""Lines shown of reasoning that streams, while it is folded."""
+_BLINK_S = 0.1
+"""Reasoning that took less is told without its seconds."""
+_TAIL = 1500
+"""Most characters laid out while reasoning streams: laying out long text ten times a second is slow."""
+
+
+class AnswerBlock(Block):
+    """An answer, growing or finished. Reasoning shows its last lines while it streams, and only its title once the
+    model answers, until it is unfolded. Reasoning without an answer unfolds at its end."""
+
+    margin = 1
+
+    def __init__(self, app: App[Any], exchange: Exchange) -> None:
+        super().__init__()
+        self._app = app
+        self.exchange = exchange
+        self.answer = exchange.answer
+        self._text = ""
+        """The text so far, control characters visible."""
+        self._pieces = 0
+        """The number of the answer's pieces in it."""
+        self.parts = ThinkingParts("", "", is_thinking=False)
+        self.is_open = False
+        """Whether the reasoning is unfolded."""
+        self._is_over = False
+        self._markdown = MarkdownBlock()
+        self._thinking: tuple[object, Lines] = (None, [])
+        """The lines of the reasoning, and what they depend on."""
+        self.take_new()
+
+    def restart(self) -> None:
+        """Show the exchange's new answer from its start."""
+        self.answer = self.exchange.answer
+        self._text, self._pieces, self._is_over = "", 0, False
+        self.is_open = False
+        self._markdown = MarkdownBlock()
+        self.take_new()
+
+    def take_new(self) -> None:
+        """Take in what has come."""
+        answer = self.answer
+        fresh = answer.pieces[self._pieces :]
+        self._pieces += len(fresh)
+        self._text += visible("".join(fresh))
+        self.parts = answer.parts(self._text)
+        if answer.outcome is not None and not self._is_over:
+            self._is_over = True
+            self.is_open = self.is_open or not self.parts.answer
+        self._markdown.source = self.parts.answer
+
+    @property
+    def waits(self) -> bool:
+        """Whether it shows for how long it has waited, or reasoned."""
+        return self.answer.outcome is None and not self.parts.answer
+
+    def toggle_reasoning(self) -> bool:
+        """Show or hide the reasoning; False if there is none."""
+        if self.parts.thinking:
+            self.is_open = not self.is_open
+        return bool(self.parts.thinking)
+
+    def toggle_json(self) -> None:
+        """Show long JSON completely, or fold it."""
+        self._markdown.folds = not self._markdown.folds
+
+    def clicked(self, number: int, column: int) -> object:
+        return REASONING if number == 0 and self.parts.thinking else None
+
+    def lay_out(self, width: int) -> Lines:
+        width = max(1, width)
+        reasoning, text = self._reasoning(width), self._text_lines(width)
+        self.is_behind = self._markdown.is_behind
+        is_whole = self.answer.outcome is not None and not self.is_behind
+        marks = marks_line(self.exchange) if is_whole else Content()
+        text += wrapped(marks, width) if marks else []
+        note = failure_note(self._app, self.answer) if is_whole else Content()
+        why = [line.after(("▌ ", "$error")) for line in wrapped(note, max(1, width - 3))] if note else []
+        lines: Lines = []
+        for part in (reasoning, text, why):
+            lines += [BLANK, *part] if lines and part else part
+        return lines
+
+    def _text_lines(self, width: int) -> Lines:
+        markdown = self._markdown
+        waits = self.waits and not self.parts.thinking
+        waited = waiting_text(self.answer, time.monotonic() - self.answer.began_s) if waits else ""
+        markdown.instead = Content.styled(waited, "$muted")
+        return markdown.lay_out(width).copy()
+
+    def _reasoning(self, width: int) -> Lines:
+        parts = self.parts
+        if not parts.thinking:
+            return []
+        title = reasoning_title(self.answer, parts)
+        depends = parts.thinking, title, self.is_open, parts.is_thinking, width
+        if self._thinking[0] != depends:
+            self._thinking = depends, reasoning_lines(parts, title, width, is_open=self.is_open)
+        return self._thinking[1]
+
+
+def reasoning_lines(parts: ThinkingParts, title: str, width: int, *, is_open: bool) -> Lines:
+    """Return the title; below it the reasoning if it is unfolded, or its last lines while it streams."""
+    lines = [one(f"{'▼' if is_open else '▶'} {title}", "$muted")]
+    text, room = parts.thinking, max(1, width - 2)
+    if parts.is_thinking:
+        most = _TAIL if is_open else _LAST_LINES * room
+        text = f"…{text[-most:]}" if len(text) > most else text
+    if is_open or parts.is_thinking:
+        thoughts = wrapped(Content.styled(text, "$muted"), room) if text else []
+        lines += [line.pad_left(2) for line in (thoughts if is_open else thoughts[-_LAST_LINES:])]
+    return lines
+
+
+def reasoning_title(answer: Answer, parts: ThinkingParts) -> str:
+    """Return `Thinking… 3 s · 120 tokens` while it runs, then `Thought · 4.2 s · 210 tokens`; words if its tokens are
+    unknown."""
+    if parts.is_thinking:
+        running = answer.thought.seconds
+        facts = [f"{int(running)} s"] if running is not None and running >= 1 else []
+        facts += [_tokens(answer.tokens)] if answer.tokens else []
+        return " ".join(("Thinking…", " · ".join(facts))).rstrip()
+    ended = answer.thought.ended
+    words = len(parts.thinking.split())
+    took = None if ended is None else ended.seconds
+    facts = [] if took is None or took < _BLINK_S else [seconds(took)]
+    facts.append(_tokens(ended.tokens) if ended and ended.tokens else f"{words:,} word{'s' * (words != 1)}")
+    return " · ".join(("Thought", *facts))
+
+
+def marks_line(exchange: Exchange) -> Content:
+    """Return what marks the answer, whether a raw prompt made it, and the branches, whose arrows can be clicked:
+    `‹ answer 2/3 ›`."""
+    own = answer_marks(exchange.answer)
+    marks = [Content.styled(own, _MARKS)] if own else []
+    marks += [Content.styled("raw", _MARKS)] if exchange.mode == "raw" else []
+    for part, place in ((Part.MESSAGE, exchange.user_siblings), (Part.ANSWER, exchange.answer_siblings)):
+        if place.count > 1:
+            back = clickable("‹", "$accent", branches_of=part.value, branch=-1)
+            on = clickable("›", "$accent", branches_of=part.value, branch=1)
+            said = Content.styled(f" {part.value} {place.position}/{place.count} ", _MARKS)
+            marks.append(Content.assemble(back, said, on))
+    return Content.styled(" · ", _MARKS).join(marks)
+
+
+def failure_note(app: App[Any], answer: Answer) -> Content:
+    """Return what happened, why, and what to do; empty when nothing failed."""
+    failure = answer.failure
+    if failure is None:
+        return Content()
+    again = with_keys(app, "{regenerate} sends it again")
+    dead = failure.kind is ErrorKind.ENGINE_DIED
+    lines = [
+        Content.styled(visible(failure.message), "bold"),
+        Content.styled(visible(failure.detail.strip()[-_DETAIL_MAX:]), "$muted"),
+        Content("" if answer.text else "No answer, so this turn is left out of later prompts."),
+        Content(visible(failure.hint)),
+        # The status line says whether the engine restarts by itself.
+        Content.styled(f"{again}{', once the engine is loaded' if dead else ''}", "$muted"),
+    ]
+    return Content("\n").join(line for line in lines if line)
+
+
+def waiting_text(answer: Answer, seconds: float) -> str:
+    """Return what an answer without tokens waits for, and for how long: `processing 1,234 prompt tokens · 3 s`."""
+    if seconds < 1:
+        return "…"
+    if answer.prompt is None:
+        return f"preparing the prompt · {int(seconds)} s"
+    count = len(answer.prompt.token_ids)
+    return f"processing {count:,} prompt token{'s' * (count != 1)} · {int(seconds)} s"
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} token{'s' * (count != 1)}"

@@ -1,0 +1,180 @@
+"""Small pictures of attachments as rows of the screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from textual.strip import Strip
+from textual.widget import Widget
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.errors import VlmtuiError
+from vlmtui.text import one_line
+from vlmtui.ui.terminal.graphics import Drawing, Graphics
+from vlmtui.ui.terminal.placeholders import placeholder_strip
+
+if TYPE_CHECKING:
+    from vlmtui.inspection.grounding import PlacedMark
+    from vlmtui.session.places_picture import Badge
+
+_GLYPHS = {"image": "▣", "video": "▶", "audio": "♪"}
+_PIXELS = (320, 320)
+_WAVEFORM = (320, 80)
+_KEPT = 60
+"""Pictures that are kept as they were drawn: more than fit on a screen."""
+DRAWER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="thumbnail")
+"""One thread: each further one would delay the event loop, and a frame shows few new pictures. A picture that is
+removed before its turn is not drawn."""
+
+
+class ThumbnailMarks(msgspec.Struct, frozen=True):
+    """What is drawn on a thumbnail: places in pixels of the whole picture, and a badge for each."""
+
+    marks: tuple[PlacedMark, ...]
+    badges: tuple[Badge, ...]
+
+
+def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
+    """Return width and height of the thumbnail, in pixels."""
+    if attachment.modality == "audio":
+        return _WAVEFORM
+    scale = min(_PIXELS[0] / max(1, attachment.width), _PIXELS[1] / max(1, attachment.height), 1.0)
+    return max(1, round(attachment.width * scale)), max(1, round(attachment.height * scale))
+
+
+def name_line(attachment: Attachment, number: int | None) -> str:
+    """Return `▣ 1 cat.jpg`, control characters visible; without a number if it is in no prompt."""
+    glyph, name = _GLYPHS[attachment.modality], one_line(attachment.name)
+    return f"{glyph} {name}" if number is None else f"{glyph} {number} {name}"
+
+
+def draw_thumbnail(
+    attachment: Attachment,
+    cache: Path,
+    graphics: Graphics,
+    room: tuple[int, int],
+    marks: ThumbnailMarks | None = None,
+) -> Drawing:
+    """Draw into at most `room` columns and rows. Blocking. Raises VlmtuiError."""
+    from vlmtui.media.thumbnails import thumbnail
+
+    image = thumbnail(attachment, cache, _PIXELS)
+    columns, rows = room
+    if marks is None:
+        return graphics.draw(image, columns=columns, rows=rows)
+    from vlmtui.ui.widgets.marked_picture import draw_marked, numbered_strips
+
+    across, down = image.width / attachment.width, image.height / attachment.height
+    scaled = [
+        msgspec.structs.replace(one, points=tuple((x * across, y * down) for x, y in one.points)) for one in marks.marks
+    ]
+    drawn = draw_marked(image, scaled, None, graphics, room, marks.badges)
+    return Drawing(drawn.image, drawn.size, numbered_strips(drawn.strips, drawn.numbers))
+
+
+class Wanted(NamedTuple):
+    """A picture to draw."""
+
+    attachment: Attachment
+    room: tuple[int, int]
+    """Columns and rows that are kept free for it."""
+    marks: ThumbnailMarks | None = None
+
+
+class _Picture(NamedTuple):
+    wanted: Wanted
+    strips: list[Strip]
+    number: int | None
+    """The number by which the terminal's painter knows it."""
+    reason: str
+    """Why there is no picture."""
+
+
+class Thumbnails:
+    """Draws pictures when they are first asked for, that is when they come into view, and keeps those seen last."""
+
+    def __init__(self, view: Widget, cache: Path, drawn: Callable[[Attachment], None]) -> None:
+        """`drawn` is called when a picture can be shown."""
+        self._view = view
+        self._cache = cache
+        self._drawn = drawn
+        self._kept: OrderedDict[tuple[object, ...], _Picture] = OrderedDict()
+        self._asked: set[tuple[object, ...]] = set()
+
+    def room(self, attachment: Attachment, columns: int, rows: int) -> tuple[int, int]:
+        """Return the columns and rows that are kept free for a picture; (0, 0): there is none."""
+        graphics = Graphics.of(self._view.app)
+        if rows <= 0 or graphics.mode == "off":
+            return 0, 0
+        return graphics.fit(*thumbnail_size(attachment), columns=columns, rows=rows)
+
+    def row(self, wanted: Wanted, number: int) -> Strip | None:
+        """Return a row of a picture; None as long as it is not drawn."""
+        picture = self._picture(wanted)
+        return picture.strips[number] if picture is not None and number < len(picture.strips) else None
+
+    def is_drawn(self, wanted: Wanted) -> bool:
+        picture = self._kept.get(_key(wanted))
+        return picture is not None and not picture.reason
+
+    def reason(self, wanted: Wanted) -> str:
+        """Return why there is no picture; empty: there is one, or it is not known yet."""
+        picture = self._kept.get(_key(wanted))
+        return "" if picture is None else picture.reason
+
+    def leave(self) -> None:
+        """Forget all pictures: they are no longer on the screen."""
+        while self._kept:
+            self._forget(next(iter(self._kept)))
+
+    def _picture(self, wanted: Wanted) -> _Picture | None:
+        key = _key(wanted)
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        elif key not in self._asked:
+            self._asked.add(key)
+            self._view.run_worker(self._draw(key, wanted), group="thumbnails")
+        return found
+
+    async def _draw(self, key: tuple[object, ...], wanted: Wanted) -> None:
+        graphics = Graphics.of(self._view.app)
+        try:
+            drawing = await asyncio.get_running_loop().run_in_executor(
+                DRAWER, draw_thumbnail, wanted.attachment, self._cache, graphics, wanted.room, wanted.marks
+            )
+            picture = _placed(wanted, drawing, graphics)
+        except VlmtuiError as error:
+            picture = _Picture(wanted, [], None, error.message)
+        finally:
+            self._asked.discard(key)
+        self._kept[key] = picture
+        while len(self._kept) > _KEPT:
+            self._forget(next(iter(self._kept)))
+        self._drawn(wanted.attachment)
+
+    def _forget(self, key: tuple[object, ...]) -> None:
+        picture = self._kept.pop(key)
+        painter = Graphics.of(self._view.app).painter
+        if painter is not None and picture.number is not None:
+            painter.leave(picture.number)
+
+
+def _key(wanted: Wanted) -> tuple[object, ...]:
+    return wanted.attachment.sha256, wanted.attachment.modality, wanted.room, id(wanted.marks)
+
+
+def _placed(wanted: Wanted, drawing: Drawing, graphics: Graphics) -> _Picture:
+    if drawing.strips or graphics.painter is None:
+        return _Picture(wanted, drawing.strips, None, "")
+    columns, rows = drawing.size
+    number = graphics.painter.take(drawing.image, drawing.size)
+    if number is None:
+        return _Picture(wanted, [], None, "")
+    return _Picture(wanted, [placeholder_strip(number, row, columns) for row in range(rows)], number, "")
