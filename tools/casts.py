@@ -80,7 +80,7 @@ def _elsewhere(text: str) -> str:
 
 
 def chat(terminal: Recorder) -> None:
-    """Pick the model, attach two pictures, ask."""
+    """Pick the model, attach a picture, ask."""
     terminal.wait_for("Pick a model")
     terminal.look()
     terminal.press("enter")

@@ -71,7 +71,7 @@ def run(data: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str
 
 
 def begin(data: Path) -> subprocess.Popen[str]:
-    words = command("engines", "install", f"{VERSION}-cpu", "--json")
+    words = command("engines", "install", VERSION, "--variant", "cpu", "--json")
     return subprocess.Popen(words, env=environment(data), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -82,7 +82,7 @@ def installed(data: Path) -> Path:
     if not engines.all():
         killed = begin(data)
         assert killed.stderr is not None
-        while "Prepared" not in (line := killed.stderr.readline()) and "Downloading" not in line:
+        while "Resolved" not in killed.stderr.readline():  # nothing is downloaded where uv has kept it
             assert killed.poll() is None
         killed.kill()
         killed.wait()
@@ -101,10 +101,8 @@ def installed(data: Path) -> Path:
 
 def test_without_a_network_nothing_half_made_is_used(tmp_path: Path) -> None:
     nowhere = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "HTTP_PROXY"), "http://127.0.0.1:9")
-    done = run(
-        tmp_path, "engines", "install", f"{VERSION}-cpu", UV_CACHE_DIR=str(tmp_path / "cache"), UV_HTTP_TIMEOUT="5",
-        **nowhere,
-    )  # fmt: skip
+    more = {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_HTTP_TIMEOUT": "5", **nowhere}
+    done = run(tmp_path, "engines", "install", VERSION, "--variant", "cpu", **more)
     assert done.returncode == 1
     assert "failed with exit code" in done.stderr, done.stderr  # uv, or pip that fetches it
     assert Engines(Paths.below(tmp_path)).all() == []
