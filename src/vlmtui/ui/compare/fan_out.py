@@ -106,7 +106,7 @@ class FanOutScreen(Screen[Leave]):
         self._say("#tally", tally_text([lane.answer.text for lane in self.fan_out.lanes if not lane.has_failed]))
         self._hold_against_base()
 
-    def _show_differences(self) -> None:
+    async def _show_differences(self) -> None:
         if self.differences is None:
             return
         base = self.fan_out.base
@@ -119,7 +119,9 @@ class FanOutScreen(Screen[Leave]):
                 difference_in_words(difference) if difference else "",
             ]
             pane.tell(" · ".join(filter(None, said)), is_base=number == base and not failed)
+        for pane, difference in zip(self._grid.panes, self.differences, strict=True):
             pane.mark(difference)
+            await asyncio.sleep(0)  # a long answer takes as long as a key may wait
 
     def action_move(self, across: int, down: int) -> None:
         """Focus a neighbouring answer."""
@@ -247,13 +249,13 @@ class FanOutScreen(Screen[Leave]):
             self.scores, problem = [None] * len(self.fan_out.lanes), one_line(error.message)
         self._say("#verdict", problem or self.fan_out.verdict(self.scores))
         self.query_one("#verdict").set_class(bool(problem), "-problem")
-        self._show_differences()
+        await self._show_differences()
 
     @work(group="compare", exclusive=True)
     async def _compare(self) -> None:
         lanes = range(len(self.fan_out.lanes))
         self.differences = await asyncio.to_thread(lambda: [self.fan_out.difference(at) for at in lanes])
-        self._show_differences()
+        await self._show_differences()
 
     def _write(self, suffix: str, folder: Path) -> Path:
         return export_comparison(self.fan_out.document(), free_path(folder, f"vlmtui-fan-out{suffix}"), self._media)

@@ -122,11 +122,12 @@ class PlainBlock(Block):
         self._taken, self._joins = end, joins
 
     def _lines(self, start: int, end: int, width: int) -> Lines:
-        content = Content(self.text[start:end])
-        for mark in self._marks:
-            if mark.start < end and mark.end > start:
-                content = content.stylize(mark.style, max(0, mark.start - start), min(end, mark.end) - start)
-        lines = wrapped(content, width)
+        spans = [
+            Span(max(0, mark.start - start), min(end, mark.end) - start, mark.style)
+            for mark in self._marks
+            if mark.start < end and mark.end > start
+        ]
+        lines = wrapped(Content(self.text[start:end], spans), width)
         if self._joins is not None:
             lines[0] = lines[0]._replace(joins=self._joins)
         return lines
