@@ -83,9 +83,12 @@ def store_medium(source: BinaryIO, store: Path, *, name: str) -> StoredCopy | No
 
 
 def remove_copies(store: Path, sha256: str) -> None:
-    """Delete all copies of this content, but not one that another process starts to use in this moment. Raises
-    OSError."""
-    for path in (store / sha256[:2]).glob(f"{sha256}*"):
+    """Delete all copies of this content, but not one that another process starts to use in this moment. One process at
+    a time may call it: what is hidden already was left by one that was killed. Raises OSError."""
+    folder = store / sha256[:2]
+    for path in folder.glob(f"{TEMPORARY_PREFIX}{sha256}*"):
+        path.unlink()
+    for path in folder.glob(f"{sha256}*"):
         hidden = path.with_name(f"{TEMPORARY_PREFIX}{path.name}")
         before = path.stat().st_mtime_ns
         path.replace(hidden)

@@ -12,6 +12,7 @@ from tests.unit.store.made import RECIPE, attachment, bulk, integrity, needed
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
+from vlmtui.files import TEMPORARY_PREFIX
 from vlmtui.media.content_store import remove_copies, store_bytes
 from vlmtui.store.records import ConversationId, StoredDraft
 from vlmtui.store.store import Store
@@ -118,6 +119,16 @@ def test_a_file_that_is_attached_in_the_very_moment_stays(
     assert list(Path(cat.path).parent.iterdir()) == [Path(cat.path)]
     remove_copies(store.media, cat.sha256)
     assert list(Path(cat.path).parent.iterdir()) == []
+
+
+def test_a_file_that_a_killed_erasure_had_hidden_goes_with_the_next(store: Store, clock: Clock) -> None:
+    cat = attachment(store.media, b"cat")
+    gone = deleted_with(store, cat)
+    clock.now += 40 * DAY_S
+    path = Path(cat.path)
+    path.rename(path.with_name(f"{TEMPORARY_PREFIX}{path.name}"))
+    assert store.purge_deleted(MONTH_S) == [gone]
+    assert list(path.parent.iterdir()) == []
 
 
 def test_a_long_conversation_is_erased(store: Store, clock: Clock) -> None:
