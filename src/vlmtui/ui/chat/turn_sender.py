@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -19,6 +21,9 @@ from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.view import ChatView
 from vlmtui.ui.navigation import Navigator
+
+_SENT_WITHIN_S = 0.05
+"""How long a new message waits to be shown until it is stored and sent: drawing it would delay the store's thread."""
 
 
 class SenderView(ChatView, Protocol):
@@ -175,6 +180,9 @@ class TurnSender:
 
     async def _clear_and_show(self, exchange: Exchange, sent: tuple[str, str] | None, *, rebuild: bool) -> None:
         """Show a new exchange, and clear the composer. Further keys wait: they are typed into an empty composer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SENT_WITHIN_S):
+                await self._chat.answers.wait_until_sent(exchange)
         if self._view.is_attached:
             if sent is not None:
                 self._view.panel.take_text(*sent)
