@@ -94,7 +94,7 @@ class NonBlockingDriver(LinuxDriver):
     def show(self, screen: Screen[object], update: object) -> bool:
         """Bring the terminal to what the compositor wants to be seen; while it is behind, that is done once it has
         caught up. False if the update must be written as it is, because it holds more than text."""
-        if self._output is None:
+        if self._output is None or update is None:
             return False
         if not isinstance(update, LayoutUpdate | ChopsUpdate):
             self._layer.forget()
