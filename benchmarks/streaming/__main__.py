@@ -3,8 +3,8 @@
 `python -m benchmarks.streaming [--rounds N] [--quick] [--begin] [--peers FOLDER] [--install-peers]`: 11 minutes. Both
 run in pseudo-terminals of 120×40, with the stand-in engine in a real worker; each of N rounds (5) plays one session of
 each. The medians of both, the median of the ratios of each round and the budgets are printed; exits 1 outside a budget.
-Single sessions follow: compare, fan-out, a while in which nothing happens, a screen of 200×60, a link of 1 Mbit/s and
-100 ms, memory, and chat programs of others where they are installed (`peers`). `--quick`: one round, 120×40 alone,
+Single sessions follow: compare, fan-out, a while in which nothing happens, a screen of 200×60, a link of 10 kB/s and
+200 ms, memory, and chat programs of others where they are installed (`peers`). `--quick`: one round, 120×40 alone,
 without slow links, memory and peers (two minutes). `--begin`: only from Enter to the first token (two minutes).
 CPU is the program's own processor time, without the worker's.
 """

@@ -202,12 +202,12 @@ def large(folder: Path, *, is_app: bool) -> Figures:
 
 
 def slow_link(folder: Path, *, is_app: bool) -> Figures:
-    """An answer over a link of 1 Mbit/s and 100 ms there and back."""
-    with session(folder, is_app=is_app, link=Link(125_000, 0.05)) as one:
+    """An answer over a link of 10 kB/s and 200 ms there and back."""
+    with session(folder, is_app=is_app, link=Link(10_000, 0.1)) as one:
         stream = one.ask(400, 100, keys=20)
     return {
-        "key echo p95 over 1 Mbit/s, ms": p95(stream.echoes),
-        "last token over 1 Mbit/s, ms": (stream.last - stream.note.last) * 1000,
+        "key echo p95 over 10 kB/s, ms": p95(stream.echoes),
+        "last token over 10 kB/s, ms": (stream.last - stream.note.last) * 1000,
     }
 
 

@@ -15,7 +15,7 @@ from rich.cells import split_graphemes
 from benchmarks.streaming import sessions
 from benchmarks.streaming.engine import read_notes
 from benchmarks.streaming.moments import read_moments
-from benchmarks.streaming.recording import Recording
+from benchmarks.streaming.recording import Link, Recording
 from tests.support.emulators import Cell, Pyte
 
 SIZE = (120, 40)
@@ -82,11 +82,11 @@ class Streaming:
 
 
 @contextmanager
-def streaming(folder: Path, size: tuple[int, int] = SIZE) -> Iterator[Streaming]:
+def streaming(folder: Path, size: tuple[int, int] = SIZE, link: Link | None = None) -> Iterator[Streaming]:
     command = [sys.executable, "-m", "benchmarks.streaming.moments_app", str(folder / "moments"), "1"]
     env = sessions.session_env(folder, is_app=True)
     options = ["--model", "shapes", "--graphics", "halfcell"]
-    with Recording([*command, *options], env, size=size) as recording:
+    with Recording([*command, *options], env, size=size, link=link) as recording:
         recording.wait_for("● shapes", timeout_s=120)
         time.sleep(1.0)
         yield Streaming(recording, folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from wcwidth import wcwidth
 
+from benchmarks.streaming.recording import Link
 from tests.support.emulators import Pyte
 from tests.support.streaming_app import SIZE, plain_cells, streaming, text_of
 
@@ -55,6 +56,19 @@ def test_an_answer_that_no_layout_is_made_for(tmp_path: Path, kind: str, size: i
         assert terminals[0].cells() == drawn.cells()
     assert max(waited) < ECHO_MAX_S, waited
     assert taken < MEMORY_MAX
+
+
+def test_over_a_slow_line_nothing_is_lost_and_keys_are_answered(tmp_path: Path) -> None:
+    """10 kB/s, and 200 ms there and back."""
+    with streaming(tmp_path, link=Link(10_000, 0.1)) as app:
+        name = app.give("code", 2_000)
+        waited = app.echoes(KEYS, every_s=0.5)
+        app.recording.until(lambda: app.answered(1), "the answer", timeout_s=WITHIN_S)
+        app.recording.wait_for(f"{name}⟩", timeout_s=WITHIN_S)
+        shown, drawn = app.last_drawn(columns=SIZE[0], rows=SIZE[1], within_s=WITHIN_S)
+        print(f"\nlongest wait for a key {max(waited) * 1000:.0f} ms")
+    assert shown == drawn
+    assert max(waited) < ECHO_MAX_S, waited
 
 
 def of_one_cell(char: str) -> int:

@@ -202,3 +202,18 @@ async def test_text_is_copied_as_it_was_written_over_several_messages(chatting: 
         await chat.pilot.hover(offset=(left + 3, last))
         await chat.pilot.mouse_up(offset=(left + 6, last))
         assert chat.screen.get_selected_text() == f"first question\n\n{words}\n\nsecond"
+
+
+async def test_a_text_is_found_in_the_conversation(chatting: StartChat) -> None:
+    long = "\n\n".join(f"line {number}" for number in range(60))
+    async with chatting([f"A red circle.\n\n{long}"], ["A blue square."], size=(80, 24)) as chat:
+        await chat.say("first")
+        await chat.say("second")
+        await chat.send("/find")
+        await chat.until(lambda: not chat.composer.has_focus)
+        await chat.pilot.press(*"red", "space", *"circle")
+        await chat.until(lambda: "A red circle." in chat.screen_text() and "1 of 1" in chat.screen_text())
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.composer.has_focus and "1 of 1" not in chat.screen_text())
+        await chat.pilot.press("ctrl+end")
+        await chat.until(lambda: "A blue square." in chat.screen_text())

@@ -238,6 +238,14 @@ CHAT = Scope(
             priority=True,
         ),
         Action(
+            "search",
+            "Find",
+            "Find a text in the conversation, as far as it is loaded.",
+            leader="slash",
+            group=_LOOK,
+            slash="/find",
+        ),
+        Action(
             "inspect",
             "Inspect",
             "Inspect a prompt: tokens, images, template, sampling, and the answer's probabilities.",

@@ -46,6 +46,7 @@ MESSAGE_CURSOR = Scope(
         _does("copy_answer", "Copy", "Copy the message or the answer.", "y", verb="copy"),
         _does("branch_here", "Branch", "Write another next message, on a new branch.", "b"),
         _does("fan_out", "Fan out", "Send the message several ways at once.", "f"),
+        _does("search", "Find", "Find a text in the conversation.", "slash", footer=False),
         Action(
             "message_cursor.open",
             "Open",

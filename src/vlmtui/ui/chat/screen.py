@@ -54,6 +54,7 @@ from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.footer_bar import FooterBar
+from vlmtui.ui.widgets.search_bar import SearchBar
 
 _WIDE = 110
 """Fewest columns for the side pane."""
@@ -100,6 +101,7 @@ class ChatScreen(Screen[None]):
             **AdapterActions(self, navigator, engine_controller, chat).actions,
             **TranscriptActions(self, chat).actions,
             "select_message": self._select_message,
+            "search": self._search,
             "recall": lambda: self.query_one(Composer).recall(),
         }
         self._changing: object = None
@@ -112,6 +114,7 @@ class ChatScreen(Screen[None]):
         paths = self.services.paths
         yield (frame := ChatFrame(self.chat, self.engine_controller, cache=paths.thumbnails))
         yield MessageCursor(self.chat, frame.transcript)
+        yield SearchBar()
         yield EditingBar(self.chat)
         yield QueueBar()
         yield ComposerPanel(PromptHistory(paths.state / "prompts.jsonl"), self.chat.draft, paths)
@@ -185,6 +188,13 @@ class ChatScreen(Screen[None]):
         """Select a message; if there is none, ↑ shows the previous sent message."""
         if not await self._cursor.begin():
             self.query_one(Composer).recall()
+
+    def _search(self) -> None:
+        """Ask for a text to find in the conversation."""
+        if self.chat.exchanges:
+            self.query_one(SearchBar).open(self.transcript)
+        else:
+            self.tell("There is nothing to search yet.")
 
     @on(Transcript.Selected)
     async def _clicked(self, event: Transcript.Selected) -> None:
