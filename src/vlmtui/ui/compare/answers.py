@@ -21,11 +21,10 @@ from vlmtui.session.generation import Answer
 from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.compare.difference import LEFT, RIGHT
 from vlmtui.ui.document.blocks import PlainBlock, TextBlock
+from vlmtui.ui.document.rhythm import INTERVAL_S
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import key_of
 
-REFRESH_S = 0.1
-"""Interval in seconds at which answers are shown while they grow."""
 _COUNT_EVERY_S = 0.5
 """Interval in seconds between updates of the number of tokens."""
 _ROOM = 4
@@ -145,7 +144,7 @@ class AnswerPane(AnswerPanel):
         self.tell_stale("")
         if self._timer is not None:
             self._timer.stop()
-        self._timer = self.set_interval(REFRESH_S, self.update_answer)
+        self._timer = self.set_interval(INTERVAL_S, self.update_answer)
         self.show_answer(answer)
         self.update_answer()
 

@@ -28,7 +28,7 @@ from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answer_grid import AnswerGrid, AnswerTile, difference_in_words
-from vlmtui.ui.compare.answers import REFRESH_S
+from vlmtui.ui.document.rhythm import INTERVAL_S
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
@@ -92,7 +92,7 @@ class FanOutScreen(Screen[Leave]):
         same = why_identical(self.fan_out.plan, self.fan_out.sampling)
         self._say("#doubt", "\n".join(filter(None, (with_keys(self.app, stale), same))))
         self._grid.panes[0].focus()
-        self._timer = self.set_interval(REFRESH_S, self._grow)
+        self._timer = self.set_interval(INTERVAL_S, self._grow)
         self._grow()
         if self.fan_out.is_running:
             self._run()
