@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from textual.app import App, ComposeResult
 from textual.content import Content, Span
 from textual.geometry import Offset
@@ -138,6 +140,15 @@ async def test_growing_text_keeps_its_lines_and_the_scrollbar_shows_how_much_the
             assert app.shown[-1].endswith("word")
 
 
+async def test_the_scrollbar_goes_where_the_document_just_fits() -> None:
+    app = Reader()
+    async with app.run_test(size=(20, 4)) as pilot:
+        for count in (9, 4, 9, 3, 5, 4):
+            app.view.show(TextBlock(lines(count)))
+            await rest(pilot)
+            assert app.view.show_vertical_scrollbar == (count > 4)
+
+
 async def test_what_is_in_view_stays_when_something_above_it_grows_or_goes() -> None:
     app = Reader()
     async with app.run_test(size=(20, 4)) as pilot:
@@ -157,6 +168,23 @@ async def test_what_is_in_view_stays_when_something_above_it_grows_or_goes() -> 
         app.view.add(TextBlock(lines(7, "older")), before=seen)
         await rest(pilot)
         assert app.shown[0] == "  seen 0"
+
+
+async def test_what_is_in_view_stays_when_json_above_it_unfolds() -> None:
+    app = Reader()
+    async with app.run_test(size=(20, 4)) as pilot:
+        block = MarkdownBlock()
+        block.source = json.dumps(list(range(90)), indent=1) + "\n\n" + lines(40).replace("\n", "\n\n")
+        app.view.add(block)
+        await rest(pilot)
+        app.view.scroll_to(y=len(block.lines) - 30, animate=False)
+        before, height = app.shown, app.view.document.height
+        for is_folded in (False, True):
+            block.folds = is_folded
+            app.view.changed(block)
+            await rest(pilot)
+            assert (app.view.document.height == height) == is_folded
+            assert app.shown == before
 
 
 async def test_what_is_in_view_stays_when_the_width_changes() -> None:

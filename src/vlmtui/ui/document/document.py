@@ -14,10 +14,6 @@ _CHUNK = 1000
 """Lines that are compared at a time: most are the same objects."""
 
 
-_CHUNK = 1000
-"""Lines that are compared at a time: most are the same objects."""
-
-
 class Block(ABC):
     """A part of a document: a message, an answer, a line of a log."""
 

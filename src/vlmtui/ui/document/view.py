@@ -59,8 +59,21 @@ class _Anchor(NamedTuple):
     block: Block
     number: int
     """The line in its block."""
+    from_end: int
+    """How many lines of the block there are from it on."""
+    line: Line | None
     below_top: int
     """Its distance in lines from the top of the view."""
+
+    @property
+    def now(self) -> int:
+        """Where the line is in its block now, or what is there instead: above it something may have unfolded."""
+        lines, number = self.block.lines, self.number
+        if self.line is not None and not (number < len(lines) and lines[number].same_as(self.line)):
+            moved = len(lines) - self.from_end
+            if moved >= 0 and lines[moved].same_as(self.line):
+                return moved
+        return min(number, len(lines))
 
 
 class DocumentView(ScrollView, can_focus=False):
@@ -374,6 +387,10 @@ class DocumentView(ScrollView, can_focus=False):
         self.document.width = self.text_width
         self._put_back(anchor)
         self._settle()
+        self.resized()
+
+    def resized(self) -> None:
+        """Called after the document is laid out for another size."""
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         super().watch_scroll_y(old, new)
@@ -398,17 +415,20 @@ class DocumentView(ScrollView, can_focus=False):
         self.refresh()
 
     def _anchor(self) -> _Anchor | None:
-        """Return what is to stay in place: the first line in view, preferably one that begins a block."""
+        """Return what is to stay in place: the first line with text in view, preferably one that begins a block."""
         if self.is_following or not self.document.width:
             return None
         found = None
         for y in range(self.size.height):
             place = self.place_at(y)
-            if place is not None and place.number >= 0:
-                anchor = _Anchor(place.block, place.number, y)
-                if place.number == 0:
-                    return anchor
-                found = found or anchor
+            if place is None or place.number < 0:
+                continue
+            from_end = len(place.block.lines) - place.number
+            anchor = _Anchor(place.block, place.number, from_end, self.document.line(self.top + y), y)
+            if place.number == 0:
+                return anchor
+            if found is None or found.line is None or not found.line.plain:
+                found = anchor
         return found
 
     def _put_back(self, anchor: _Anchor | None) -> None:
@@ -418,7 +438,7 @@ class DocumentView(ScrollView, can_focus=False):
             self._scroll(self.max_scroll_y)
         elif anchor is not None and anchor.block in self.document.blocks:
             start = self.document.start(anchor.block)
-            self._scroll(max(0, start + min(anchor.number, len(anchor.block.lines)) - anchor.below_top))
+            self._scroll(max(0, start + anchor.now - anchor.below_top))
 
     def _placed(self) -> None:
         size = Size(self.scrollable_content_region.width, self.document.height)
@@ -433,6 +453,8 @@ class DocumentView(ScrollView, can_focus=False):
             self._scroll(min(self.scroll_offset.y, self.max_scroll_y))
         else:
             self.virtual_size = size
+            if not has_bar:  # Textual would leave it where the document is just as high as the view
+                self.show_vertical_scrollbar = False
         if self._is_at_foot and self.document.height <= self.size.height:
             self.refresh()
         self.call_later(self.place_changed)
