@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.widgets import OptionList, Tabs
 
+from tests.support.scripted_engine import Hold
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
 from tests.ui.test_places import found, host
@@ -119,6 +121,22 @@ async def test_dragging_selects_text_and_nothing_else(chatting: StartChat) -> No
         await chat.pilot.pause()
         assert chat.screen.get_selected_text() == "Which"
         assert chat.screen.marked is None
+
+
+async def test_ctrl_c_copies_what_is_selected_and_then_stops_the_answer(chatting: StartChat) -> None:
+    async with chatting(["It ", Hold(asyncio.Event())]) as chat:
+        await chat.send("Which colour?")
+        await chat.until(lambda: "It" in chat.screen_text())
+        row = next(y for y, line in enumerate(chat.screen_text().splitlines()) if "Which colour?" in line)
+        left = chat.screen_text().splitlines()[row].index("Which")
+        await chat.pilot.mouse_down(offset=(left, row))
+        await chat.pilot.hover(offset=(left + 3, row))
+        await chat.pilot.mouse_up(offset=(left + 5, row))
+        await chat.pilot.press("ctrl+c")
+        await chat.until(lambda: chat.app.clipboard == "Which")
+        assert chat.last.is_running
+        await chat.pilot.press("ctrl+c")
+        await chat.until(lambda: not chat.last.is_running)
 
 
 @pytest.mark.parametrize("panel", ["context-panel", "prompt-panel", "answer-panel"])

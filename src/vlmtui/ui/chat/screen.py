@@ -205,7 +205,11 @@ class ChatScreen(Screen[None]):
 
     @on(Composer.Interrupted)
     def _interrupted(self) -> None:
-        if self.chat.running is not None:
+        selected = self.get_selected_text()
+        if selected:
+            self.clear_selection()  # the next one stops the answer
+            self.copy_text(selected)
+        elif self.chat.running is not None:
             self._sender.stop()
         else:
             self._navigator.interrupt()
