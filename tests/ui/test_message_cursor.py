@@ -81,6 +81,20 @@ async def test_up_from_an_empty_composer_selects_messages_and_escape_goes_back(c
         assert place(chat) is None and marked_rows(chat) == ""
 
 
+async def test_all_of_the_newest_answer_is_in_view_once_it_is_selected_as_wide_as_before(
+    chatting: StartChat,
+) -> None:
+    async with chatting(*([f"Answer {number}.\n\nIts end {number}."] for number in range(6)), size=(80, 24)) as chat:
+        for number in range(6):
+            await chat.say(f"Question {number}")
+        transcript = chat.screen.transcript
+        width = transcript.text_width
+        await chat.pilot.press("up")
+        await is_at(chat, 6, Part.ANSWER)
+        assert marked_rows(chat).splitlines()[-1] == "Its end 5."
+        assert transcript.text_width == width
+
+
 async def test_down_below_the_newest_answer_is_the_composer_again(chatting: StartChat) -> None:
     async with chatting(*ANSWERS) as chat:
         await three_turns(chat)

@@ -28,6 +28,7 @@ class ChatFrame(Vertical):
 
     DEFAULT_CSS = """
     ChatFrame {
+        width: 100%;
         height: 1fr;
         #body { height: 1fr; }
         #conversation { width: 1fr; }

@@ -272,6 +272,13 @@ class Transcript(DocumentView):
             self.marked = found[0 if by > 0 else -1]
             self.mark(self._block(self.marked))
 
+    def resized(self) -> None:
+        """Keep all of the selection in view if it fits: the line about it takes room, too."""
+        if self.marked is not None and self.has(self.marked.exchange):
+            block = self._block(self.marked)
+            if len(block.lines) <= self.size.height:
+                self.show_block(block)
+
     def _block(self, marked: Marked) -> Block:
         return self._shown[marked.exchange][marked.part is Part.ANSWER]
 
