@@ -348,6 +348,12 @@ def foreign_privates(house: House) -> list[Place]:
     return sorted(found)
 
 
+def private_name(place: Place) -> str:
+    """Return the name that a place of `foreign_privates` is about, that of the module where something is imported."""
+    parts = [part for part in place.what.partition(" ")[2].split(".") if _is_private(part)]
+    return parts[0] if place.what.startswith("import ") else parts[-1]
+
+
 def stubs(house: House) -> list[Place]:
     """Methods that another class has to fill: they raise NotImplementedError, or are abstract in a class that is no
     ABC, where nothing checks it."""

@@ -91,7 +91,8 @@ def test_without_any_the_defaults_are_in_force_and_the_keymap_is_empty() -> None
 
 def test_what_is_written_in_any_of_its_forms() -> None:
     keys = KeyBindings({"attach": "Ctrl+A", "inspect": ["f12", "alt+i"], "view": "f9, alt+j", "inbox": ""})
-    assert changed(keys) == {"attach": "ctrl+a", "inspect": "f12,alt+i", "view": "f9,alt+j", "inbox": "unbound"}
+    chosen = {"attach": "ctrl+a", "inspect": "f12,alt+i", "view": "f9,alt+j", "inbox": "unbound"}
+    assert changed(keys) == {**chosen, "editor.line_start": "home"}
     assert not keys.warnings
     in_a_table, quoted = {"viewer": {"zoom_in": "z"}}, {"viewer.zoom_in": "z"}
     assert changed(KeyBindings(in_a_table)) == changed(KeyBindings(quoted)) == {"viewer.zoom_in": "z"}

@@ -90,6 +90,9 @@ class VlmtuiApp(App[ExitReport | None]):
         self.key_bindings = KeyBindings(services.settings.keys)
         """The active key bindings."""
         self.set_keymap(self.key_bindings.keymap)
+        for key in self.key_bindings.of("interrupt"):
+            # Textual calls it for a key that no binding takes, as in dialogs, where the app's own do not act.
+            setattr(self, f"key_{events.Key(key, None).name}", self.interrupt)
         self.graphics = Graphics()
         """How pictures are drawn; detected when the app runs in a terminal."""
         self.conversation = holder = services.conversation_holder(self, controller)
@@ -137,13 +140,6 @@ class VlmtuiApp(App[ExitReport | None]):
 
     async def on_event(self, event: events.Event) -> None:
         await self.key_queue.take(event)
-
-    async def _on_key(self, event: events.Key) -> None:
-        """Let Ctrl+C say how to quit in dialogs, too, unless they use the key: there the app's keys do not act."""
-        if self.screen.is_modal and event.key in self.key_bindings.of("interrupt"):
-            event.prevent_default()
-            if not await self._check_bindings(event.key):
-                self.interrupt()
 
     def on_mount(self) -> None:
         self._departure.watch_signals()
@@ -376,15 +372,15 @@ class VlmtuiApp(App[ExitReport | None]):
         """Log an unexpected error with its traceback, and exit with one sentence for the user."""
         if isinstance(error, WorkerFailed) and isinstance(error.error, Exception):
             error = error.error  # contains the traceback
-        if self._exit or comes_of_removal(error):
+        is_ending = self.return_code is not None
+        if is_ending or comes_of_removal(error, self.screen_stack):
             # A screen removed while it is being composed does not find its widgets.
-            _log.warning("while %s", "the app ended" if self._exit else "a widget was removed", exc_info=error)
+            _log.warning("while %s", "the app ended" if is_ending else "a widget was removed", exc_info=error)
             return
         _log.critical("the app failed", exc_info=error)
-        self._return_code = 1
-        if self._exception is None:
-            self._exception = error
-            summary = one_line(f"{type(error).__name__}: {error}")[:200]
-            log = self.services.paths.logs / "app.log"
-            self.panic(Text(f"vlmtui stopped because of an internal error: {summary} (details: {log})"))
-            self._exception_event.set()
+        summary = one_line(f"{type(error).__name__}: {error}")[:200]
+        log = self.services.paths.logs / "app.log"
+        told = Text(f"vlmtui stopped because of an internal error: {summary} (details: {log})")
+        # Textual shows an error that tells how it looks so, and any other with its traceback.
+        setattr(error, "__rich__", lambda: told)  # noqa: B010 - an error has no such attribute
+        super()._handle_exception(error)

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from textual.app import App
+from textual.binding import Binding
 from textual.keys import REPLACED_KEYS, Keys, format_key, key_to_character
 
 from vlmtui.errors import Remedy, VlmtuiError
@@ -69,6 +70,7 @@ class KeyBindings:
         if self._chosen:
             for scope in SCOPES.values():
                 self._settle(scope)
+            self._free_text_fields()
             for action in SCOPES["app"].actions:
                 self._tell_of_app_key(action)
 
@@ -145,6 +147,14 @@ class KeyBindings:
                 rest = f"which has {' and '.join(map(spell_key, left)) or 'no key'} now"
                 self._warn(winner.id, f"{_lower(scope.title)}, {spell_key(key)} is taken from {loser.id}, {rest}.")
 
+    def _free_text_fields(self) -> None:
+        """Take the keys that the user gave to actions of the chat and the app from those of text fields."""
+        taken = self.chosen("chat", "app")
+        for action in SCOPES["editor"].actions:
+            keys = self.of(action.id)
+            if action.id not in self._chosen and not taken.isdisjoint(keys):
+                self._keys[action.id] = tuple(key for key in keys if key not in taken)
+
     def _tell_of_app_key(self, action: Action) -> None:
         """Warn if a key chosen by the user has different meanings on a screen and app-wide."""
         for key in self.of(action.id):
@@ -184,7 +194,7 @@ def parse_key(text: str) -> str | None:
     if not is_key or not _MODIFIERS.issuperset(modifiers) or (modifiers == ["shift"] and len(name) == 1):
         return None
     if len(name) == 1 and (modifiers, name) != (["ctrl"], "@"):  # Textual's name for it
-        name = "comma" if name == "," else App._normalize_keymap({"": name})[""]
+        name = "comma" if name == "," else next(iter(Binding.make_bindings([(name, "")]))).key
     return "+".join([*modifiers, name])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from textual.actions import parse
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.screen import Screen
@@ -40,7 +41,7 @@ def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
             continue
         if action.leader in found and not binding.priority:
             continue
-        if not screen.app._check_action_state(binding.action, node):
+        if not _is_possible(screen, node, binding.action):
             continue
         if binding.priority:
             first.add(action.leader)
@@ -61,10 +62,18 @@ def _bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
     priority bindings."""
     below = False
     for node in (screen.focused or screen).ancestors_with_self:
-        for _, binding in node._bindings:
-            if not below or (binding.priority and binding.id in _APP_WIDE):
-                yield node, binding
+        for kind in reversed(type(node).__mro__):
+            for binding in vars(kind).get("BINDINGS", ()):
+                if isinstance(binding, Binding) and (not below or (binding.priority and binding.id in _APP_WIDE)):
+                    yield node, binding
         below = below or node.is_modal
+
+
+def _is_possible(screen: Screen[Any], node: DOMNode, command: str) -> bool:
+    """Return whether the node, or the one that the command names, has the action enabled."""
+    named, name, parameters = parse(command)
+    target = {"app": screen.app, "screen": screen}.get(named, node)
+    return bool(target.check_action(name, parameters))
 
 
 def _title(action: Action) -> str:

@@ -182,7 +182,7 @@ class FilterInput(Input):
 
         key: str
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         takes = event.key in ("backspace", "left", "home", "end") and not self.value
         if takes or (event.key == "space" and (self.is_browsing or not self.value)):
             event.stop()
@@ -191,7 +191,7 @@ class FilterInput(Input):
         elif event.is_printable:
             self.is_browsing = False
 
-    def _on_paste(self, event: events.Paste) -> None:
+    def on_paste(self, event: events.Paste) -> None:
         self.is_browsing = False
 
 

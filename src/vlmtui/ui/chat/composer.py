@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.document._document import Document, EditResult, Location, Selection
-from textual.geometry import Region
+from textual.binding import Binding
 from textual.message import Message
-from textual.strip import Strip
 from textual.widgets import TextArea
+from textual.widgets.text_area import Document, EditResult, Location, Selection
 
 from vlmtui.session.draft import Draft
 from vlmtui.session.prompt_history import PromptHistory
-from vlmtui.ui.actions import bindings
+from vlmtui.ui.actions import SCOPES, UNBOUND, bindings
 from vlmtui.ui.chat.path_completion import Span, path_at
-from vlmtui.ui.keys import key_bindings
+from vlmtui.ui.keys import default_keys, key_bindings
 
 
-class Composer(TextArea):
+def _own_keys() -> list[Binding]:
+    """Return the keys of Textual's text area but for those of the editor's actions and the function keys, each with an
+    id for the keymap."""
+    ours = {key for action in SCOPES["editor"].actions for key in default_keys(action.id)} | {"f6", "f7"}
+    own = Binding.make_bindings(TextArea.BINDINGS)
+    return [replace(binding, id=f"text_area.{binding.key}") for binding in own if binding.key not in ours]
+
+
+class Composer(TextArea, inherit_bindings=False):
     """A multi-line text area. Enter sends, Shift+Enter and Ctrl+J break the line; a pasted line break never sends.
 
     A token of an attachment acts as one piece: the cursor jumps over it, and it is deleted whole.
     """
 
-    BINDINGS = bindings("editor")
+    BINDINGS = [*bindings("editor"), *_own_keys()]
     DEFAULT_CSS = """
     Composer {
         height: auto;
@@ -86,18 +93,16 @@ class Composer(TextArea):
             placeholder="Message, or / for commands",
         )
         self.prompts = prompts
-        self._look: tuple[object, ...] = ()
-        """Of which the text area has its styles."""
         self.menu_is_open = False
         """Set by the screen: the arrow keys go to the menu."""
 
     def on_mount(self) -> None:
-        """Free the keys that the user assigned to actions of the chat, and the function keys of Textual's text area."""
-        for key in key_bindings(self.app).chosen("chat", "app") | {"f6", "f7"}:
-            self._bindings.key_to_bindings.pop(key, None)
+        """Free the keys that the user assigned to actions of the chat."""
+        chosen = key_bindings(self.app).chosen("chat", "app")
+        self.app.update_keymap({f"text_area.{key}": UNBOUND for key in chosen})
         self.cursor_blink = False  # an idle screen sends nothing
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         # Textual calls the text area's own handler after this one, unless prevented.
         if self._take_key(event.key):
             event.stop()
@@ -108,7 +113,7 @@ class Composer(TextArea):
         elif event.is_printable and event.character:
             self._leave_gap(event.character)
 
-    async def _on_paste(self, event: events.Paste) -> None:
+    async def on_paste(self, event: events.Paste) -> None:
         from vlmtui.media.paths import pasted_media
 
         paths = await asyncio.to_thread(pasted_media, event.text)
@@ -148,14 +153,6 @@ class Composer(TextArea):
             case _:
                 return False
         return True
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """As Textual's, which looks for its styles at each drawing."""
-        look = id(self._theme), self.app.theme, self.rich_style, frozenset(self.pseudo_classes)
-        if look == self._look:
-            return super(TextArea, self).render_lines(crop)
-        self._look = look
-        return super().render_lines(crop)
 
     def get_line(self, line_index: int) -> Text:
         line = super().get_line(line_index)
@@ -221,11 +218,11 @@ class Composer(TextArea):
             self.move_cursor(self._location_of(edit.cursor))
         return edit is not None
 
-    def _validate_selection(self, selection: Selection) -> Selection:
+    def validate_selection(self, selection: Selection) -> Selection:
         """Keep the ends of a selection outside tokens: continue in the direction of the movement."""
-        start, end = super()._validate_selection(selection)
+        start, end = selection
         if "[" not in self.text:
-            return Selection(start, end)
+            return selection
         came_from = self._index_of(self.selection.end)
         edges = [self._outside(self._index_of(place), came_from) for place in (start, end)]
         return Selection(*(self._location_of(index) for index in edges))

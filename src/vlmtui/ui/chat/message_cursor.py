@@ -90,7 +90,7 @@ class MessageCursor(Static):
         if self.screen.focused is not None and self.screen.focused is not self:
             self.leave()
 
-    async def _on_paste(self, event: events.Paste) -> None:
+    async def on_paste(self, event: events.Paste) -> None:
         """Pass pasted text to the composer."""
         event.stop()
         self.leave()

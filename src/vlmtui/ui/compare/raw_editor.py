@@ -16,12 +16,11 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.document._document import Document, DocumentBase, Location
-from textual.document._document_navigator import DocumentNavigator
-from textual.document._wrapped_document import WrappedDocument
+from textual.geometry import Offset
 from textual.message import Message
 from textual.strip import Strip
 from textual.widgets import TextArea
+from textual.widgets.text_area import Document, DocumentBase, DocumentNavigator, Location, WrappedDocument
 
 from vlmtui.inspection.folded_prompt import PlaceholderSlot
 from vlmtui.ui.actions import bindings
@@ -129,7 +128,6 @@ class RawEditor(TextArea):
         """The editor has another size."""
 
     def __init__(self, *, id: str | None = None) -> None:
-        self._special: re.Pattern[str] | None = None
         super().__init__(
             id=id,
             compact=True,
@@ -147,23 +145,15 @@ class RawEditor(TextArea):
 
     def keep_whole(self, special: re.Pattern[str] | None) -> None:
         """Tear none of these by a wrap."""
-        self._special = special
-        self._wrap_anew()
-
-    def _set_document(self, text: str, language: str | None) -> None:
-        super()._set_document(text, language)
-        self._wrap_anew()
-
-    def _wrap_anew(self) -> None:
-        self.wrapped_document = TokenWrap(self.document, self._special, tab_width=self.indent_width)
+        self.wrapped_document = TokenWrap(self.document, special, tab_width=self.indent_width)
         self.navigator = DocumentNavigator(self.wrapped_document)
-        self._rewrap_and_refresh_virtual_size()
+        self.mutate_reactive(TextArea.indent_width)  # wraps to the width at hand
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.scroll_cursor_visible)
         self.post_message(self.Resized())
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         # Textual calls the text area's own handler after this one, unless prevented.
         if event.key.startswith("alt+"):
             # The event carries a letter, which the text area would type before bindings are checked.
@@ -180,7 +170,7 @@ class RawEditor(TextArea):
                 by_line.setdefault(line, []).append((first - starts[line], last - starts[line], mark.kind))
                 line += 1
         self._marks = by_line
-        self._line_cache.clear()
+        self.notify_style_update()  # lines are drawn anew
         self.refresh()
 
     def get_line(self, line_index: int) -> Text:
@@ -213,18 +203,18 @@ class RawEditor(TextArea):
 
     def _with_note(self, strip: Strip, row: int) -> Strip:
         """The row with the note of its line, if it is the last one of that line."""
-        rows = self.wrapped_document._offset_to_line_info
-        line, section = rows[row] if row < len(rows) else (-1, 0)
+        wrapped = self.wrapped_document
+        line, _ = wrapped.offset_to_location(Offset(0, row))
         note = self._notes.get(line)
-        if note is None:
+        section, last = row - wrapped.location_to_offset((line, 0)).y, len(wrapped.get_offsets(line))
+        if note is None or section > last:  # below the text
             return strip
         sign, colour = note.sign
         if section == 0:
             strip = self._put(strip, self.gutter_width - 1, sign, colour)
-        is_last = row + 1 >= len(rows) or rows[row + 1][0] != line
         begin = cell_len(strip.text.rstrip()) + 2
         room = self.scrollable_content_region.width - begin
-        if not is_last or room < _NOTE_MIN:
+        if section < last or room < _NOTE_MIN:
             return strip
         fits = cell_len(note.text) <= room
         return self._put(strip, begin, note.text if fits else f"{set_cell_size(note.text, room - 1)}…", colour)

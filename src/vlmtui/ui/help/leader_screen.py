@@ -59,7 +59,7 @@ class LeaderScreen(ModalScreen[LeaderEntry | None]):
         width = (self.query_one("#strip").content_size.width or self.app.size.width) - 1
         self.query_one("#strip", Static).update(Content("\n").join([title, *_columns(self._blocks(), width)]))
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         keys = key_bindings(self.app)
         if event.key in (*keys.of("leader_screen.close"), *keys.of("interrupt")):
             return

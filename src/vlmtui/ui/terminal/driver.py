@@ -6,9 +6,10 @@ import asyncio
 import errno
 import os
 import select
+import sys
 from codecs import getincrementaldecoder
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.color import ColorSystem
 from textual import constants, events
@@ -25,12 +26,13 @@ from vlmtui.ui.terminal.passage import multiplexer_of
 from vlmtui.ui.terminal.reports import ReportFilter
 
 if TYPE_CHECKING:
+    from textual.app import App
     from textual.message import Message
     from textual.screen import Screen
 
 _LAST_WORDS_S = 5.0
-_TICK_S = 0.1
-"""Interval at which the reading thread checks whether a lone Escape was a key."""
+_LONE_S = constants.ESCAPE_DELAY + 0.01
+"""After this time without input, a lone Escape was a key."""
 _READ_BYTES = 4096
 _FRAME_BEGINS = "\x1b[?2026h"
 """Synchronized output: all that follows appears at once, at `_FRAME_ENDS`."""
@@ -58,28 +60,32 @@ class NonBlockingDriver(LinuxDriver):
     _cursor: tuple[int, int] | None = None
     """Where the last frame left the terminal's cursor."""
 
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        self.app = app
+
     def start_application_mode(self) -> None:
         self._running_loop = loop = asyncio.get_running_loop()
         self._input_ends = os.pipe()
-        self._painter = Graphics.of(self._app).painter
-        colours = _COLOURS.get(self._app.console.color_system or "", ColorSystem.TRUECOLOR)
+        self._painter = Graphics.of(self.app).painter
+        colours = _COLOURS.get(self.app.console.color_system or "", ColorSystem.TRUECOLOR)
         if constants.COLOR_SYSTEM == "auto" and multiplexer_of(os.environ) == "screen":
             colours = min(colours, ColorSystem.EIGHT_BIT)
         self._layer, self._cursor = FrameLayer(colours, self._painter), None
 
         def redraw() -> None:
-            if not (self._app.is_running and self._app.screen_stack):
+            if not (self.app.is_running and self.app.screen_stack):
                 return
-            if self._layer.knows(self._app.size):
+            if self._layer.knows(self.app.size):
                 self._send_frame()
             else:
-                self._app.screen.refresh()
+                self.app.screen.refresh()
 
         def caught_up() -> None:
             with suppress(RuntimeError):  # the event loop has ended
                 loop.call_soon_threadsafe(redraw)
 
-        file = self._file
+        file = sys.__stderr__
         assert file is not None
         self._output = Output(file.fileno(), encoding=file.encoding, on_caught_up=caught_up)
         super().start_application_mode()  # type: ignore[no-untyped-call]
@@ -99,9 +105,9 @@ class NonBlockingDriver(LinuxDriver):
         if not isinstance(update, LayoutUpdate | ChopsUpdate):
             self._layer.forget()
             return False
-        if not self._layer.knows(self._app.size):
+        if not self._layer.knows(self.app.size):
             self._locate()
-        if not self._layer.knows(self._app.size) and isinstance(update, ChopsUpdate):
+        if not self._layer.knows(self.app.size) and isinstance(update, ChopsUpdate):
             screen.refresh()  # all of it
             return True
         if not self._layer.take(update):
@@ -139,12 +145,12 @@ class NonBlockingDriver(LinuxDriver):
         self._locating.add_done_callback(located)
 
     def _draw_anew(self) -> None:
-        if self._app.is_running and self._app.screen_stack:
+        if self.app.is_running and self.app.screen_stack:
             self._layer.forget()
-            self._app.screen.refresh()
+            self.app.screen.refresh()
 
     def _send_frame(self) -> None:
-        app = self._app
+        app = self.app
         cursor = app.screen.outer_size.clamp_offset(app.cursor_position)
         text = self._layer.send()
         if not text and cursor == self._cursor:
@@ -174,13 +180,14 @@ class NonBlockingDriver(LinuxDriver):
         """
         assert self._input_ends is not None, "the driver is not in application mode"
         ended = self._input_ends[0]
-        parser = XTermParser(self._debug)
+        parser = XTermParser()
         decode = getincrementaldecoder("utf-8")("replace").decode
         reports = ReportFilter()
+        has_fed = False
         while not self.exit_event.is_set():
             wait_s = reports.patience_s
-            if wait_s is None and parser._timeout_time is not None:
-                wait_s = _TICK_S
+            if wait_s is None and has_fed:
+                wait_s = _LONE_S
             ready, _, _ = select.select([self.fileno, ended], [], [], wait_s)
             if ended in ready:
                 return
@@ -191,6 +198,7 @@ class NonBlockingDriver(LinuxDriver):
                 text = reports.feed(decode(data))
             else:
                 text = reports.flush()
+            has_fed = bool(text)
             for message in [*(parser.feed(text) if text else ()), *parser.tick()]:
                 self.process_message(message)
 

@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from textual import events
 from textual.app import App
 from textual.dom import DOMNode
-from textual.message_pump import MessagePump
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.worker import WorkType
@@ -85,13 +84,13 @@ class KeyQueue:
         self._app.call_later(self._take_one if acted.done() else self._take_all)
         acted.cancel()
 
-    async def _acted(self, target: MessagePump, screens: Sequence[Screen[Any]]) -> None:
+    async def _acted(self, target: DOMNode, screens: Sequence[Screen[Any]]) -> None:
         await _risen(target)  # the key itself
         await self._settled(target)  # the messages that it caused
         if self._app.screen_stack and self._app.screen not in screens:
             await self._settled(self._app.screen)  # the screen that it opened
 
-    async def _settled(self, node: MessagePump) -> None:
+    async def _settled(self, node: DOMNode) -> None:
         """Wait until a node has handled its messages, and the tasks that keys wait for."""
         await _risen(node)
         while self._held_by:
@@ -160,11 +159,11 @@ def _is_written(target: Widget, event: events.Key | events.Paste) -> bool:
     return isinstance(event, events.Key) and target.check_consume_key(event.key, event.character)
 
 
-async def _risen(node: MessagePump | None) -> None:
+async def _risen(node: DOMNode | None) -> None:
     """Wait until a node, its parent and so on have handled their earlier messages. A bubbling message takes the same
     way, ahead."""
     while node is not None:
         is_done = asyncio.Event()
         if node.call_later(is_done.set):  # unless it is being removed
             await is_done.wait()
-        node = node._parent
+        node = node.parent

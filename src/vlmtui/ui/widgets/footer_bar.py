@@ -140,7 +140,7 @@ class FooterBar(Widget):
     def _update_items(self) -> None:
         """Repaint if the items changed: Textual reports changed bindings after every typed key."""
         self._is_due = False
-        if not self.is_attached or self._pruning or not self._is_ready:  # the screen was closed meanwhile
+        if not self.is_attached or not self._is_ready:  # the screen was closed meanwhile
             return
         if (items := self._items()) != self.items:
             self.items = items
