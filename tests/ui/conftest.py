@@ -6,15 +6,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from PIL import Image
 from textual import events
-from textual.css.model import RuleSet
-from textual.css.stylesheet import Stylesheet
-from textual.css.types import CSSLocation
 from textual.dom import DOMNode
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -153,22 +149,6 @@ class PlainChat(Screen[None]):
 
     def _take(self, path: str = "") -> None:
         self.attached = path
-
-
-@pytest.fixture(scope="session", autouse=True)
-def styles_parsed_once() -> Iterator[None]:
-    """Every app would parse the same style sheets: here all of the same theme share what the first one parsed."""
-    parse, parsed = Stylesheet._parse_rules, dict[object, list[RuleSet]]()
-
-    def parse_once(sheet: Stylesheet, css: str, read_from: CSSLocation, *how: Any, **named: Any) -> list[RuleSet]:
-        key = (css, read_from, how, *named.items(), *sheet._variables.items())
-        if key not in parsed:
-            parsed[key] = parse(sheet, css, read_from, *how, **named)
-        return parsed[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stylesheet, "_parse_rules", parse_once)
-        yield
 
 
 @pytest.fixture(autouse=True)
