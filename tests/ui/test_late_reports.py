@@ -53,3 +53,18 @@ def test_late_reports_and_broken_bytes_are_not_typed(tmp_path: Path) -> None:
             assert rest not in text
         terminal.press("ctrl+q")
         assert terminal.wait_for_end() == 0
+
+
+@pytest.mark.process
+def test_escape_alone_is_a_key_also_after_the_start_of_a_report(tmp_path: Path) -> None:
+    with Terminal(
+        [sys.executable, "-c", _PROGRAM, str(tmp_path)], env=dict(os.environ), columns=80, rows=24
+    ) as terminal:
+        terminal.wait_for("Message, or /")
+        for text in ("\x1b", "\x1b[?6c\x1b"):
+            terminal.press("f1")
+            terminal.wait_for("In a chat")
+            terminal.type(text)
+            terminal.wait_for(lambda screen: "In a chat" not in screen)
+        terminal.press("ctrl+q")
+        assert terminal.wait_for_end() == 0
