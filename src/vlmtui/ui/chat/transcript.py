@@ -33,7 +33,7 @@ class Transcript(DocumentView):
     """Follows the newest text until the user scrolls up, and again once the end is in view."""
 
     DEFAULT_CSS = """
-    Transcript { height: 1fr; padding: 0 3 0 2; background: $background; }
+    Transcript { height: 1fr; padding: 0 0 0 2; background: $background; }
     """
     marked: var[Marked | None] = var(None)
     """The selected message or answer; part of it stays in view."""
@@ -75,6 +75,11 @@ class Transcript(DocumentView):
         self._thumbnails.leave()
         for exchange in self._shown:
             self._let_go(exchange)
+
+    @property
+    def text_width(self) -> int:
+        """Columns of a line of text; one is left free before the scrollbar."""
+        return max(0, super().text_width - 1)
 
     # -- exchanges
 
