@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from rich.segment import Segment
 from textual.app import App, ComposeResult
 from textual.content import Content, Span
-from textual.geometry import Offset
+from textual.geometry import Offset, Region
 from textual.pilot import Pilot
 from textual.selection import Selection
+from textual.strip import Strip
 
 from vlmtui.ui.document.blocks import MarkdownBlock, PlainBlock, PromptBlock, TextBlock
-from vlmtui.ui.document.lines import Line, as_written, places_of, wrapped
+from vlmtui.ui.document.document import Block
+from vlmtui.ui.document.lines import Line, Lines, as_written, places_of, wrapped
 from vlmtui.ui.document.markdown_lines import markdown_lines
 from vlmtui.ui.document.view import DocumentView
 
@@ -292,6 +296,28 @@ async def test_a_block_that_is_marked_has_another_bar() -> None:
         assert app.shown[:2] == ["▌ one", "█ two"]
         app.view.mark(None)
         assert app.shown[:2] == ["▌ one", "  two"]
+
+
+class Drawing(Block):
+    """A line that draws itself, in no style."""
+
+    def lay_out(self, width: int) -> Lines:
+        return [Line(Content(), drawn=lambda widget, style: Strip([Segment("a picture")]))]
+
+
+async def test_a_line_that_draws_itself_stands_on_the_background_without_colours_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for _ in range(2):
+        app = Reader()
+        async with app.run_test(size=(20, 4)) as pilot:
+            app.view.add(Drawing())
+            await rest(pilot)
+            assert app.shown[0] == "  a picture"
+            drawn = app.view.render_lines(Region(0, 0, 20, 1))[0]
+            assert len({one.style.bgcolor for one in drawn if one.style is not None}) == 1
+        monkeypatch.setenv("NO_COLOR", "1")
 
 
 async def test_text_wraps_beside_its_label() -> None:

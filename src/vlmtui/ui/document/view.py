@@ -321,7 +321,8 @@ class DocumentView(ScrollView, can_focus=False):
         self, line: Line, style: Style, width: int, hit: tuple[int, int] | None, selected: tuple[int, int] | None
     ) -> Strip:
         if line.drawn is not None:
-            return line.drawn(self, style).adjust_cell_length(width, style.rich_style)
+            drawn = line.drawn(self, style).apply_style(style.rich_style)
+            return drawn.adjust_cell_length(width, style.rich_style)
         content = line.content
         if hit is not None:
             content = content.stylize(self.get_visual_style("document--found", partial=True), *hit)

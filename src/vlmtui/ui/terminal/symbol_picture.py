@@ -146,7 +146,8 @@ def _dithered(scaled: Image, width: int, symbols: Symbols) -> list[Strip]:
     lit = np.asarray(scaled.convert("L").convert("1", dither=Dither.FLOYDSTEINBERG), dtype=np.uint8)
     cells = _by_cell(lit[:, :, None], across, down)[..., 0]
     masks = (cells.astype(np.int64) << np.arange(across * down)).sum(axis=2)
-    return [Strip([Segment("".join([symbol_of(mask, symbols) for mask in line]))], width) for line in masks.tolist()]
+    rows = ["".join([symbol_of(mask, symbols) for mask in line]) for line in masks.tolist()]
+    return [Strip([Segment(row, Style())], width) for row in rows]  # Textual's NO_COLOR takes no text without a style
 
 
 def _colour(pixel: tuple[int, int, int] | bytes) -> Color:
