@@ -134,6 +134,17 @@ async def test_other_wordings_and_the_one_that_is_chosen_is_the_message(chatting
         assert chat.last.answer.text == "Three."
 
 
+async def test_the_form_shows_all_that_can_be_varied(chatting: StartChat) -> None:
+    async with chatting(size=(80, 24)) as chat:
+        await chat.write("Which colour?")
+        await chat.lead("f")
+        await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
+        await chat.pilot.pause()
+        shown = "\n".join(strip.text for strip in chat.app.screen._compositor.render_strips())
+        names = ("Seeds", "Temperatures", "Prompts", "Pictures", "Picture sizes", "System prompts", "Engines")
+        assert [name for name in names if name not in shown] == []
+
+
 async def test_the_form_says_what_is_wrong_before_anything_is_asked(chatting: StartChat) -> None:
     async with chatting(RED, RED) as chat:
         await chat.write("Hello")
