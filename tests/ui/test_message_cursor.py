@@ -368,3 +368,16 @@ async def test_space_unfolds_long_json(chatting: StartChat) -> None:
         await chat.until(lambda: '"59"' in chat.screen_text())
         await chat.pilot.press("space")
         await chat.until(lambda: "more lines" in chat.screen_text())
+
+
+async def test_a_chat_begins_in_the_composer_not_with_the_keys_of_a_message(
+    chatting: StartChat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    focused: list[MessageCursor] = []
+    monkeypatch.setattr(MessageCursor, "on_focus", lambda cursor: focused.append(cursor), raising=False)
+    async with chatting(*ANSWERS) as chat:
+        assert not focused
+        await three_turns(chat)
+        await chat.pilot.press("up")
+        await is_at(chat, 3, Part.ANSWER)
+        assert focused

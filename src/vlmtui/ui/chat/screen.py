@@ -64,6 +64,7 @@ class ChatScreen(Screen[None]):
     """Transcript, attachments, composer, status. Its parts implement the user's actions."""
 
     CSS_PATH = "screen.tcss"
+    AUTO_FOCUS = "Composer"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
     SCOPE = "chat"
     BINDINGS = bindings(SCOPE)
