@@ -84,6 +84,17 @@ async def test_thinking_shows_its_last_lines_and_is_folded_away_once_it_is_over(
         await chat.until(lambda: "so." in chat.screen_text())
 
 
+async def test_reasoning_that_is_unfolded_is_seen_even_if_its_title_was_far_above(chatting: StartChat) -> None:
+    answer = "<think>\nIs it red?\n</think>\n\n" + "\n\n".join(f"Paragraph {number}" for number in range(40))
+    async with chatting([answer]) as chat:
+        await chat.say("Look")
+        await chat.until(lambda: "Paragraph 39" in chat.screen_text())
+        await chat.pilot.press("ctrl+t")
+        await chat.until(lambda: "Is it red?" in chat.screen_text())
+        await chat.pilot.press("ctrl+t")
+        await chat.until(lambda: "Is it red?" not in chat.screen_text())
+
+
 async def test_what_reasoning_took_is_kept_with_the_answer(chatting: StartChat) -> None:
     async with chatting(["<think>hm ", "so.</think>", "The answer."]) as chat:
         await chat.say("Think")

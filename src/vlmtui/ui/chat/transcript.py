@@ -208,6 +208,8 @@ class Transcript(DocumentView):
         for block in (self._shown[exchange][1] for exchange in exchanges if exchange in self._shown):
             if block.toggle_reasoning():
                 self.changed(block)
+                if block.is_open and not block.parts.is_thinking:
+                    self.show_line(block, 0)
                 return True
         return False
 
