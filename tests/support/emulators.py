@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import uuid
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ import pyte
 from ptyprocess import PtyProcess
 from wcwidth import wcwidth
 
+_BLOCKED_S = 0.3
+"""Longer than tmux pauses for a terminal to which it has written much."""
 Cell = tuple[str, ...]
 """What is seen of a cell: its character, colours and attributes."""
 
@@ -71,13 +74,16 @@ class Tmux:
 
     def feed(self, text: str) -> None:
         """Write, and wait until the attached terminal shows it. tmux hands over a new title before it redraws, so it is
-        given a second one."""
+        given a second one. After much text it pauses before it draws all of the screen anew."""
         for written in (text, ""):
             name = uuid.uuid4().hex
             self._file.write(f"{written}\x1b]2;{name}\x07")
             self._file.flush()
             while self._screen.title != name:
                 self._stream.feed(self._client.read(65536))
+        columns, rows = self._size
+        while len(text) > columns * rows and select.select([self._client.fd], [], [], _BLOCKED_S)[0]:
+            self._stream.feed(self._client.read(65536))
 
     def cells(self) -> list[list[Cell]]:
         """Every line of the screen."""
