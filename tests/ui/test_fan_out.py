@@ -58,6 +58,13 @@ def seeds(chat: Chat) -> list[int | None]:
     return [request.sampling.seed for request in chat.host.engine.requests]
 
 
+async def test_low_panes_show_more_of_an_answer_than_facts_about_it(chatting: StartChat) -> None:
+    async with chatting(*([f"One.\nTwo.\nThree. {number}"] for number in range(8)), size=(80, 24)) as chat:
+        await chat.write("Count.")
+        await fan(chat, "seed=1,2,3,4,5,6,7,8")
+        assert seen(chat).count("One.") == seen(chat).count("Three.") >= 4
+
+
 @SIZES
 async def test_a_draft_is_answered_with_every_seed_and_one_is_chosen(
     chatting: StartChat, size: tuple[int, int]
@@ -140,9 +147,8 @@ async def test_the_form_shows_all_that_can_be_varied(chatting: StartChat) -> Non
         await chat.lead("f")
         await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
         await chat.pilot.pause()
-        shown = "\n".join(strip.text for strip in chat.app.screen._compositor.render_strips())
         names = ("Seeds", "Temperatures", "Prompts", "Pictures", "Picture sizes", "System prompts", "Engines")
-        assert [name for name in names if name not in shown] == []
+        assert [name for name in names if name not in seen(chat)] == []
 
 
 async def test_the_form_says_what_is_wrong_before_anything_is_asked(chatting: StartChat) -> None:

@@ -115,6 +115,7 @@ class AnswerGrid(VerticalScroll, can_focus=False):
         height: 1fr;
         scrollbar-size-vertical: 1;
         & > Grid { height: auto; width: 100%; grid-gutter: 0 1; }
+        &.-low .facts { max-height: 2; }
     }
     """
 
@@ -152,6 +153,7 @@ class AnswerGrid(VerticalScroll, can_focus=False):
         grid = self.query_one(Grid)
         grid.styles.grid_size_columns = self.columns
         grid.styles.grid_rows = (max(LOWEST, height // rows),)
+        self.set_class(height // rows <= LOWEST, "-low")
 
 
 def difference_in_words(difference: AnswerDiff) -> str:
