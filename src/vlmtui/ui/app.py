@@ -373,7 +373,7 @@ class VlmtuiApp(App[ExitReport | None]):
         if isinstance(error, WorkerFailed) and isinstance(error.error, Exception):
             error = error.error  # contains the traceback
         is_ending = self.return_code is not None
-        if is_ending or comes_of_removal(error, self.screen_stack):
+        if is_ending or comes_of_removal(error, self.screen_stack if self.is_running else ()):
             # A screen removed while it is being composed does not find its widgets.
             _log.warning("while %s", "the app ended" if is_ending else "a widget was removed", exc_info=error)
             return
