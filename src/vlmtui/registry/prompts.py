@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Media, Part, Text, Turn, all_attachments
 from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt, RawPrompt
@@ -202,8 +200,3 @@ class _Writer:
     def _layout(self, part: Media) -> Layout:
         takes: Takes = self.family.takes[part.attachment.modality]
         return takes.several if self.several and takes.several else takes
-
-
-def message_dicts(messages: Iterable[Message]) -> list[dict[str, object]]:
-    """Return the messages as JSON-compatible dicts."""
-    return [msgspec.to_builtins(message) for message in messages]

@@ -49,10 +49,6 @@ class EngineMeter:
         values = [(after.at, _speed(before, after) or 0.0) for before, after in pairwise(self._samples)]
         return self._parts(columns, values)
 
-    def cache_use(self, columns: int) -> list[float]:
-        """Return the used share of the KV cache, of the fullest rank, in as many parts of the last five minutes."""
-        return self._parts(columns, [(one.at, _fullest(one.metrics)) for one in self._samples])
-
     def _parts(self, columns: int, values: Sequence[tuple[float, float]]) -> list[float]:
         """The largest value of each part; 0 where there is none."""
         found = [0.0] * columns
@@ -73,7 +69,3 @@ def _speed(before: MetricsSample, after: MetricsSample) -> float | None:
 def _generated(metrics: EngineMetrics) -> int | None:
     counts = [rank.generated_tokens for rank in metrics.ranks if rank.generated_tokens is not None]
     return sum(counts) if counts else None
-
-
-def _fullest(metrics: EngineMetrics) -> float:
-    return max((rank.kv_cache or 0.0 for rank in metrics.ranks), default=0.0)

@@ -211,9 +211,6 @@ class DocumentView(ScrollView, can_focus=False):
         """The blocks of which a line is in view."""
         return self.document.between(max(0, self.top), self.top + self.size.height)
 
-    def is_in_view(self, block: Block) -> bool:
-        return block in self.in_view
-
     @property
     def is_at_end(self) -> bool:
         """Whether the end of the document is in view."""
