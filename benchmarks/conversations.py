@@ -4,7 +4,7 @@
 made first, of small pictures, and measured in turn, each in a process of its own. Prints medians and ratios of opening
 the conversation until its newest turns are on the screen (as `--resume` does), one page up, a search from the word to
 what it found, the memory after 150 pages, and the most widgets on the way. Budgets: 2.5 for opening (what is sent to
-the model with the next message is read at once, too), 1.5 for a page, 2.0 for the memory, 1,500 widgets.
+the model with the next message is read at once, too), 1.5 for a page, 2.0 for the memory, 100 widgets.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from vlmtui.ui.terminal.graphics import Graphics
 
 SHORT, LONG = (20, 5), (2_000, 500)
 """Turns and images."""
-OPEN_BUDGET, PAGE_BUDGET, MEMORY_BUDGET, WIDGETS_BUDGET = 2.5, 1.5, 2.0, 1_500
+OPEN_BUDGET, PAGE_BUDGET, MEMORY_BUDGET, WIDGETS_BUDGET = 2.5, 1.5, 2.0, 100
 _SIZE = (120, 40)
 _PAGES = 150
 """Pages up, at most."""
