@@ -18,6 +18,11 @@ from wcwidth import wcwidth
 
 _BLOCKED_S = 0.3
 """Longer than tmux pauses for a terminal to which it has written much."""
+_PIECE = 2000
+"""Characters that are written at a time: less than a pipe holds."""
+_TITLE_S = 2.0
+"""How long a title is waited for."""
+_TRIES = 30
 Cell = tuple[str, ...]
 """What is seen of a cell: its character, colours and attributes."""
 
@@ -74,16 +79,35 @@ class Tmux:
 
     def feed(self, text: str) -> None:
         """Write, and wait until the attached terminal shows it. tmux hands over a new title before it redraws, so it is
-        given a second one. After much text it pauses before it draws all of the screen anew."""
-        for written in (text, ""):
-            name = uuid.uuid4().hex
-            self._file.write(f"{written}\x1b]2;{name}\x07")
-            self._file.flush()
-            while self._screen.title != name:
-                self._stream.feed(self._client.read(65536))
+        given a second one. After much text it pauses before it draws all of the screen anew, and forgets a title."""
+        for start in range(0, len(text), _PIECE):
+            self._write(text[start : start + _PIECE])
+            self._read(0.0)
+        self._wait_for_a_title()
+        self._wait_for_a_title()
         columns, rows = self._size
-        while len(text) > columns * rows and select.select([self._client.fd], [], [], _BLOCKED_S)[0]:
+        while len(text) > columns * rows and self._read(_BLOCKED_S):
+            pass
+
+    def _wait_for_a_title(self) -> None:
+        for _ in range(_TRIES):
+            name = uuid.uuid4().hex
+            self._write(f"\x1b]2;{name}\x07")
+            while self._read(_TITLE_S):
+                if self._screen.title == name:
+                    return
+        raise AssertionError("tmux does not hand over what it was given")
+
+    def _write(self, text: str) -> None:
+        self._file.write(text)
+        self._file.flush()
+
+    def _read(self, wait_s: float) -> bool:
+        """Take what tmux has written; False: nothing within this time."""
+        is_there = bool(select.select([self._client.fd], [], [], wait_s)[0])
+        if is_there:
             self._stream.feed(self._client.read(65536))
+        return is_there
 
     def cells(self) -> list[list[Cell]]:
         """Every line of the screen."""
