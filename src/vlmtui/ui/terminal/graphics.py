@@ -1,4 +1,9 @@
-"""How pictures are drawn: by the terminal's own graphics, with block characters, or not at all."""
+"""How pictures are drawn: by the terminal's own graphics, with block characters, or not at all.
+
+Of textual-image only the Sixel encoder is used. Its renderables (0.12) ask the terminal when they are imported and for
+the size of a cell whenever they draw, which fails once Textual reads the input; kitty's data they write to standard
+output, past the driver; and they know neither multiplexers nor parts of a cell smaller than a half.
+"""
 
 from __future__ import annotations
 
