@@ -144,7 +144,7 @@ def test_without_colour_a_picture_is_dithered(symbols: Symbols, tones: Tones) ->
     masks = {symbol_of(mask, symbols): mask for mask in range(1 << across * down)}
     for grey, share in ((0, 0.0), (64, 0.25), (128, 0.5), (255, 1.0)):
         strips = symbol_strips(Image.new("RGB", (400, 400), (grey, grey, grey)), 20, 10, symbols, tones)
-        assert all(style is None for strip in strips for _, style, _ in strip)
+        assert not any(style for strip in strips for _, style, _ in strip)
         inked = sum(masks[char].bit_count() for strip in strips for char in strip.text)
         wanted = share if tones == "bright_ink" else 1 - share
         assert abs(inked / (200 * across * down) - wanted) < 0.05
