@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 
 from vlmtui.ui.terminal.output import WAITING_MAX, Output
+from vlmtui.ui.terminal.seam import sends_frames
 
 _FRAME = "x" * 10_000
 
@@ -70,3 +71,11 @@ def test_a_terminal_that_has_gone_is_no_error(pipe: tuple[int, int]) -> None:
     output.write("a")
     output.write("b")
     assert output.close(10)
+
+
+def test_textual_itself_writes_where_the_user_wants_it_or_its_version_is_unknown() -> None:
+    assert sends_frames({})
+    assert sends_frames({}, "8.2.9")
+    assert not sends_frames({"VLMTUI_OUTPUT": "plain"})
+    for version in ("8.3.0", "8.20.0", "9.0.0", ""):
+        assert not sends_frames({}, version)
