@@ -13,10 +13,10 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 from textual.strip import Strip
 
-from vlmtui.ui.document.blocks import MarkdownBlock, PlainBlock, PromptBlock, TextBlock
+from vlmtui.ui.document.blocks import PlainBlock, PromptBlock, TextBlock
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import Line, Lines, as_written, places_of, wrapped
-from vlmtui.ui.document.markdown_lines import markdown_lines
+from vlmtui.ui.document.markdown_lines import MarkdownBlock, markdown_lines
 from vlmtui.ui.document.view import DocumentView
 
 

@@ -12,8 +12,9 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.pilot import Pilot
 
-from vlmtui.ui.document.blocks import MarkdownBlock, PlainBlock, PromptBlock, TextBlock
+from vlmtui.ui.document.blocks import PlainBlock, PromptBlock, TextBlock
 from vlmtui.ui.document.document import Block
+from vlmtui.ui.document.markdown_lines import MarkdownBlock
 from vlmtui.ui.document.view import DocumentView
 
 STEPS = 40

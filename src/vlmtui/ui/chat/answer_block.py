@@ -15,9 +15,9 @@ from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import Answer
 from vlmtui.text import visible
 from vlmtui.ui.chat.marked import Part
-from vlmtui.ui.document.blocks import MarkdownBlock
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import BLANK, Lines, one, wrapped
+from vlmtui.ui.document.markdown_lines import MarkdownBlock
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.clicks import clickable
 

@@ -18,8 +18,7 @@ from vlmtui.ui.chat.answer_block import REASONING, AnswerBlock
 from vlmtui.ui.chat.marked import Marked, Part
 from vlmtui.ui.chat.message_block import MessageBlock
 from vlmtui.ui.document.document import Block
-from vlmtui.ui.document.rhythm import Rhythm
-from vlmtui.ui.document.view import DocumentView
+from vlmtui.ui.document.view import DocumentView, Rhythm
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.thumbnails import ThumbnailMarks, Thumbnails
 

@@ -21,8 +21,7 @@ from vlmtui.session.generation import Answer
 from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.compare.difference import LEFT, RIGHT
 from vlmtui.ui.document.blocks import PlainBlock, TextBlock
-from vlmtui.ui.document.rhythm import INTERVAL_S
-from vlmtui.ui.document.view import DocumentView
+from vlmtui.ui.document.view import INTERVAL_S, DocumentView
 from vlmtui.ui.keys import key_of
 
 _COUNT_EVERY_S = 0.5

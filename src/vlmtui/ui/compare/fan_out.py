@@ -28,7 +28,7 @@ from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answer_grid import AnswerGrid, AnswerTile, difference_in_words
-from vlmtui.ui.document.rhythm import INTERVAL_S
+from vlmtui.ui.document.view import INTERVAL_S
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.dialogs import ChoiceScreen

@@ -133,29 +133,6 @@ class PlainBlock(Block):
         return lines
 
 
-class MarkdownBlock(Block):
-    """Markdown that grows. Control characters must be visible already."""
-
-    def __init__(self) -> None:
-        from vlmtui.ui.document.markdown_lines import MarkdownLines  # whose parser is no part of the first frame
-
-        super().__init__()
-        self.source = ""
-        self.instead = Content()
-        """Shown in place of an empty text."""
-        self.folds = True
-        """Whether only the beginning of long JSON is shown."""
-        self._layout = MarkdownLines()
-
-    def lay_out(self, width: int) -> Lines:
-        if not self.source:
-            self.is_behind = False
-            return wrapped(self.instead, width)[:1] if self.instead else []
-        lines = self._layout.lay_out(self.source, width, folds=self.folds, in_slices=True)
-        self.is_behind = self._layout.is_behind
-        return lines
-
-
 class PromptBlock(Block):
     """A prompt, exactly. Wraps at the width, not at words, so that every space is visible; a run with its own style (a
     special token, an image) moves to the next row whole if it fits there."""

@@ -19,6 +19,7 @@ from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
 
 from vlmtui.ui.document.block_rules import HTML_TABLE, JSON, MATH, OTSL_TABLE, use_block_rules
+from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import BLANK, Line, Lines, one, wrapped
 from vlmtui.ui.document.ocr_tables import Rows, read_html_table, read_otsl_table, without_tags
 from vlmtui.ui.document.table_lines import filled, table_lines
@@ -56,6 +57,27 @@ class _Block(NamedTuple):
     lines: Lines
     above: int = 0
     below: int = 1
+
+
+class MarkdownBlock(Block):
+    """Markdown that grows. Control characters must be visible already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.source = ""
+        self.instead = Content()
+        """Shown in place of an empty text."""
+        self.folds = True
+        """Whether only the beginning of long JSON is shown."""
+        self._layout = MarkdownLines()
+
+    def lay_out(self, width: int) -> Lines:
+        if not self.source:
+            self.is_behind = False
+            return wrapped(self.instead, width)[:1] if self.instead else []
+        lines = self._layout.lay_out(self.source, width, folds=self.folds, in_slices=True)
+        self.is_behind = self._layout.is_behind
+        return lines
 
 
 class MarkdownLines:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -30,6 +31,10 @@ _SLICE_S = 0.02
 """Seconds of layout after which keys have their turn."""
 _PAUSE_S = 0.05
 """Least seconds between slices: as long as a key takes from the terminal to its letter."""
+INTERVAL_S = 0.1
+"""Shortest interval in seconds in which a growing text is shown."""
+_REST = 4.0
+"""How many times as long as showing it takes other things have before the next time: keys, above all."""
 _BAR = "▌"
 _MARK = "█"
 
@@ -520,3 +525,32 @@ class DocumentView(ScrollView, can_focus=False):
         first, last = max(first, top), min(last, top + self.size.height)
         if first < last:
             self.refresh_lines(first - top + self.scroll_offset.y, last - first)
+
+
+class Rhythm:
+    """Shows what came: at once after a pause, else in a while, together with all that comes until then."""
+
+    def __init__(self, widget: Widget, show: Callable[[], None]) -> None:
+        self._widget = widget
+        self._show = show
+        self._is_due = False
+        self._shown_at = float("-inf")
+        self._took_s = 0.0
+
+    def wake(self) -> None:
+        """Note that there is something to show."""
+        if self._is_due:
+            return
+        self._is_due = True
+        wait_s = self._shown_at + max(INTERVAL_S, self._took_s * (1 + _REST)) - time.monotonic()
+        if wait_s > 0:
+            asyncio.get_running_loop().call_later(wait_s, self._widget.call_next, self._beat)
+        else:
+            self._widget.call_next(self._beat)
+
+    def _beat(self) -> None:
+        self._is_due = False
+        if self._widget.is_attached:
+            self._shown_at = time.monotonic()
+            self._show()
+            self._took_s = time.monotonic() - self._shown_at
