@@ -1,8 +1,7 @@
 """Between Textual's compositor and the terminal: knows what the terminal shows, and sends only what differs.
 
-Textual writes each changed line whole; an answer that grows at the end of a view changes all of them. What differs are
-a few cells, once the terminal has moved its lines up itself: a twentieth of the bytes, which is felt over SSH.
-`docs/upstream/frame-output.md` proposes it to Textual.
+Textual writes each changed line whole, and an answer that grows changes all of them. Once the terminal has moved its
+lines up itself, a few cells differ: a twentieth of the bytes. `docs/upstream/frame-output.md` proposes it to Textual.
 """
 
 from __future__ import annotations
