@@ -22,7 +22,7 @@ from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.clicks import clickable
 
 REASONING = "reasoning"
-"""What a click on the title of the reasoning finds."""
+"""The result of `clicked` on the title of the reasoning."""
 _MARKS = "$muted 80%"
 _DETAIL_MAX = 600
 """Most characters of a failure's detail; its end is the most useful."""

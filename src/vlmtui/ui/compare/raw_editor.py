@@ -62,7 +62,7 @@ class TokenWrap(WrappedDocument):
 
 
 class _PartedText:
-    """What a wrap reads of a document: its lines, each made when it is asked for."""
+    """The lines of a document for its wrapping, each made when it is asked for."""
 
     def __init__(self, document: DocumentBase, special: re.Pattern[str]) -> None:
         self._document = document
@@ -93,7 +93,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class LineNote(msgspec.Struct, frozen=True):
-    """What is said beside a line of the text."""
+    """A note beside a line of the text."""
 
     text: str
     """One line, visible."""

@@ -102,7 +102,7 @@ class RawPane(Vertical):
         self._timer: Timer | None = None
         self._has_text = False
         self.sought = ""
-        """What was looked for last."""
+        """The text looked for last."""
 
     def compose(self) -> ComposeResult:
         yield self.editor

@@ -97,7 +97,7 @@ class CompareScreen(SidesScreen):
         self._show_inspector = show_inspector
         self._was_told_to_stop = False
         self._told: dict[PromptMode, str] = {"chat": "", "raw": ""}
-        """What the sides' heads say of their prompts."""
+        """The facts of the prompts in the heads of the sides."""
 
     # -- display
 

@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a layout has changed, in lines of the document."""
+    """The lines of the document that a layout has changed."""
 
     first: int
     """The first line that looks different."""

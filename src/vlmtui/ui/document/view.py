@@ -59,7 +59,7 @@ def _place(start: int, parts: Parts) -> tuple[int, int]:
 
 
 class _Anchor(NamedTuple):
-    """What stays in place when lines above it come or go."""
+    """The line that stays in place when lines above it come or go."""
 
     block: Block
     number: int
@@ -108,9 +108,9 @@ class DocumentView(ScrollView, can_focus=False):
         view: DocumentView
         block: Block
         what: object
-        """What the block has at this place; None: nothing of its own."""
+        """The result of `Block.clicked` for this place."""
         told: dict[str, object]
-        """What the clicked text says of itself, as made by `clickable`."""
+        """The values that `clickable` gave the clicked text."""
 
         @property
         def control(self) -> DocumentView:

@@ -355,7 +355,7 @@ class FrameLayer:
         self._size = (0, 0)
         self._wanted: list[CellRow] = []
         self._shown: list[CellRow | None] = []
-        """What the terminal shows; None: unknown."""
+        """The lines that the terminal shows; None: unknown."""
         self._placed: list[dict[int, tuple[Strip, Cells]]] = []
         """The strips of each line of `_wanted`, by column."""
         self._hints: Counter[int] = Counter()

@@ -34,7 +34,7 @@ removed before its turn is not drawn."""
 
 
 class ThumbnailMarks(msgspec.Struct, frozen=True):
-    """What is drawn on a thumbnail: places in pixels of the whole picture, and a badge for each."""
+    """Places to draw on a thumbnail, in pixels of the whole picture, and a badge for each."""
 
     marks: tuple[PlacedMark, ...]
     badges: tuple[Badge, ...]
