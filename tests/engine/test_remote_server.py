@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 import threading
 import time
@@ -123,7 +122,9 @@ async def test_frames_that_the_server_drops_are_told(address: str, tmp_path: Pat
 
 @contextmanager
 def slowed(server: VllmServer, *, run_s: float = 0.1, stand_s: float = 0.7) -> Iterator[None]:
-    """Let all processes of a server run for a short time only, again and again, as on a machine that is starved."""
+    """Let all processes of a server run for a short time only, again and again, as on a machine that is starved.
+
+    So an endless answer is still in its middle when the first token has been read, however busy the machine is."""
     ended = threading.Event()
     processes = server.processes()
 
@@ -225,10 +226,11 @@ async def test_a_server_that_sleeps_is_named_and_answers_once_it_is_awake(drowsy
     transport = httpx2.AsyncHTTPTransport(uds=drowsy.address.removeprefix("unix:"))
     async with httpx2.AsyncClient(transport=transport, base_url="http://server") as dev:
         events = server.generate(ENDLESS)
-        if when == "in the middle of an answer":
-            while not isinstance(await anext(events), Delta):
-                pass
-        assert (await dev.post("/sleep", params={"mode": "keep"})).json() == {"status": "sleeping", "level": 1}
+        with slowed(drowsy.server):
+            if when == "in the middle of an answer":
+                while not isinstance(await anext(events), Delta):
+                    pass
+            assert (await dev.post("/sleep", params={"mode": "keep"})).json() == {"status": "sleeping", "level": 1}
         try:
             assert (await dev.get("/health")).status_code == 200
             with pytest.raises(VlmtuiError, match="is asleep") as failed:
@@ -249,12 +251,10 @@ async def test_a_server_that_is_stopped_goes_on_or_is_given_up_and_a_killed_one_
     )
     await told(patient, chat("Hello"), 2)
     (core,) = served.server.processes("VLLM::EngineCore")
-    for process in served.server.processes("VLLM::"):
-        for thread in process.threads():  # or it is through before a token was read, where others want the processor
-            os.setpriority(os.PRIO_PROCESS, thread.id, 19)  # of a thread, not of a process, on Linux
     goes_on, given_up = patient.generate(ENDLESS), hasty.generate(ENDLESS)
-    for kind in (PromptReady, Delta):
-        assert all(isinstance(event, kind) for event in await asyncio.gather(anext(goes_on), anext(given_up)))
+    with slowed(served.server):
+        for kind in (PromptReady, Delta):
+            assert all(isinstance(event, kind) for event in await asyncio.gather(anext(goes_on), anext(given_up)))
     core.suspend()
     try:
         with pytest.raises(VlmtuiError, match="has been silent for 3 seconds"):
