@@ -247,7 +247,7 @@ async def seeing(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     await until(pilot, lambda: isinstance(app.screen, ChatScreen))
     image = stage(PHOTOGRAPHS / "cat.jpg", app.services.paths.media)
     report = PromptReport(title="exchange 1", answer=RECORDED, attachments=(image,))
-    app.navigator.show_places(places_of(report, app.services.registry["qwen3_vl"]), [1])
+    app.open_places(places_of(report, app.services.registry["qwen3_vl"]), [1])
     await until(pilot, lambda: isinstance(app.screen, PlacesScreen) and app.screen.shown is not None)
     save(app, "places")
     await pilot.press("escape")

@@ -35,7 +35,6 @@ from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.help.leader_screen import LeaderScreen
-from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Delays, ExitReport, Services
 
 GIB = 2**30
@@ -196,12 +195,12 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
 def plain_chat(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty screen in the chat's place."""
 
-    def chat_screen(navigator: AppNavigator) -> PlainChat | None:
-        stack = navigator._app.screen_stack
+    def chat_screen(app: VlmtuiApp) -> PlainChat | None:
+        stack = app.screen_stack
         return next((screen for screen in stack if isinstance(screen, PlainChat)), None)
 
-    monkeypatch.setattr(AppNavigator, "new_chat", lambda navigator: PlainChat())
-    monkeypatch.setattr(AppNavigator, "chat_screen", chat_screen)
+    monkeypatch.setattr(VlmtuiApp, "new_chat", lambda app: PlainChat())
+    monkeypatch.setattr(VlmtuiApp, "chat_screen", chat_screen)
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ async def test_a_chat_that_is_left_while_the_store_is_asked_begins_nothing(
         left = chat.screen
         again = asyncio.create_task(left.action_run("regenerate"))
         await asked.wait()
-        chat.app.navigator.show_chat()
+        chat.app.show_chat()
         await chat.until(lambda: not left.is_attached)
         go_on.set()
         await again

@@ -603,7 +603,7 @@ async def test_what_a_model_does_not_take_is_said_when_it_is_chosen(
 async def test_a_conversation_may_be_shown_before_its_screen_stands(chatting: StartChat) -> None:
     async with chatting(["One."]) as chat:
         await chat.say("first")
-        screen = ChatScreen(chat.app.services, chat.app.navigator, chat.app.engine_controller, chat.controller)
+        screen = chat.app.new_chat()
         chat.app.push_screen(screen)
         await screen.show_conversation()
         await chat.until(lambda: "One." in chat.screen_text())

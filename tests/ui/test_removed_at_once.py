@@ -17,7 +17,7 @@ async def test_a_chat_that_is_left_before_it_stands_ends_nothing(chatting: Start
         await chat.say("first")
         before = chat.screen
         for turns in range(6):
-            chat.app.push_screen(chat.app.navigator.new_chat())
+            chat.app.push_screen(chat.app.new_chat())
             for _ in range(turns):
                 await asyncio.sleep(0)
             await chat.app.pop_screen()

@@ -103,7 +103,7 @@ async def test_what_reasoning_took_is_kept_with_the_answer(chatting: StartChat) 
         stored = chat.controller.live.id
         assert stored is not None
         await chat.controller.open(stored)
-        chat.app.navigator.show_chat()
+        chat.app.show_chat()
         await chat.until(lambda: title in chat.screen_text())
 
 
@@ -119,7 +119,7 @@ async def test_nothing_is_cut_off_on_a_small_terminal(chatting: StartChat) -> No
 async def test_another_model_goes_on_with_the_conversation(chatting: StartChat) -> None:
     async with chatting(["The answer."]) as chat:
         await chat.say("first")
-        chat.app.navigator.show_chat()
+        chat.app.show_chat()
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and bool(answers_of(chat.screen)))
         await chat.until(lambda: chat.shown() == "The answer.")
 
@@ -185,7 +185,7 @@ async def test_a_conversation_looks_the_same_when_its_screen_is_made_anew(chatti
             await chat.say(f"question {number}")
         await chat.pilot.pause()
         before = chat.screen_text()
-        chat.app.navigator.show_chat()
+        chat.app.show_chat()
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and bool(answers_of(chat.screen)))
         await chat.until(lambda: chat.screen_text() == before)
 

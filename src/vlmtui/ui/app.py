@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 from textual import events, on
 from textual.actions import parse
 from textual.app import App
+from textual.css.query import NoMatches
 from textual.driver import Driver
+from textual.message import Message
+from textual.screen import SystemModalScreen
+from textual.widget import Widget
 from textual.widgets import Input
 from textual.worker import WorkerFailed, WorkType
 
@@ -22,18 +28,15 @@ from vlmtui.registry.match import Model
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
+from vlmtui.ui.departure import Departure
 from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
-from vlmtui.ui.lifecycle.departure import Departure
-from vlmtui.ui.lifecycle.engine_broadcast import EngineBroadcast
-from vlmtui.ui.lifecycle.leftovers import Leftovers
-from vlmtui.ui.lifecycle.model_loading import ModelLoading
-from vlmtui.ui.lifecycle.removed_widgets import comes_of_removal
-from vlmtui.ui.lifecycle.stored_conversations import StoredConversations
+from vlmtui.ui.messages import EngineChanged, EngineLogGrew
+from vlmtui.ui.model_loading import ModelLoading
 from vlmtui.ui.models.screen import ModelsScreen
-from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import ExitReport, Services
+from vlmtui.ui.stored_conversations import StoredConversations
 from vlmtui.ui.terminal.graphics import Graphics, tones_of
-from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
+from vlmtui.ui.terminal.key_queue import KeyQueue, ask_user, run_before_keys
 from vlmtui.ui.terminal.query import TerminalQuestion
 from vlmtui.ui.terminal.seam import sends_frames
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, begin_with_theme, theme_name
@@ -41,16 +44,40 @@ from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS, is_text_area
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from rich.console import RenderableType
     from textual.binding import Binding
     from textual.command import Provider
     from textual.notifications import SeverityLevel
     from textual.screen import Screen
 
+    from vlmtui.domain.attachment import Attachment
+    from vlmtui.domain.generation import GenerateRequest
+    from vlmtui.domain.sampling import Sampling
+    from vlmtui.engine.interface import Engine
+    from vlmtui.media.folder import FolderView
+    from vlmtui.session.answer_places import AnswerPlaces
+    from vlmtui.session.compared_message import ComparedMessage
+    from vlmtui.session.comparison import CompareController
     from vlmtui.session.conversation import Conversation
+    from vlmtui.session.cost import EstimateTokens
+    from vlmtui.session.fan_out import FanOut
+    from vlmtui.session.lane_plan import Plan
+    from vlmtui.session.lanes import InFlightRequest
+    from vlmtui.session.lint import LintReport
+    from vlmtui.session.load_checks import LoadCheck, LoadOption
+    from vlmtui.session.model_view import ModelView
+    from vlmtui.session.occlusion import OcclusionPlan
+    from vlmtui.session.prompt_report import PromptReport
+    from vlmtui.session.recent_folders import RecentFolders
+    from vlmtui.session.settings import ChatSettings
+    from vlmtui.session.side_engines import FindEngines
     from vlmtui.store.records import ConversationId
+    from vlmtui.ui.chat.screen import ChatScreen
     from vlmtui.ui.conversations.screen import ConversationsScreen
     from vlmtui.ui.models.loading import LoadingScreen
+    from vlmtui.ui.navigation import FilesChoice, FramesChoice
     from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 _log = logging.getLogger(__name__)
@@ -60,6 +87,10 @@ _ANSWERS = "answers.jsonl"
 """The results that `/batch` shows without a name, as docs/batch.md calls them."""
 _STARTED_AFTER_S = 1.0
 _HOUSE_KEPT_AFTER_S = 10.0
+_LOG_EVERY_S = 0.1
+"""New lines of the engine's log are told at most this often."""
+_ALONE = 2
+"""Height of the screen stack when one of our screens is shown alone: below it is Textual's empty default screen."""
 
 
 def _commands() -> type[Provider]:
@@ -95,15 +126,17 @@ class VlmtuiApp(App[ExitReport | None]):
             setattr(self, f"key_{events.Key(key, None).name}", self.interrupt)
         self.graphics = Graphics()
         """How pictures are drawn; detected when the app runs in a terminal."""
-        self.conversation = holder = services.conversation_holder(self, controller)
-        self.navigator = navigator = AppNavigator(self, self, services, controller, holder)
-        self.models = models = ModelLoading(self, navigator, services, controller, holder)
-        self.stored = stored = StoredConversations(self, navigator, services, controller, holder, choose=models.choose)
-        self._interrupted = services.interrupted_answers(self, controller, holder, show=stored.show, load=models.load)
-        self._leftovers = Leftovers(self, navigator, services.cleanup)
-        self._departure = Departure(self, navigator, services, controller, holder)
+        self.conversation = services.conversation_holder(self, controller)
+        self.models = ModelLoading(self)
+        self.stored = StoredConversations(self)
+        self._interrupted = services.interrupted_answers(
+            self, controller, self.conversation, show=self.stored.show, load=self.models.load
+        )
+        self._departure = Departure(self)
         self.key_queue = KeyQueue(self, super().on_event)
-        self._broadcast = EngineBroadcast(self, controller)
+        self._followed: Engine | None = None
+        """The engine whose log is followed."""
+        self._log_waits = False
         self._question = question
         for theme in THEMES:
             self.register_theme(theme)
@@ -147,7 +180,7 @@ class VlmtuiApp(App[ExitReport | None]):
             self.tell("\n".join([*wrong, f"({config_file(self.services.paths)})"]), seconds=15, severity="warning")
         # Output before this handler returns is discarded: it would be drawn twice.
         self.call_later(self._begin)
-        self.set_timer(_STARTED_AFTER_S, self._leftovers.look)
+        self.set_timer(_STARTED_AFTER_S, self.models.look_for_leftovers)
         self.set_timer(_HOUSE_KEPT_AFTER_S, self.stored.keep_house)
 
     async def on_unmount(self) -> None:
@@ -225,6 +258,309 @@ class VlmtuiApp(App[ExitReport | None]):
         """Open a stored conversation with the loaded model, or else with its own model."""
         self.stored.open(conversation)
 
+    # -- screens
+
+    async def confirm(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> bool:
+        """Ask a question; False if it was cancelled. `careful`: Enter alone means no."""
+        from vlmtui.ui.widgets.confirm import ConfirmScreen
+
+        is_sure = await ask_user(self, ConfirmScreen(question, yes=yes, no=no, careful=careful))
+        return is_sure is True
+
+    async def choose(self, title: str, lines: Sequence[str]) -> int | None:
+        """Choose one of several lines; None if cancelled."""
+        from textual.content import Content
+
+        from vlmtui.ui.widgets.dialogs import ChoiceScreen
+
+        return await ask_user(self, ChoiceScreen(title, [Content(line) for line in lines]))
+
+    async def choose_files(
+        self, folder: Path, *, recent: RecentFolders, look: FolderView, estimate: EstimateTokens | None
+    ) -> FilesChoice:
+        """Choose files in the browser, starting in `folder`. `look` is updated with the user's changes; `estimate`
+        returns the tokens of an attachment."""
+        from vlmtui.ui.attachments.browser import BrowserScreen
+        from vlmtui.ui.navigation import FilesChoice
+
+        browser = BrowserScreen(folder, recent=recent, look=look, estimate=estimate)
+        paths = await ask_user(self, browser)
+        return FilesChoice(tuple(paths or ()), browser.folder)
+
+    async def choose_frames(self, video: Attachment, *, takes_video: bool, most_images: int) -> FramesChoice | None:
+        """Choose the frames of a video; None if cancelled. `takes_video`: whether the model accepts videos;
+        `most_images`: its limit of images in one message."""
+        from vlmtui.ui.attachments.frames import FramesScreen
+
+        cache = self.services.paths.thumbnails
+        return await ask_user(self, FramesScreen(video, cache=cache, takes_video=takes_video, most_images=most_images))
+
+    def open_viewer(
+        self, attachments: Sequence[Attachment], at: int = 0, *, numbers: Sequence[int] | None = None
+    ) -> None:
+        """Show attachments in full size, starting with index `at`. `numbers`: the numbers to show for them."""
+        from vlmtui.ui.attachments.viewer import ViewerScreen
+
+        cache = self.services.paths.thumbnails
+        self.push_screen(ViewerScreen(list(attachments), at, cache=cache, numbers=numbers))
+
+    def open_inspector(self, report: PromptReport, *, again: Callable[[], GenerateRequest] | None = None) -> None:
+        """Inspect a prompt and its answer. `again` returns the request that would reproduce it now."""
+        from vlmtui.ui.inspector.screen import InspectorScreen
+
+        self.push_screen(
+            InspectorScreen(
+                report,
+                cache=self.services.paths.thumbnails,
+                engine=self.engine_controller.require_engine,
+                again=again,
+                show_viewer=self.open_viewer,
+                lint=self._lint(self.engine_controller.model),
+            )
+        )
+
+    def open_lint(self, model: Model) -> None:
+        """Check the model's chat template and tokenizer, and show what is wrong with them."""
+        from vlmtui.ui.inspector.lint_screen import LintScreen
+
+        self.push_screen(LintScreen(model.spec.name, self._lint(model)))
+
+    def _lint(self, model: Model | None) -> Callable[[], LintReport] | None:
+        """Return what checks the model's template, which blocks; None if nothing can."""
+        from vlmtui.session.lint import lint_model
+
+        reader = self.services.reader
+        if reader is None or model is None:
+            return None
+        return partial(lint_model, model, reader, trust_remote_code=model.spec.trust_remote_code)
+
+    def open_places(self, places: AnswerPlaces, numbers: Sequence[int]) -> None:
+        """Show where an answer points. `numbers`: of its images or videos in the conversation."""
+        from vlmtui.ui.seeing.places_screen import PlacesScreen
+
+        self.push_screen(PlacesScreen(places, numbers, folder=Path.cwd()))
+
+    def open_model_view(self, views: Sequence[ModelView], numbers: Sequence[int]) -> None:
+        """Show what the model sees of attachments. `numbers`: their numbers in the conversation."""
+        from vlmtui.ui.seeing.model_view_screen import ModelViewScreen
+
+        self.push_screen(ModelViewScreen(views, numbers))
+
+    def open_occlusion(self, plan: OcclusionPlan, number: int) -> None:
+        """Show which part of a picture an answer depends on. `number`: the image's number in the conversation."""
+        from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
+
+        engine, store = self.engine_controller.require_engine, self.services.paths.seen
+        self.push_screen(OcclusionScreen(plan, engine, store=store, folder=Path.cwd(), number=number))
+
+    async def open_comparison(
+        self,
+        controller: CompareController,
+        message: ComparedMessage,
+        *,
+        send: Callable[[CompareController], InFlightRequest],
+        on_edit: Callable[[], None],
+        look: Callable[[], Awaitable[bool]],
+        engines: FindEngines,
+    ) -> None:
+        """Compare the chat template with a raw prompt, until the user leaves. `send` sends the draft as the
+        conversation's next message; `on_edit` is called after changes of the raw text; `look` sends it without its
+        pictures, and returns whether the conversation continues with one of those answers; `engines` finds those of
+        the sides."""
+        from vlmtui.ui.compare.screen import CompareScreen
+
+        await ask_user(
+            self,
+            CompareScreen(
+                self.services,
+                self.engine_controller,
+                controller,
+                message,
+                send,
+                on_edit=on_edit,
+                look=look,
+                engines=engines,
+                show_inspector=self.open_inspector,
+            ),
+        )
+
+    async def choose_comparison(self, message: ComparedMessage) -> str | None:
+        """Show the stored comparisons of a message; return the raw prompt to run again, or None. Raises VlmtuiError
+        if the store cannot be read."""
+        from vlmtui.ui.compare.stored_comparison import choose_stored_comparison
+
+        return await choose_stored_comparison(self, self.services, message)
+
+    async def plan_fan_out(
+        self, question: str, sampling: Sampling, *, no_seeds: str, system: str, has_pictures: bool
+    ) -> Plan | None:
+        """Ask for the plan of a fan-out; None if cancelled. `no_seeds`: why seeds cannot be varied; empty if they
+        can. `system`: the system prompt; `has_pictures`: whether pictures can be varied."""
+        from vlmtui.ui.compare.fan_form import FanFormScreen
+
+        return await ask_user(
+            self,
+            FanFormScreen(question, sampling, no_seeds=no_seeds, system=system, has_pictures=has_pictures),
+        )
+
+    async def open_fan_out(self, fan_out: FanOut, changed: str) -> int | Literal["new_plan", "look"] | None:
+        """Show a fan-out; return the index of the answer chosen, "new_plan" or "look" for another plan, None if
+        left."""
+        from vlmtui.ui.compare.fan_out import FanOutScreen
+
+        paths = self.services.paths
+        return await ask_user(
+            self,
+            FanOutScreen(
+                fan_out,
+                changed=changed,
+                media=paths.media,
+                cache=paths.thumbnails,
+                show_inspector=self.open_inspector,
+            ),
+        )
+
+    async def edit_settings(self, settings: ChatSettings, model: Model | None) -> ChatSettings | None:
+        """Change the conversation's settings; None if cancelled. `model`: the one to ask."""
+        from vlmtui.ui.settings.screen import SettingsScreen
+
+        return await ask_user(self, SettingsScreen(settings, model))
+
+    def chat_screen(self) -> ChatScreen | None:
+        """Return the chat screen, if it is on the stack."""
+        from vlmtui.ui.chat.screen import ChatScreen
+
+        stack = self.screen_stack if self.is_running else []
+        return next((screen for screen in stack if isinstance(screen, ChatScreen)), None)
+
+    def shows_a_load(self) -> bool:
+        """Return whether the loading screen is on top; False while the app ends."""
+        from vlmtui.ui.models.loading import LoadingScreen
+
+        stack = self.screen_stack
+        return bool(stack) and isinstance(stack[-1], LoadingScreen)
+
+    def push_models(self) -> None:
+        """Show the models over the current screen."""
+        self.push_screen(self._new_models())
+
+    def push_loading(self, model: Model) -> None:
+        """Show the loading screen over the current screen."""
+        self.push_screen(self._new_loading(model))
+
+    def show_models(self) -> None:
+        """Show only the models."""
+        self._show_alone(self._new_models())
+
+    def show_loading(self, model: Model) -> None:
+        """Show only the loading screen."""
+        self._show_alone(self._new_loading(model))
+
+    def show_chat(self) -> None:
+        """Show only the chat."""
+        self._show_alone(self.new_chat())
+
+    def back_to_chat(self) -> None:
+        """Return to the chat below, or open a new one."""
+        screen = self.chat_screen()
+        if screen is None:
+            self.show_chat()
+        else:
+            self.go_back_to(screen)
+
+    def go_back_to(self, screen: Screen[Any]) -> None:
+        """Close the screens above `screen`."""
+        while self.screen is not screen:
+            self.pop_screen()
+
+    def open_models(self) -> None:
+        """Show the models over the current screen, unless they or the loading screen are shown."""
+        if not isinstance(self.screen, ModelsScreen) and not self.shows_a_load():
+            self.push_models()
+
+    def open_before_load(self, model: Model, check: LoadCheck, go_on: Callable[[LoadOption | None], None]) -> None:
+        """Show the decision to make before a model is loaded."""
+        from vlmtui.ui.models.before_load import BeforeLoadScreen
+
+        self.push_screen(BeforeLoadScreen(one_line(model.spec.name), check), go_on)
+
+    def open_log(self) -> None:
+        """Show the engine's log over the current screen, or close it."""
+        from vlmtui.ui.models.log import LogScreen
+
+        if isinstance(self.screen, LogScreen):
+            self.screen.dismiss()
+        else:
+            self.push_screen(LogScreen(self.engine_controller))
+
+    def open_leader(self) -> None:
+        """Show the keys that work after the leader, or close that strip."""
+        from vlmtui.ui.help.leader_screen import show_leader
+
+        show_leader(self)
+
+    def open_help(self) -> None:
+        """Show every key and command, the current screen's first, or close the help."""
+        from vlmtui.ui.help.screen import HelpScreen
+
+        screen = self.screen
+        if isinstance(screen, HelpScreen):
+            screen.dismiss()
+        elif not isinstance(screen, SystemModalScreen):
+            first = getattr(screen.focused, "SCOPE", "")
+            self.push_screen(HelpScreen(getattr(screen, "SCOPE", ""), first=first))
+
+    def open_conversations(self, *, open_id: ConversationId | None) -> None:
+        """Show the list of conversations, unless a model is loading. `open_id`: the conversation of the chat."""
+        from vlmtui.ui.conversations.screen import ConversationsScreen
+        from vlmtui.ui.models.loading import LoadingScreen
+
+        if not isinstance(self.screen, ConversationsScreen | LoadingScreen):
+            cache = self.services.paths.thumbnails
+            self.push_screen(ConversationsScreen(self.services.store, cache=cache, open_id=open_id))
+
+    async def open_batch(self, output: Path) -> None:
+        """Show the results of a batch in a file. Says why if the file cannot be read."""
+        from vlmtui.session.batch.results import ResultTable
+        from vlmtui.ui.batch.screen import BatchScreen
+
+        try:
+            table = await asyncio.to_thread(ResultTable, output)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        self.push_screen(BatchScreen(table, show_inspector=self.open_inspector))
+
+    def leave_conversations(self) -> bool:
+        """Close the list; False if it was closed already."""
+        from vlmtui.ui.conversations.screen import ConversationsScreen
+
+        is_shown = isinstance(self.screen, ConversationsScreen)
+        if is_shown:
+            self.pop_screen()
+        return is_shown
+
+    def new_chat(self) -> ChatScreen:
+        """Return a new screen for the conversation."""
+        from vlmtui.ui.chat.screen import ChatScreen
+        from vlmtui.ui.navigator import AppNavigator
+
+        return ChatScreen(self.services, AppNavigator(self), self.engine_controller, self.conversation.require_chat())
+
+    def _new_models(self) -> Screen[None]:
+        return ModelsScreen(self.services, self.engine_controller)
+
+    def _new_loading(self, model: Model) -> Screen[None]:
+        from vlmtui.ui.models.loading import LoadingScreen
+
+        return LoadingScreen(self.engine_controller, model, typed=self.conversation.typed_ahead)
+
+    def _show_alone(self, screen: Screen[None]) -> None:
+        """Show a screen instead of all others."""
+        while len(self.screen_stack) > _ALONE:
+            self.pop_screen()
+        self.switch_screen(screen)
+
     # -- requests of screens
 
     @on(ModelsScreen.ModelChosen)
@@ -236,7 +572,7 @@ class VlmtuiApp(App[ExitReport | None]):
         if self.engine_controller.keeps_former:
             self.models.go_back()
         else:
-            self.navigator.back_to_chat()
+            self.back_to_chat()
 
     def on_loading_screen_loaded(self) -> None:
         self.models.loaded()
@@ -257,11 +593,11 @@ class VlmtuiApp(App[ExitReport | None]):
         self.open_conversation(event.id)
 
     def on_conversations_screen_new_chat_wanted(self) -> None:
-        if self.navigator.leave_conversations():  # the key may arrive twice in a row
+        if self.leave_conversations():  # the key may arrive twice in a row
             self.call_later(self.run_action_id, "new_chat")
 
     def on_attachment_view_clicked(self, event: AttachmentView.Clicked) -> None:
-        self.navigator.show_viewer(event.attachments, event.at, numbers=event.numbers)
+        self.open_viewer(event.attachments, event.at, numbers=event.numbers)
 
     # -- actions
 
@@ -270,23 +606,23 @@ class VlmtuiApp(App[ExitReport | None]):
         if name:
             self.models.choose_by_name(name)
         else:
-            self.navigator.offer_models()
+            self.open_models()
 
     def action_engine(self, name: str = "") -> None:
         """Use another engine by its name or address; without one, show the models."""
         if name:
             self.models.choose_engine(name)
         else:
-            self.navigator.offer_models()
+            self.open_models()
 
     def action_conversations(self) -> None:
         """Show the list of conversations."""
         chat = self.conversation.chat
-        self.navigator.show_conversations(open_id=chat.id if chat is not None else None)
+        self.open_conversations(open_id=chat.id if chat is not None else None)
 
     def action_batch(self, file: str = "") -> None:
         """Show the results of a batch."""
-        self.start_dialog(lambda: self.navigator.show_batch(Path(file.strip() or _ANSWERS).expanduser()))
+        self.start_dialog(lambda: self.open_batch(Path(file.strip() or _ANSWERS).expanduser()))
 
     def action_undelete(self) -> None:
         """Restore the conversation deleted last."""
@@ -294,11 +630,11 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def action_cleanup(self) -> None:
         """Stop workers that are no longer usable."""
-        self._leftovers.clean_up()
+        self.models.clean_up()
 
     def action_show_log(self) -> None:
         """Show the engine's log over the current screen."""
-        self.navigator.show_log()
+        self.open_log()
 
     def action_restart_engine(self) -> None:
         """Load the same model again, unless its engine answers."""
@@ -316,11 +652,11 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def action_leader(self) -> None:
         """Show the keys that work after the leader, or close that strip."""
-        self.navigator.show_leader()
+        self.open_leader()
 
     def action_help(self) -> None:
         """Show every key and command, the current screen's first; close the help if it is open."""
-        self.navigator.show_help()
+        self.open_help()
 
     def action_help_quit(self) -> None:
         """Ctrl+C with nothing to copy or stop: show how to quit; quit if pressed twice within two seconds."""
@@ -364,9 +700,29 @@ class VlmtuiApp(App[ExitReport | None]):
     # -- the engine
 
     def _engine_changed(self) -> None:
+        """Tell the screens that the engine's state changed; follow the log of a new engine."""
         self._interrupted.engine_changed()
-        if self.is_running:
-            self._broadcast.engine_changed()
+        if not self.is_running:
+            return
+        engine = self.engine_controller.engine
+        if engine is not None and engine is not self._followed:
+            self._followed = engine
+            self.start(partial(self.engine_controller.follow_log, engine, self._log_grew), "engine-log", exclusive=True)
+        self._post_to_screens(EngineChanged)
+
+    def _log_grew(self) -> None:
+        """Tell the screens soon about new log lines, once for many lines."""
+        if not self._log_waits:
+            self._log_waits = True
+            self.set_timer(_LOG_EVERY_S, self._tell_log)
+
+    def _tell_log(self) -> None:
+        self._log_waits = False
+        self._post_to_screens(EngineLogGrew)
+
+    def _post_to_screens(self, kind: type[Message]) -> None:
+        for screen in self.screen_stack:
+            screen.post_message(kind())
 
     def _handle_exception(self, error: Exception) -> None:
         """Log an unexpected error with its traceback, and exit with one sentence for the user."""
@@ -384,3 +740,17 @@ class VlmtuiApp(App[ExitReport | None]):
         # Textual shows an error that tells how it looks so, and any other with its traceback.
         setattr(error, "__rich__", lambda: told)  # noqa: B010 - an error has no such attribute
         super()._handle_exception(error)
+
+
+def comes_of_removal(error: Exception, stack: Sequence[Screen[Any]]) -> bool:
+    """Return whether a widget lacks a child only because it, or its screen, is being removed.
+
+    Textual composes no children for such a widget, and nevertheless calls its `on_mount`. A call after a refresh runs
+    in the screen that is current by then, so the widget is looked for in the frames of the error. `stack`: the
+    screens that are shown; a removed widget stands on none of them.
+    """
+    if not isinstance(error, NoMatches):
+        return False
+    ran = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
+    widgets = (one for one in ran if isinstance(one, Widget))
+    return any(not any(screen in widget.ancestors_with_self for screen in stack) for widget in widgets)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import TYPE_CHECKING
 
 from vlmtui.config.trust import TrustStore
+from vlmtui.engine.interface import Leftover
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.protocol.peer import ForeignSocket
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.conversation_holder import ConversationHolder
-from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engine_controller import EngineState
 from vlmtui.session.engines_beside import is_remote, names_of
 from vlmtui.session.load_checks import LoadChecks, LoadOption
 from vlmtui.session.model_switch import MemoryNeed, memory_need
 from vlmtui.text import one_line
-from vlmtui.ui.navigator import AppNavigator
-from vlmtui.ui.services import Services
-from vlmtui.ui.view import View
+
+if TYPE_CHECKING:
+    from vlmtui.ui.app import VlmtuiApp
 
 _ADDRESSES = ("http://", "https://", "unix:")
 
@@ -26,38 +27,27 @@ _ADDRESSES = ("http://", "https://", "unix:")
 class ModelLoading:
     """Loads the model that the user chooses, after the checks before a load."""
 
-    def __init__(
-        self,
-        view: View,
-        navigator: AppNavigator,
-        services: Services,
-        engine_controller: EngineController,
-        holder: ConversationHolder,
-    ) -> None:
-        self._view = view
-        self._navigator = navigator
-        self._services = services
-        self._engine_controller = engine_controller
-        self._holder = holder
-        self._checks = LoadChecks(TrustStore(services.paths))
-        engine_controller.on_death = self._tell_death
+    def __init__(self, app: VlmtuiApp) -> None:
+        self._app = app
+        self._checks = LoadChecks(TrustStore(app.services.paths))
+        app.engine_controller.on_death = self._tell_death
 
     def begin(self) -> None:
         """Show the models, or load the one named on the command line."""
         model = self._initial_model()
         check = self._checks.first(model, None) if model is not None else None
         if model is None or check is not None:
-            self._navigator.push_models()
+            self._app.push_models()
             if model is not None:
                 self.choose(model)
         else:
             self._start(model)
-            self._navigator.push_loading(model)
+            self._app.push_loading(model)
 
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
         """Load a model, after the checks before a load."""
         model = self._checks.allowed(model)
-        running = self._engine_controller.model
+        running = self._app.engine_controller.model
         is_known = running is not None and running.spec == model.spec
         check = None if is_known else self._checks.first(model, machine, size_accepted=size_accepted)
         if check is None:
@@ -71,124 +61,124 @@ class ModelLoading:
                 self._remember(option.model)
             self.choose(option.model, machine, size_accepted=True)
 
-        self._navigator.show_before_load(model, check, go_on)
+        self._app.open_before_load(model, check, go_on)
 
     def choose_by_name(self, name: str) -> None:
         """As `choose`, for a family's name, a model id or a folder."""
         try:
-            model = resolve(self._services.registry, name)
+            model = resolve(self._app.services.registry, name)
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._app.tell_error(error)
             return
         self.choose(model)
 
     def choose_engine(self, name: str) -> None:
         """Use another engine: one that is loaded, by its model's name, a server by its name or address, or one here by
         the name of the model to load."""
-        engines = self._services.settings.engines
-        loaded = next((model for model in self._engine_controller.models if name in names_of(model)), None)
+        engines = self._app.services.settings.engines
+        loaded = next((model for model in self._app.engine_controller.models if name in names_of(model)), None)
         if loaded is not None:
             self.choose(loaded)
         elif name.partition(" ")[0] not in engines and not name.startswith(_ADDRESSES):
             self.choose_by_name(name)
         else:
-            self._view.start(partial(self._connect, name), "engine-by-name", exclusive=True)
+            self._app.start(partial(self._connect, name), "engine-by-name", exclusive=True)
 
     def load(self, model: Model) -> None:
         """Load a model, or use it if it is loaded. Asks before giving up another one."""
-        controller = self._engine_controller
+        controller = self._app.engine_controller
         is_same = controller.model is not None and controller.model.spec == model.spec
         if is_same and controller.state is EngineState.READY:
-            self._navigator.back_to_chat()
+            self._app.back_to_chat()
             return
         former = controller.former
         if former is not None and former.spec == model.spec and controller.keeps_former:
             self.go_back()
             return
         if not is_same and (controller.state is EngineState.READY or controller.keeps_former):
-            self._view.start_dialog(partial(self._switch, model))
+            self._app.start_dialog(partial(self._switch, model))
             return
         if not is_same or controller.state is not EngineState.LOADING:
             self._start(model)
-        elif self._navigator.shows_a_load():
+        elif self._app.shows_a_load():
             return
-        self._navigator.show_loading(model)
+        self._app.show_loading(model)
 
     def restart(self) -> None:
         """Load the same model again, after its engine died or failed to load."""
-        controller = self._engine_controller
+        controller = self._app.engine_controller
         if controller.model is not None and controller.state is not EngineState.LOADING:
             self._start(controller.model)
 
     def go_back(self) -> None:
         """Go back to the previous model if one failed to load or is loading: it is still loaded, or loads again."""
-        former = self._engine_controller.former
-        if former is not None and self._engine_controller.keeps_former:
-            self._view.start(self._go_back, "engine")
+        former = self._app.engine_controller.former
+        if former is not None and self._app.engine_controller.keeps_former:
+            self._app.start(self._go_back, "engine")
         elif former is not None:
             self.load(former)
 
     def loaded(self) -> None:
         """The load has finished on screen: show the chat."""
-        if self._navigator.shows_a_load():
-            self._holder.take_typed()
-            self._navigator.show_chat()
-        info = self._engine_controller.info
+        if self._app.shows_a_load():
+            self._app.conversation.take_typed()
+            self._app.show_chat()
+        info = self._app.engine_controller.info
         for text in info.notes if info is not None else ():
-            self._view.tell(text, None, seconds=15, severity="information")
+            self._app.tell(text, None, seconds=15, severity="information")
 
     def abort(self) -> None:
         """Stop the load, and go back to the models."""
-        self._view.start(self._abort, "abort")
+        self._app.start(self._abort, "abort")
 
     async def _connect(self, name: str, *, allow_owner: str | None = None) -> None:
         from vlmtui.engine.remote_models import find_remote_model  # the HTTP client takes a while to import
 
         engine, _, model = name.partition(" ")
-        services = self._services
+        services = self._app.services
         find = partial(find_remote_model, services.registry, services.settings.engines, engine)
         try:
             found = await asyncio.to_thread(find, name=model.strip() or None, allow_owner=allow_owner)
         except ForeignSocket as error:
-            self._view.start_dialog(partial(self._ask_for_owner, name, error))
+            self._app.start_dialog(partial(self._ask_for_owner, name, error))
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._app.tell_error(error)
         else:
             self.choose(found)
 
     async def _ask_for_owner(self, name: str, error: ForeignSocket) -> None:
         question = f"{one_line(error.message)} It would get your key, messages and files."
-        if await self._navigator.confirm(question, yes=f"Trust {error.owner}", no="Don't connect", careful=True):
-            self._view.start(partial(self._connect, name, allow_owner=error.owner), "engine-by-name", exclusive=True)
+        if await self._app.confirm(question, yes=f"Trust {error.owner}", no="Don't connect", careful=True):
+            self._app.start(partial(self._connect, name, allow_owner=error.owner), "engine-by-name", exclusive=True)
 
     def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
         """Report that the engine died while idle; otherwise its answer reports it."""
-        chat, model = self._holder.chat, self._engine_controller.model
+        chat, model = self._app.conversation.chat, self._app.engine_controller.model
         last = chat.last if chat is not None else None
-        if model is None or (last is not None and last.needed(self._engine_controller.info)):
+        if model is None or (last is not None and last.needed(self._app.engine_controller.info)):
             return
         name = one_line(model.spec.name)
         told = f"{name} is loading again." if loads_again else ""
         remedy = None if loads_again else Remedy.RESTART_ENGINE
-        self._view.tell(f"{name}: {error.message} {told}".rstrip(), remedy, seconds=15, severity="warning")
+        self._app.tell(f"{name}: {error.message} {told}".rstrip(), remedy, seconds=15, severity="warning")
 
     def _initial_model(self) -> Model | None:
         try:
-            return self._services.first_model()
+            return self._app.services.first_model()
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._app.tell_error(error)
             return None
 
     def _remember(self, model: Model) -> None:
         try:
             self._checks.remember(model)
         except VlmtuiError as error:
-            self._view.tell(str(error), severity="warning")
+            self._app.tell(str(error), severity="warning")
 
     async def _switch(self, model: Model) -> None:
         """Load another model. The loaded one stays meanwhile if both fit into memory; otherwise, or while an answer
         is running, ask first."""
-        controller, chat = self._engine_controller, self._holder.chat
+        controller, chat = self._app.engine_controller, self._app.conversation.chat
         loaded = [*controller.models, *([controller.former] if controller.keeps_former and controller.former else [])]
         in_the_way = [one for one in loaded if not is_remote(one)]
         need = await asyncio.to_thread(_need_beside, model) if in_the_way and not is_remote(model) else None
@@ -206,16 +196,16 @@ class ModelLoading:
             "Stop the answer and load" if chat is not None and chat.running is not None else f"Unload {former} and load"
         )
         yes, no = f"{stops} {name}", f"Keep {former}"
-        if asked and not await self._navigator.confirm(" ".join(asked), yes=yes, no=no, careful=True):
+        if asked and not await self._app.confirm(" ".join(asked), yes=yes, no=no, careful=True):
             return
         self._start(model, keep_former=keeps)
-        self._navigator.show_loading(model)
+        self._app.show_loading(model)
 
     def _start(self, model: Model, *, keep_former: bool = False) -> None:
-        self._view.start(partial(self._load, model, keep_former=keep_former), "engine")
+        self._app.start(partial(self._load, model, keep_former=keep_former), "engine")
 
     async def _load(self, model: Model, *, keep_former: bool) -> None:
-        controller, chat = self._engine_controller, self._holder.chat
+        controller, chat = self._app.engine_controller, self._app.conversation.chat
         if chat is not None and controller.model is not None:
             again = " again" if controller.model.spec == model.spec else ""
             await chat.cancel(controller.engine, f"Stopped to load {one_line(model.spec.name)}{again}.")
@@ -223,19 +213,60 @@ class ModelLoading:
         await controller.watch()
 
     async def _go_back(self) -> None:
-        if await self._engine_controller.go_back():
-            self._holder.take_typed()
-            self._navigator.show_chat()
-            await self._engine_controller.watch()
+        if await self._app.engine_controller.go_back():
+            self._app.conversation.take_typed()
+            self._app.show_chat()
+            await self._app.engine_controller.watch()
 
     async def _abort(self) -> None:
-        controller = self._engine_controller
+        controller = self._app.engine_controller
         if controller.state is EngineState.LOADING and controller.keeps_former:
             await self._go_back()
             return
         await controller.abort()
-        if self._navigator.shows_a_load():
-            self._navigator.show_models()
+        if self._app.shows_a_load():
+            self._app.show_models()
+
+    def look_for_leftovers(self) -> None:
+        """Name the workers of earlier sessions that are unusable but hold memory."""
+        self._app.start(self._look_for_leftovers, "leftovers")
+
+    def clean_up(self) -> None:
+        """Stop leftover workers, after a question."""
+        self._app.start_dialog(self._clean_up)
+
+    async def _look_for_leftovers(self) -> None:
+        found = await self._leftovers()
+        if found:
+            names = ", ".join(one_line(leftover.title) for leftover in found)
+            text = f"Unusable workers of earlier sessions hold memory: {names}. /cleanup stops them."
+            self._app.tell(text, seconds=30, severity="warning")
+
+    async def _clean_up(self) -> None:
+        cleanup, found = self._app.services.cleanup, await self._leftovers()
+        if cleanup is None or not found:
+            if found is not None:
+                self._app.tell("There are no leftover workers.")
+            return
+        names = ", ".join(one_line(leftover.title) for leftover in found)
+        if not await self._app.confirm(f"Stop {names}?", yes="Stop them"):
+            return
+        for leftover in found:
+            try:
+                await cleanup.end(leftover)
+            except VlmtuiError as error:
+                self._app.tell_error(error)
+        self._app.tell(f"Stopped: {names}")
+
+    async def _leftovers(self) -> list[Leftover] | None:
+        """Return the leftover workers; None if the search failed, which is reported."""
+        if self._app.services.cleanup is None:
+            return []
+        try:
+            return await self._app.services.cleanup.leftovers()
+        except VlmtuiError as error:
+            self._app.tell_error(error)
+            return None
 
 
 def _need_beside(model: Model) -> MemoryNeed:

@@ -2,127 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from vlmtui.errors import VlmtuiError
-from vlmtui.registry.match import Model
-from vlmtui.session.conversation_holder import ConversationHolder
-from vlmtui.session.engine_controller import EngineController
 from vlmtui.text import one_line
-from vlmtui.ui.navigator import AppNavigator
-from vlmtui.ui.services import Services
-from vlmtui.ui.view import Steps, View
 
 if TYPE_CHECKING:
     from vlmtui.session.resume import ResumePoint
     from vlmtui.store.records import ConversationId
+    from vlmtui.ui.app import VlmtuiApp
+    from vlmtui.ui.view import Steps
 
 
 class StoredConversations:
     """Opens conversations, and restores deleted ones."""
 
-    def __init__(
-        self,
-        view: View,
-        navigator: AppNavigator,
-        services: Services,
-        engine_controller: EngineController,
-        holder: ConversationHolder,
-        *,
-        choose: Callable[[Model], None],
-    ) -> None:
-        """`choose` loads a model, after the checks before a load."""
-        self._view = view
-        self._navigator = navigator
-        self._services = services
-        self._engine_controller = engine_controller
-        self._holder = holder
-        self._choose = choose
+    def __init__(self, app: VlmtuiApp) -> None:
+        self._app = app
         self._is_asking = False
-        holder.on_damage = self.offer_backup
+        app.conversation.on_damage = self.offer_backup
 
     def open(self, conversation: ConversationId) -> None:
         """Open a conversation with the loaded model, or else with its own."""
-        self._view.start_dialog(partial(self._open, conversation))
+        self._app.start_dialog(partial(self._open, conversation))
 
     def undelete(self) -> None:
         """Restore the conversation deleted last."""
-        self._view.start(self._undelete, "conversation")
+        self._app.start(self._undelete, "conversation")
 
     def keep_house(self) -> None:
         """Make the day's backup, purge conversations whose time after deletion is over, and delete the unfinished files
         of killed processes. What fails is retried at another start."""
-        self._view.start(self._keep_house, "housekeeping")
+        self._app.start(self._keep_house, "housekeeping")
 
     def offer_backup(self, then: Steps | None = None) -> None:
         """Where the database is damaged, ask whether a backup takes its place; the damaged file stays. `then` runs once
         one did."""
-        self._view.start_dialog(partial(self._offer_backup, then))
+        self._app.start_dialog(partial(self._offer_backup, then))
 
     async def resume(self) -> None:
         """Open the conversation that the app was started with, if any. Raises VlmtuiError."""
-        resumed = self._services.resumed
+        resumed = self._app.services.resumed
         if resumed is not None:
-            await self._holder.require_chat().open(resumed.conversation)
+            await self._app.conversation.require_chat().open(resumed.conversation)
             await self.show()
             self._tell_import(resumed)
 
     async def show(self, *, is_open: bool = False) -> None:
         """Show the opened conversation as soon as a model is loaded. `is_open`: it was open before, and its current
         draft stays."""
-        screen = self._navigator.chat_screen()
+        screen = self._app.chat_screen()
         if screen is not None:
-            self._navigator.go_back_to(screen)
+            self._app.go_back_to(screen)
             await screen.show_conversation(is_open=is_open)
             screen.attachments.tell_limits()
-        elif self._engine_controller.is_loaded:
-            self._navigator.show_chat()
+        elif self._app.engine_controller.is_loaded:
+            self._app.show_chat()
 
     async def _open(self, conversation: ConversationId) -> None:
         from vlmtui.session.resume import resume_point, resumed_model
 
-        chat = self._holder.require_chat()
+        chat = self._app.conversation.require_chat()
         try:
             if chat.id != conversation:
                 await chat.open(conversation)
             await self.show()
-            found = await self._services.store.run(lambda store: resume_point(store, conversation))
+            found = await self._app.services.store.run(lambda store: resume_point(store, conversation))
             self._tell_import(found)
-            if self._engine_controller.model is None:
-                self._choose(resumed_model(self._services.registry, self._services.settings.engines, found))
+            if self._app.engine_controller.model is None:
+                self._app.models.choose(
+                    resumed_model(self._app.services.registry, self._app.services.settings.engines, found)
+                )
         except VlmtuiError as error:
-            self._view.tell_error(error)
-        self._holder.tell_notice()
+            self._app.tell_error(error)
+        self._app.conversation.tell_notice()
 
     def _tell_import(self, found: ResumePoint) -> None:
         """Say what an imported conversation was made with, and what of it is not used."""
         from vlmtui.session.resume import not_used
 
         if found.record is not None and (text := not_used(found.record)):
-            self._view.tell(text, None, seconds=15, severity="information")
+            self._app.tell(text, None, seconds=15, severity="information")
 
     async def _offer_backup(self, then: Steps | None) -> None:
         from vlmtui.store.database import damaged
 
-        damage = self._services.store.damage
+        damage = self._app.services.store.damage
         if damage is None or self._is_asking:
             return
         self._is_asking = True
         fault = f"{damage.path.name} is damaged: {one_line(damage.reason)}."
         question = f"{fault} {damage.offer} Continue with {damage.successor}? The damaged file is kept."
         try:
-            if not await self._navigator.confirm(question, yes="Continue", no="Not now", careful=True):
-                self._view.tell_error(damaged(damage))
+            if not await self._app.confirm(question, yes="Continue", no="Not now", careful=True):
+                self._app.tell_error(damaged(damage))
                 return
-            done = await self._services.store.restore()
+            done = await self._app.services.store.restore()
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._app.tell_error(error)
             return
         finally:
             self._is_asking = False
-        self._view.tell(one_line(done), seconds=60, severity="warning")
+        self._app.tell(one_line(done), seconds=60, severity="warning")
         if then is not None:
             await then()
 
@@ -130,14 +112,14 @@ class StoredConversations:
         from vlmtui.session.conversation_list import undelete_last
 
         try:
-            found = await undelete_last(self._services.store)
+            found = await undelete_last(self._app.services.store)
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._app.tell_error(error)
             return
-        self._view.tell(f"Restored “{one_line(found.title) or 'untitled'}”.")
+        self._app.tell(f"Restored “{one_line(found.title) or 'untitled'}”.")
 
     async def _keep_house(self) -> None:
         from vlmtui.session.housekeeping import keep_house
 
-        services = self._services
-        await keep_house(services.store, services.paths, services.settings, self._view.tell_error)
+        services = self._app.services
+        await keep_house(services.store, services.paths, services.settings, self._app.tell_error)
