@@ -41,7 +41,7 @@ from vlmtui.session.draft import Draft
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import Answer
 from vlmtui.session.prompt_history import PromptHistory
-from vlmtui.ui.chat.composer_panel import ComposerPanel
+from vlmtui.ui.chat.composer import ComposerPanel
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.symbol_picture import symbol_strips

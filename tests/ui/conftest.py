@@ -30,7 +30,7 @@ from vlmtui.session.resume import ResumePoint
 from vlmtui.store.records import ConversationId
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.app import VlmtuiApp
-from vlmtui.ui.chat.answer_block import AnswerBlock
+from vlmtui.ui.chat.blocks import AnswerBlock
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.transcript import Transcript

@@ -13,8 +13,7 @@ from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.errors import ErrorKind
 from vlmtui.session.engine_controller import EngineState
-from vlmtui.ui.chat.side_pane import FactsLine
-from vlmtui.ui.chat.status_bar import StatusBar
+from vlmtui.ui.chat.frame import FactsLine, StatusBar
 from vlmtui.ui.widgets.confirm import ConfirmScreen
 
 

@@ -12,7 +12,7 @@ from tests.support.waiting import until
 from tests.ui.conftest import MakeApp, StartChat, picture
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.chat.slash_menu import SlashMenu
+from vlmtui.ui.chat.suggestions import SlashMenu
 
 
 async def test_ctrl_j_breaks_the_line_and_a_pasted_break_does_not_send(chatting: StartChat) -> None:

@@ -17,8 +17,8 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.session.generation import Answer
 from vlmtui.session.settings import ChatSettings
-from vlmtui.ui.chat.answer_block import waiting_text
-from vlmtui.ui.chat.status_bar import StatusBar
+from vlmtui.ui.chat.blocks import waiting_text
+from vlmtui.ui.chat.frame import StatusBar
 from vlmtui.ui.settings.screen import SettingsScreen
 
 

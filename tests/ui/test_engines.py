@@ -24,8 +24,8 @@ from vlmtui.protocol.peer import ForeignSocket
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engine_controller import EngineState
+from vlmtui.ui.chat.frame import StatusBar
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.compare.answer_grid import AnswerTile
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.document.view import DocumentView

@@ -16,8 +16,7 @@ from tests.unit.store.made import opened
 from vlmtui.paths import Paths
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store
-from vlmtui.ui.chat.side_pane import FactsLine, SidePane
-from vlmtui.ui.chat.status_bar import StatusBar
+from vlmtui.ui.chat.frame import FactsLine, SidePane, StatusBar
 
 WIDE, NARROW = (120, 40), (80, 24)
 

@@ -15,9 +15,8 @@ from tests.ui.conftest import Chat, StartChat, picture
 from tests.unit.store.made import bulk
 from vlmtui.session.past_prompt import exchange_numbered
 from vlmtui.ui.attachments.viewer import ViewerScreen
-from vlmtui.ui.chat.marked import Part
-from vlmtui.ui.chat.message_cursor import MessageCursor
-from vlmtui.ui.chat.transcript import Transcript
+from vlmtui.ui.chat.blocks import Part
+from vlmtui.ui.chat.transcript import MessageCursor, Transcript
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.help.leader_screen import LeaderScreen

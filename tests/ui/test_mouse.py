@@ -17,11 +17,10 @@ from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
 from tests.ui.test_places import found, host
 from vlmtui.ui.attachments.viewer import ViewerScreen
-from vlmtui.ui.chat.marked import Part
-from vlmtui.ui.chat.message_cursor import MessageCursor
+from vlmtui.ui.chat.blocks import Part
+from vlmtui.ui.chat.frame import SidePane
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.chat.side_pane import SidePane
-from vlmtui.ui.chat.transcript import Transcript
+from vlmtui.ui.chat.transcript import MessageCursor, Transcript
 from vlmtui.ui.compare.answer_grid import AnswerTile
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.raw_editor import RawEditor

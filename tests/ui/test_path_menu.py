@@ -6,8 +6,7 @@ from pathlib import Path
 
 from textual.app import App, ComposeResult
 
-from vlmtui.ui.chat.path_completion import PathCompletion, complete
-from vlmtui.ui.chat.path_menu import PathMenu
+from vlmtui.ui.chat.suggestions import PathCompletion, PathMenu, complete
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 

@@ -10,8 +10,8 @@ from tests.ui.conftest import Chat, StartChat, picture
 from vlmtui.domain.conversation import Media, Text
 from vlmtui.media.stage import stage
 from vlmtui.session.draft import token_text
-from vlmtui.ui.chat.composer_panel import ComposerPanel
-from vlmtui.ui.chat.path_offer import PathOffer
+from vlmtui.ui.chat.composer import ComposerPanel
+from vlmtui.ui.chat.suggestions import PathOffer
 
 
 def offer(chat: Chat) -> PathOffer:

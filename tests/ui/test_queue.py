@@ -14,7 +14,7 @@ from vlmtui.domain.engine import LoadFailed
 from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind
 from vlmtui.session.engine_controller import EngineState
-from vlmtui.ui.chat.queue_bar import QueueBar
+from vlmtui.ui.chat.frame import QueueBar
 
 
 @asynccontextmanager

@@ -12,10 +12,9 @@ from tests.ui.conftest import StartChat, answers_of
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Timings, Usage
 from vlmtui.errors import ErrorKind
+from vlmtui.ui.chat.frame import StatusBar, WelcomePanel
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.chat.transcript import Transcript
-from vlmtui.ui.chat.welcome import WelcomePanel
 from vlmtui.ui.terminal.themes import VARIABLES
 from vlmtui.ui.widgets.footer_bar import FooterBar
 

@@ -8,7 +8,7 @@ from textual.app import App, ComposeResult
 
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of
-from vlmtui.ui.chat.welcome import WelcomePanel
+from vlmtui.ui.chat.frame import WelcomePanel
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 FAMILIES = Registry.bundled()

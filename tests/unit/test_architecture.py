@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SLEEPS = {
     "store/process_lock.py: sleep in alone": "another process holds the lock",
-    "ui/chat/attachment_sources.py: sleep in AttachmentSources._watch_inbox": "a folder, maybe over a network",
+    "ui/chat/attachments.py: sleep in AttachmentSources._watch_inbox": "a folder, maybe over a network",
     "worker/backends/remote/engine.py: sleep in RemoteEngine._passes": "nothing tells when a request may be sent again",
     "worker/backends/remote/probe.py: sleep in wait_for": "nothing tells that a server begins to listen",
     "worker/backends/vllm/engine.py: sleep in VllmEngine.died": "vLLM does not tell that its core has died",
@@ -26,7 +26,7 @@ SLEEPS = {
     "worker/server.py: sleep in WorkerServer._watch_engine": "what is idle or lost is found by its age",
     "cli/output.py: sleep in LoadLine._tick": "a clock on the screen",
     "ui/chat/transcript.py: set_interval in Transcript._follow": "a clock on the screen",
-    "ui/chat/status_bar.py: set_interval in StatusBar.on_mount": "an engine does not tell what memory it uses",
+    "ui/chat/frame.py: set_interval in StatusBar.on_mount": "an engine does not tell what memory it uses",
     "ui/compare/answers.py: set_interval in AnswerPane.begin": "a clock on the screen",
     "ui/compare/fan_out.py: set_interval in FanOutScreen.on_mount": "a clock on the screen",
     "ui/models/loading.py: set_interval in LoadingScreen.on_mount": "a clock on the screen",

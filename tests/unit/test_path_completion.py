@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from vlmtui.ui.chat.path_completion import PathCompletion, Span, complete, path_at
+from vlmtui.ui.chat.suggestions import PathCompletion, Span, complete, path_at
 
 
 def at(marked: str) -> Span | None:

@@ -1,7 +1,8 @@
-"""Compares the chat template with a raw prompt, for the draft or the last message."""
+"""Compares the chat template with a raw prompt, and sends one message several ways at once."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
@@ -9,18 +10,28 @@ from typing import Protocol
 from textual.message import Message
 from textual.timer import Timer
 
+from vlmtui.config.trust import TrustStore
+from vlmtui.domain.capabilities import lack
+from vlmtui.domain.conversation import all_attachments
+from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError
+from vlmtui.registry.match import Model
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController
 from vlmtui.session.comparison_setup import comparison_of_message, require_family
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.engine_lanes import LaneEngines
+from vlmtui.session.engine_lanes import LaneEngines, engines_of
+from vlmtui.session.fan_out import FanOut, choose_lane
+from vlmtui.session.fan_out_setup import look_plan, planned_fan_out
+from vlmtui.session.lane_plan import ENGINE, PICTURE, Plan
 from vlmtui.session.lanes import InFlightRequest
+from vlmtui.session.model_switch import memory_need
+from vlmtui.session.plan_text import parse_plan
 from vlmtui.session.raw_draft import RawDraft, RawDrafts
 from vlmtui.session.side_engines import choose_side_engines, read_side_engines
+from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
-from vlmtui.ui.chat.fan_outs import FanOuts
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.turn_sender import TurnSender
 from vlmtui.ui.chat.view import ChatView, compared
@@ -29,6 +40,160 @@ from vlmtui.ui.services import Services
 
 _WRITE_AFTER_S = 1.0
 _NO_ENGINES: Mapping[str, str] = {}
+
+
+class FanOutsView(ChatView, Protocol):
+    """What fan-outs need from the chat screen."""
+
+    def take_composer_text(self) -> None:
+        """Move text typed just now from the composer to the draft."""
+
+    async def show_conversation(self) -> None:
+        """Show the conversation after its turns changed."""
+
+
+class FanOuts:
+    """Creates and shows fan-outs; keeps the newest until one of its answers is used."""
+
+    def __init__(
+        self,
+        view: FanOutsView,
+        navigator: Navigator,
+        cost: PromptCost,
+        engine_controller: EngineController,
+        chat: Conversation,
+        services: Services,
+    ) -> None:
+        self._view = view
+        self._navigator = navigator
+        self._cost = cost
+        self._engine_controller = engine_controller
+        self._chat = chat
+        self._services = services
+        self._open: tuple[FanOut, ComparedMessage] | None = None
+        """The newest fan-out without a chosen answer, and its message."""
+
+    @property
+    def actions(self) -> ActionMethods:
+        return {"fan_out": self.fan_out, "look": self.look}
+
+    def fan_out(self, text: str = "") -> None:
+        """Send the draft or the last message several ways at once; a form asks for the plan if none is given."""
+        self._view.take_composer_text()
+        self._view.start_dialog(partial(self._fan_out, text))
+
+    def look(self) -> None:
+        """Send the draft or the last message with its pictures, without them, and with changed ones."""
+        self._view.take_composer_text()
+        self._view.start_dialog(self._look)
+
+    async def look_at(self, message: ComparedMessage) -> bool:
+        """As `look`, for this message; return whether one of the answers was used. Raises VlmtuiError."""
+        fan_out = self._earlier(message)
+        if fan_out is None or fan_out.plan.parameter != PICTURE:
+            fan_out = await self._planned(look_plan(message), message)
+        return fan_out is not None and await self._show(fan_out, message)
+
+    async def _look(self) -> None:
+        try:
+            await self.look_at(compared(self._view, self._chat))
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+
+    async def _fan_out(self, text: str) -> None:
+        try:
+            message = compared(self._view, self._chat)
+            fan_out = self._earlier(message) if not text else None
+            if fan_out is None:
+                plan = await self._plan(text, message)
+                fan_out = await self._planned(plan, message) if plan is not None else None
+            if fan_out is not None:
+                await self._show(fan_out, message)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+
+    async def _show(self, fan_out: FanOut, message: ComparedMessage) -> bool:
+        """Show it, and further ones requested there; return whether an answer was used. Raises VlmtuiError."""
+        while True:
+            self._open = (fan_out, message)
+            chosen = await self._navigator.fan_out(fan_out, fan_out.changed_since(self._chat.settings.sampling))
+            if chosen is None:
+                return False
+            if isinstance(chosen, int):
+                break
+            self._open = None
+            plan = look_plan(message) if chosen == "look" else await self._plan("", message)
+            if plan is None:
+                return False
+            planned = await self._planned(plan, message)
+            if planned is None:
+                return False
+            fan_out = planned
+        await choose_lane(fan_out, chosen, message, self._engine_controller.require_model())
+        self._open = None
+        await self._view.show_conversation()
+        return True
+
+    def _earlier(self, message: ComparedMessage) -> FanOut | None:
+        """Return the open fan-out if it is of the same message."""
+        if self._open is None:
+            return None
+        fan_out, before = self._open
+        is_same = before.exchange is message.exchange and before.turns == message.turns
+        return fan_out if is_same else None
+
+    async def _plan(self, text: str, message: ComparedMessage) -> Plan | None:
+        if text:
+            return parse_plan(text)
+        no_seeds = lack(self._engine_controller.info, "seed")
+        settings = self._chat.settings
+        return await self._navigator.plan_fan_out(
+            message.turns[-1].text,
+            settings.sampling,
+            no_seeds=no_seeds,
+            system=settings.system_prompt,
+            has_pictures=bool(all_attachments(message.turns)),
+        )
+
+    async def engines_of(self, names: Mapping[str, str], check: Callable[[LaneEngines], None]) -> LaneEngines | None:
+        """Return the engines of lanes, by their labels; before further ones are loaded here, tell what memory they take
+        and ask how. `check` raises VlmtuiError for those that can't be used. None if cancelled. Raises VlmtuiError."""
+        controller, services = self._engine_controller, self._services
+        trust = TrustStore(services.paths)
+        servers, registry = services.settings.engines, services.registry
+        engines = await engines_of(names, controller, registry, servers, trust, self._return_to)
+        check(engines)
+        if not engines.to_load:
+            return engines
+        need = await asyncio.to_thread(lambda: memory_need(engines.to_load, Machine.measure()))
+        wanted = " and ".join(one_line(name) for label, name in names.items() if engines.loaded(label) is None)
+        beside = "Load beside what is loaded" + ("" if need.fits else " (it probably does not fit)")
+        after = "One after the other: unload what is loaded once it has answered"
+        ways = (*((beside, after) if need.fits else (after, beside)), "Back")
+        chosen = await self._navigator.choose(f"Load {wanted}. {need.text}", ways)
+        if chosen is None or ways[chosen] == "Back":
+            return None
+        engines.one_by_one = ways[chosen] == after
+        return engines
+
+    def _return_to(self, model: Model) -> None:
+        """Load the app's model again, which made room for another one."""
+        self._view.start(partial(self._load_again, model), "engine")
+
+    async def _load_again(self, model: Model) -> None:
+        await self._engine_controller.return_to(model)
+        await self._engine_controller.watch()
+
+    async def _planned(self, plan: Plan, message: ComparedMessage) -> FanOut | None:
+        if message.exchange is None:
+            self._cost.check_room()
+        engines = None
+        if plan.parameter == ENGINE:
+            engines = await self.engines_of({str(one): str(one) for one in plan.values}, lambda engines: None)
+            if engines is None:
+                return None
+        media = self._services.paths.media
+        return await planned_fan_out(plan, message, self._engine_controller, media=media, engines=engines)
 
 
 class ComparisonsView(ChatView, Protocol):

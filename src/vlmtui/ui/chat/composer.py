@@ -1,25 +1,48 @@
-"""The text area for writing a message."""
+"""The composer: the text area for writing a message, its menus, and the attachments of the draft."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from rich.style import Style
 from rich.text import Text
-from textual import events
+from textual import events, on, work
+from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.containers import Vertical
 from textual.message import Message
-from textual.widgets import TextArea
+from textual.widgets import OptionList, TextArea
 from textual.widgets.text_area import Document, EditResult, Location, Selection
 
-from vlmtui.session.draft import Draft
+from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.mentions import Mention, as_written
+from vlmtui.paths import Paths
+from vlmtui.session.draft import Draft, token_text
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.ui.actions import SCOPES, UNBOUND, bindings
-from vlmtui.ui.chat.path_completion import Span, path_at
+from vlmtui.ui.actions.slash import SlashCommand, parse_slash
+from vlmtui.ui.chat.attachments import AttachmentBar
+from vlmtui.ui.chat.suggestions import (
+    PathCompletion,
+    PathMenu,
+    PathOffer,
+    SlashMenu,
+    Span,
+    complete,
+    matching_actions,
+    path_at,
+)
 from vlmtui.ui.keys import default_keys, key_bindings
+from vlmtui.ui.terminal.key_queue import run_before_keys
+
+_AT_ONCE = min(4, max(1, (os.cpu_count() or 1) - 1))
+"""Files opened at the same time; leaves a core for the screen."""
 
 
 def _own_keys() -> list[Binding]:
@@ -253,3 +276,368 @@ class Composer(TextArea, inherit_bindings=False):
         self.text = tokens + " " * bool(tokens and text.strip() and not text[0].isspace()) + text
         self.move_cursor(self.document.end)
         return True
+
+
+class ComposerPanel(Vertical):
+    """Tells messages from commands, and opens attached files. The draft stays until it is sent."""
+
+    DEFAULT_CSS = """
+    ComposerPanel {
+        height: auto;
+        #composer-row { height: auto; margin: 1 2 0 2; border-left: outer $accent; background: $surface; }
+        &.-busy #composer-row { border-left: outer $faint; }
+    }
+    """
+
+    class MessageWritten(Message):
+        """Enter after a message: the draft holds it. Posted once all its files are loaded."""
+
+    @dataclass
+    class CommandGiven(Message):
+        """Enter after a slash command, known or not."""
+
+        command: SlashCommand
+
+    class DraftChanged(Message):
+        """Text or attachments changed."""
+
+    @dataclass
+    class FileChecked(Message):
+        """A file was opened: it can be sent, or why not."""
+
+        number: int
+        outcome: Attachment | VlmtuiError
+
+    @dataclass
+    class PathsFound(Message):
+        """The files and folders that complete the path after an `@`."""
+
+        span: Span | None
+        candidates: list[PathCompletion]
+
+    @dataclass
+    class FileRefused(Message):
+        """A file cannot be sent, and why."""
+
+        error: VlmtuiError
+
+    @dataclass
+    class FileTaken(Message):
+        """A file was attached."""
+
+        attachment: Attachment
+
+    def __init__(self, prompts: PromptHistory, draft: Draft, paths: Paths) -> None:
+        super().__init__()
+        self._prompts = prompts
+        self._draft = draft
+        self._paths = paths
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._to_send: str | None = None
+        """The text for which Enter was pressed while files were loading."""
+        self._written_as: dict[int, str] = {}
+        """The typed text of files that are loading, by number."""
+        self._numbers_above = 0
+        self.sampling = VideoSampling()
+        """The default sampling of videos."""
+
+    def compose(self) -> ComposeResult:
+        yield SlashMenu(id="menu")
+        yield PathMenu(id="paths")
+        yield AttachmentBar(cache=self._paths.thumbnails, id="attachments")
+        yield PathOffer(id="path-offer")
+        with Vertical(id="composer-row"):
+            yield Composer(self._prompts, self._draft, id="composer")
+
+    def on_mount(self) -> None:
+        self._composer.move_cursor(self._composer.document.end)
+        self.call_after_refresh(self._show_attachments)
+
+    @on(Composer.Submitted)
+    def _submitted(self, event: Composer.Submitted) -> None:
+        event.stop()
+        path = self._path_menu.chosen
+        if path is not None:
+            self._take_path(path)
+            return
+        chosen = self._menu.chosen
+        if chosen is not None and chosen != self._draft.without_tokens(event.text).strip():
+            self._complete(chosen)
+            return
+        command = parse_slash(self._draft.words)
+        if command is not None:
+            self.post_message(self.CommandGiven(command))
+        elif event.text.strip():
+            self._draft.text = event.text
+            self._send_or_ask()
+
+    def _send_or_ask(self) -> None:
+        """Send the draft; if it names files, ask first whether to attach them."""
+        offer, text = self._path_offer, self._draft.blanked
+        if offer.is_open:
+            offer.leave_as_text(text)
+            self._close_offer()
+        if offer.is_due(text):
+            run_before_keys(self, self._look_for_paths)
+        else:
+            self._send()
+
+    async def _look_for_paths(self) -> None:
+        offer, text = self._path_offer, self._draft.blanked
+        try:
+            mentions = await offer.find(text)
+        except TimeoutError:
+            offer.leave_as_text(text)
+            self.notify("Reading these files takes too long. Enter sends the message as text.")
+            return
+        if mentions and self._draft.blanked == text:
+            self._path_menu.show([])
+            self._menu.show([])
+            offer.ask(mentions, self._draft)
+            self._composer.menu_is_open = True
+        elif self._draft.blanked == text:
+            self._send()
+
+    def _send(self) -> None:
+        if self._draft.pending:
+            self._to_send = self._draft.words
+            self.notify("Your message is sent once its files are read.", timeout=4)
+        else:
+            self.post_message(self.MessageWritten())
+
+    def _close_offer(self) -> None:
+        self._path_offer.ask([])
+        self._composer.menu_is_open = False
+
+    def _attach_mentions(self, mentions: list[Mention]) -> None:
+        """Replace the paths that can be attached with tokens."""
+        text = self._draft.text
+        places = [(one, [(self._reserve(source), source) for source in one.sources]) for one in mentions]
+        for one, staged in reversed(places):
+            tokens = "".join(token_text(number) for number, _ in staged)
+            self._composer.replace_span(one.start, one.end, tokens)
+        for one, staged in places:
+            if len(staged) == 1:
+                self._written_as[staged[0][0]] = text[one.start : one.end]
+            for number, source in staged:
+                self._look_at(number, source)
+        self._composer.move_cursor(self._composer.document.end)
+
+    @on(Composer.Changed)
+    async def _changed(self, event: Composer.Changed) -> None:
+        self._draft.text = event.text_area.text
+        self._renumber()
+        if not self._path_offer.asks_about(self._draft):
+            self._path_offer.ask([])
+            self._offer(self._draft.words)
+            self._offer_paths()
+        await self._show_attachments()
+        self.post_message(self.DraftChanged())
+
+    @on(PathsFound)
+    def _paths_found(self, event: PathsFound) -> None:
+        if event.span == self._composer.path_span:
+            self._path_menu.show(event.candidates)
+            self._composer.menu_is_open = bool(event.candidates or self._menu.display)
+
+    @on(Composer.PathsPasted)
+    def _paths_pasted(self, event: Composer.PathsPasted) -> None:
+        self.attach(event.paths)
+
+    @on(FileChecked)
+    def _looked_at(self, event: FileChecked) -> None:
+        number, outcome = event.number, event.outcome
+        written = self._written_as.pop(number, "")
+        if isinstance(outcome, Attachment):
+            self._draft.fill(number, outcome)
+            self._composer.replace_token(token_text(number), token_text(number, outcome))
+            self.post_message(self.FileTaken(outcome))
+        else:
+            self._to_send = None
+            self._composer.replace_token(token_text(number), written)
+            self._draft.drop(number)
+            self.post_message(self.FileRefused(outcome))
+        self.call_later(self._send_what_waits)
+
+    @on(Composer.MenuKey)
+    def _menu_key(self, event: Composer.MenuKey) -> None:
+        event.stop()
+        if self._path_offer.is_open:
+            self._answer_offer(event.key)
+            return
+        menu = self._path_menu if self._path_menu.display else self._menu
+        match event.key:
+            case "up":
+                menu.action_cursor_up()
+            case "down":
+                menu.action_cursor_down()
+            case "tab" if self._path_menu.chosen:
+                self._take_path(self._path_menu.chosen)
+            case "tab" if self._menu.chosen:
+                self._complete(self._menu.chosen)
+            case _:
+                self._path_menu.show([])
+                self._offer("")
+
+    def _answer_offer(self, key: str) -> None:
+        mentions = [one for one in self._path_offer.mentions_in(self._draft) if one.sources]
+        self._close_offer()
+        if key == "tab":
+            self._attach_mentions(mentions)
+
+    @on(OptionList.OptionSelected)
+    def _menu_clicked(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if self._path_menu.chosen and event.option_list is self._path_menu:
+            self._take_path(self._path_menu.chosen)
+        elif event.option_id:
+            self._complete(event.option_id)
+
+    def attach(self, sources: Iterable[Path | str]) -> None:
+        """Insert a token for each source at the cursor, and open the files; a string is a web address."""
+        for source in sources:
+            number = self._reserve(source)
+            self._composer.insert_token(token_text(number))
+            self._look_at(number, source)
+
+    def number_above(self, number: int) -> None:
+        """Number attachments from `number` + 1: the prompt's earlier messages have that many."""
+        self._numbers_above = number
+        if self._composer.text == self._draft.text:  # otherwise a pending update will renumber
+            self._renumber()
+
+    def detach(self, number: int) -> bool:
+        """Remove attachment `number` from the text; False if there is none."""
+        tokens = [token for token in self._draft.tokens if token.number == number]
+        for token in reversed(tokens):
+            self._composer.replace_token(self._draft.text[token.start : token.end], "")
+        return bool(tokens)
+
+    def move_token(self, step: Literal[-1, 1]) -> bool:
+        """Move the token next to the cursor one word left (-1) or right (1); False if that is impossible."""
+        return self._composer.move_token(step)
+
+    def replace(self, number: int, attachment: Attachment) -> None:
+        """Replace the attachment with this number."""
+        old = next((token for token in self._draft.tokens if token.number == number), None)
+        self._draft.fill(number, attachment)
+        if old is not None:
+            self._composer.replace_token(self._draft.text[old.start : old.end], token_text(number, attachment))
+        self.call_later(self._show_attachments)
+        self.post_message(self.DraftChanged())
+
+    def replace_with_several(self, number: int, attachments: Sequence[Attachment]) -> None:
+        """Replace the attachment with this number by several."""
+        old = next((token for token in self._draft.tokens if token.number == number), None)
+        if old is None:
+            return
+        fresh = {self._reserve(): attachment for attachment in attachments}
+        for added, attachment in fresh.items():
+            self._draft.fill(added, attachment)
+        texts = (token_text(added, attachment) for added, attachment in fresh.items())
+        self._composer.replace_token(self._draft.text[old.start : old.end], "".join(texts))
+
+    def take_text(self, words: str, text: str | None = None) -> None:
+        """Clear a text that was sent (None: all), and add its words to the history. What was typed since then stays."""
+        self._prompts.add(words)
+        self._composer.take_away(self._composer.text if text is None else text)
+
+    def clear_words(self) -> None:
+        """Clear the words of a command, and add it to the history. Attachments stay."""
+        self._prompts.add(self._draft.words)
+        self._composer.text = self._draft.only_tokens()
+        self._composer.move_cursor(self._composer.document.end)
+
+    @property
+    def bar(self) -> AttachmentBar:
+        return self.query_one(AttachmentBar)
+
+    @work(group="stage")
+    async def _look_at(self, number: int, source: Path | str) -> None:
+        from vlmtui.media.stage import stage_source
+
+        media, downloads = self._paths.media, self._paths.cache / "downloads"
+        try:
+            async with self._slots:
+                outcome: Attachment | VlmtuiError = await stage_source(source, media, downloads, self.sampling)
+        except VlmtuiError as error:
+            outcome = error
+        except OSError as error:
+            outcome = bad_input(f"{source} cannot be read.", detail=str(error))
+        self.post_message(self.FileChecked(number, outcome))
+
+    def _send_what_waits(self) -> None:
+        """Send the message for which Enter was pressed, unless it changed since."""
+        if self._to_send is None or self._draft.pending:
+            return
+        waited, self._to_send = self._to_send, None
+        if waited == self._draft.words:
+            self.post_message(self.MessageWritten())
+
+    async def _show_attachments(self) -> None:
+        shown = {token.number: token.attachment for token in self._draft.tokens if token.attachment is not None}
+        await self.bar.show(shown, pending=len(self._draft.pending))
+
+    @property
+    def _composer(self) -> Composer:
+        return self.query_one(Composer)
+
+    @property
+    def _menu(self) -> SlashMenu:
+        return self.query_one(SlashMenu)
+
+    @property
+    def _path_menu(self) -> PathMenu:
+        return self.query_one(PathMenu)
+
+    @property
+    def _path_offer(self) -> PathOffer:
+        return self.query_one(PathOffer)
+
+    def _reserve(self, source: Path | str = "") -> int:
+        """Reserve a number for an attachment. Clears the undo history, which may name its former owner."""
+        if self._draft.knows(self._draft.next_number(self._numbers_above)):
+            self._composer.forget_edits()
+        return self._draft.reserve(self._numbers_above, written=as_written(source))
+
+    def _renumber(self) -> None:
+        """Renumber attachments as in the prompt."""
+        cursor = self._draft.renumber(self._numbers_above, self._composer.cursor_offset)
+        if cursor is not None:
+            self._composer.put_text(self._draft.text, cursor)
+
+    def _offer_paths(self) -> None:
+        span = self._composer.path_span
+        if span is not None:
+            self._find_paths(span)
+        elif self._path_menu.display:
+            self._path_menu.show([])
+            self._composer.menu_is_open = bool(self._menu.display)
+
+    @work(group="paths", exclusive=True)
+    async def _find_paths(self, span: Span) -> None:
+        self.post_message(self.PathsFound(span, await asyncio.to_thread(complete, span.fragment, Path.cwd())))
+
+    def _take_path(self, candidate: PathCompletion) -> None:
+        """Complete a folder, or attach a file in place of the typed path."""
+        span = self._composer.path_span
+        self._path_menu.show([])
+        self._composer.menu_is_open = False
+        if span is None:
+            return
+        self._composer.replace_span(span.start, span.end, candidate.mention if candidate.is_folder else "")
+        if not candidate.is_folder:
+            self.attach([candidate.path])
+
+    def _offer(self, text: str) -> None:
+        actions = matching_actions(text)
+        self._menu.show(actions)
+        self._composer.menu_is_open = bool(actions)
+
+    def _complete(self, slash: str) -> None:
+        """Complete the command; run it at once if it takes no argument."""
+        action = next(action for action in matching_actions(slash) if action.slash == slash)
+        self._composer.text = self._draft.only_tokens() + (f"{slash} " if action.argument else slash)
+        self._composer.move_cursor(self._composer.document.end)
+        if not action.argument:
+            self.post_message(self.CommandGiven(SlashCommand(action, "")))

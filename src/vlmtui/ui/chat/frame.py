@@ -1,9 +1,12 @@
-"""The framed conversation, and its facts."""
+"""What stands around the conversation: its frame and facts, the welcome, the lines of status, queue and editing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from rich.cells import cell_len, set_cell_size
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical
@@ -11,15 +14,48 @@ from textual.content import Content
 from textual.widgets import Static
 from textual.worker import WorkType
 
+from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, EngineStatus
+from vlmtui.domain.engine_labels import labels
+from vlmtui.domain.parameters import PARAMETERS
+from vlmtui.domain.sampling import Sampling
+from vlmtui.registry.match import Model
+from vlmtui.session.answer_line import answer_line, answer_speed
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.exchange import Exchange
+from vlmtui.session.message_queue import QueuedMessage
+from vlmtui.session.prompt_shares import PromptShare, prompt_shares
 from vlmtui.session.title import head_of
 from vlmtui.text import one_line
-from vlmtui.ui.chat.side_pane import ChatFacts, FactsLine, SidePane
 from vlmtui.ui.chat.transcript import Transcript
-from vlmtui.ui.chat.welcome import WelcomePanel
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.clicks import clicked, is_click
+from vlmtui.ui.widgets.thumbnails import name_line
+
+_KEYS = (
+    "{attach} attaches a file; or paste or drop its path. Enter sends.",
+    "{leader} shows the keys of a screen, {help} all, `vlmtui help tour` first steps.",
+)
+_KEYS_IN_ONE = "{attach} attaches, Enter sends, {help} shows keys, `vlmtui help tour` first steps."
+"""For a family with a note, which takes a line, too."""
+WIDTH = 32
+"""Columns of the pane, including borders."""
+_ROW = WIDTH - 4
+_MOST_SHARES = 12
+_FULL, _EMPTY = "━", "─"
+_NEARLY_FULL = 0.9
+"""Share of the context above which its colour changes."""
+_LOOKS = {
+    EngineState.NONE: ("○", "$text-muted", "no engine"),
+    EngineState.LOADING: ("◐", "$text-warning", "loading"),
+    EngineState.READY: ("●", "$text-success", "ready"),
+    EngineState.HUNG: ("◌", "$text-error", "engine does not answer · {restart_engine} restarts"),
+    EngineState.DEAD: ("✕", "$text-error", "engine ended · {restart_engine} restarts"),
+}
+_STATUS_EVERY_S = 10.0
+"""How often the engine is asked what memory it uses."""
+_SHOWN = 3
+"""Messages listed; others are counted."""
 
 
 class ChatFrame(Vertical):
@@ -101,3 +137,309 @@ class ChatFrame(Vertical):
     @on(Transcript.EndSeen)
     def _end_seen(self, event: Transcript.EndSeen) -> None:
         self.query_one("#more").set_class(not event.is_seen, "-shown")
+
+
+class WelcomePanel(Static):
+    """The model with what it accepts, and the first keys."""
+
+    DEFAULT_CSS = "WelcomePanel { width: auto; max-width: 100%; height: auto; color: $muted; }"
+
+    def __init__(self, model: Model, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._model = model
+
+    def on_mount(self) -> None:
+        family = self._model.family
+        takes = [f"{modality}s (up to {how.max_items})" for modality, how in family.takes.items()]
+        about = f" takes {' and '.join(takes) or 'text only'}."
+        head = Content.assemble((one_line(family.title), "bold $foreground"), about)
+        note = one_line(family.note)
+        told = [note, with_keys(self.app, _KEYS_IN_ONE)] if note else [with_keys(self.app, line) for line in _KEYS]
+        self.update(Content("\n").join([head, *(Content(line) for line in told)]))
+
+
+@dataclass(frozen=True)
+class ChatFacts:
+    """The facts to show."""
+
+    exchange: Exchange | None
+    """The exchange with the newest answer; None before the first."""
+    info: EngineInfo | None
+    context_used: int | None
+
+
+class SidePane(Vertical):
+    """Three titled panels. Only changed ones are repainted."""
+
+    can_focus = False
+    DEFAULT_CSS = f"""
+    SidePane {{
+        width: {WIDTH};
+        height: 1fr;
+        background: $background;
+        Static {{
+            height: auto;
+            padding: 0 1;
+            border: round $border-blurred;
+            border-title-color: $muted;
+            background: $background;
+        }}
+    }}
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._context_panel, self._prompt_panel, self._answer_panel = (
+            Static(id=f"{name}-panel", markup=False) for name in ("context", "prompt", "answer")
+        )
+        self._context_panel.border_title = "context"
+        self._prompt_panel.border_title = "last prompt"
+        self._answer_panel.border_title = "last answer"
+
+    def compose(self) -> ComposeResult:
+        yield from (self._context_panel, self._prompt_panel, self._answer_panel)
+
+    def show(self, facts: ChatFacts) -> None:
+        """Show these facts; empty panels are hidden."""
+        _fill(self._context_panel, context_rows(facts))
+        _fill(self._prompt_panel, prompt_rows(facts.exchange) if facts.exchange else [])
+        _fill(self._answer_panel, answer_rows(facts.exchange) if facts.exchange else [])
+
+
+class FactsLine(Static):
+    """The newest answer's facts in one line."""
+
+    DEFAULT_CSS = """
+    FactsLine {
+        display: none; height: 1; padding: 0 3; color: $muted; text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    """
+
+    def show(self, facts: ChatFacts) -> None:
+        line = answer_line(facts.exchange.answer) if facts.exchange else ""
+        if self.content != line:
+            self.update(line)
+        self.set_class(bool(line), "-filled")
+
+
+def _fill(panel: Static, rows: list[Content]) -> None:
+    content = Content("\n").join(rows)
+    if panel.content != content:
+        panel.update(content)
+    panel.display = bool(rows)
+
+
+def context_rows(facts: ChatFacts) -> list[Content]:
+    """Return how full the context is."""
+    if facts.info is None:
+        return []
+    used, most = facts.context_used or 0, facts.info.max_model_len
+    share = min(1.0, used / most) if most else 0.0
+    style = "$text-warning" if share >= _NEARLY_FULL else "$accent"
+    filled = round(share * _ROW)
+    gauge = Content.assemble((_FULL * filled, style), (_EMPTY * (_ROW - filled), "$faint"))
+    return [gauge, _row(f"{used:,} of {most:,}", f"{share:.0%}", style if share >= _NEARLY_FULL else "")]
+
+
+def prompt_rows(exchange: Exchange) -> list[Content]:
+    """Return the prompt's tokens: each attachment, and the text."""
+    usage, shares = exchange.answer.usage, prompt_shares(exchange)
+    shown = shares if len(shares) <= _MOST_SHARES else shares[: _MOST_SHARES - 1]
+    rows = [_row(name_line(share.attachment, share.number), _tokens(share.tokens)) for share in shown]
+    if len(shown) < len(shares):
+        rest = shares[len(shown) :]
+        rows.append(_row(f"… and {len(rest)} more", _sum(rest)))
+    if usage.prompt_tokens:
+        media = usage.media_tokens
+        rows += [_row("text", f"{usage.prompt_tokens - media:,}")] if media else []
+        rows.append(_row("tokens", f"{usage.prompt_tokens:,}"))
+        rows += [_row("cached", f"{usage.cached_tokens:,}")] if usage.cached_tokens else []
+    return rows
+
+
+def answer_rows(exchange: Exchange) -> list[Content]:
+    """Return the answer's speed, stop reason, and sampling."""
+    answer = exchange.answer
+    labelled: list[tuple[str, str]] = []
+    if answer.usage.completion_tokens:
+        labelled.append(("tokens", f"{answer.usage.completion_tokens:,}"))
+    labelled += answer_speed(answer)
+    sampling = _sampling(exchange)
+    if sampling is not None:
+        labelled += [(name, PARAMETERS[name].format(value)) for name, value in sampling.numbers().items()]
+    if marks := exchange.marks():
+        labelled.append(("", marks))
+    return [_labelled(name.replace("_", " "), value) for name, value in labelled]
+
+
+def _sampling(exchange: Exchange) -> Sampling | None:
+    """Return the engine's sampling, or that of the request if not reported."""
+    if exchange.answer.used is not None:
+        return exchange.answer.used
+    if exchange.request is not None:
+        return exchange.request.sampling
+    return exchange.record.sampling if exchange.record is not None else None
+
+
+def _tokens(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
+def _sum(shares: Iterable[PromptShare]) -> str:
+    counts = [share.tokens for share in shares]
+    return _tokens(None if None in counts else sum(count or 0 for count in counts))
+
+
+def _row(left: str, right: str, style: str = "") -> Content:
+    """Return a row with `left` (truncated if needed) and `right` aligned to the sides."""
+    room = _ROW - cell_len(right) - 1
+    left = one_line(left)
+    left = left if cell_len(left) <= room else set_cell_size(left, room - 1) + "…"
+    return Content.assemble((set_cell_size(left, room), style or "$muted"), " ", (right, style))
+
+
+def _labelled(name: str, value: str) -> Content:
+    """Return a row with the whole name, and as much of the value as fits."""
+    room = _ROW - cell_len(name) - 1
+    value = value if cell_len(value) <= room else set_cell_size(value, room - 1) + "…"
+    return _row(name, value) if name else Content(value)
+
+
+class StatusBar(Static):
+    """The status line; truncated at the right on narrow terminals. Asks the engine for its status now and then."""
+
+    DEFAULT_CSS = """
+    StatusBar { height: 1; padding: 0 2; background: $background; text-wrap: nowrap; text-overflow: ellipsis; }
+    """
+
+    def __init__(self, engine_controller: EngineController, chat: Conversation) -> None:
+        super().__init__(markup=False)
+        self._engine_controller = engine_controller
+        self._chat = chat
+        self._status: EngineStatus | None = None
+        self._shows_context = True
+
+    def on_mount(self) -> None:
+        self.ask()
+        self.set_interval(_STATUS_EVERY_S, self.ask)
+
+    def ask(self) -> None:
+        """Ask the engine for its status, and show it."""
+        work: WorkType[None] = self._ask
+        self.run_worker(work, group="status", exclusive=True)
+
+    async def _ask(self) -> None:
+        if self._engine_controller.state is EngineState.READY:
+            self._status = await self._engine_controller.read_status()
+            self.call_later(self._write)
+
+    def show(self, *, context: bool) -> None:
+        """Update the line. `context`: show how much of the context is used."""
+        self._shows_context = context
+        self._write()
+
+    def _write(self) -> None:
+        controller, info, status = self._engine_controller, self._engine_controller.info, self._status
+        glyph, colour, _ = _LOOKS[controller.state]
+        model, *beside = labels([one.spec for one in controller.models]) or ["no model"]
+        parts = [
+            Content.assemble((f"{glyph} ", colour), (one_line(model), "bold")),
+            Content.styled(self._word(), colour),
+        ]
+        if beside:
+            more = f"+ {one_line(beside[0])}" if len(beside) == 1 else f"+ {len(beside)} engines"
+            parts.append(Content.styled(more, "$muted"))
+        if status is not None and controller.state is EngineState.READY and status.spec.backend != REMOTE_BACKEND:
+            memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
+            parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
+        parts.append(Content.styled(self._chat.settings.summary, "$muted"))
+        if info is not None and self._shows_context:
+            context_used = self._chat.context_used or 0
+            full = "$text-warning" if context_used >= _NEARLY_FULL * info.max_model_len else "$muted"
+            parts.append(Content.styled(f"context {context_used:,} / {info.max_model_len:,}", full))
+        if info is not None:
+            parts.append(Content.styled(f"{info.device} {info.dtype}", "$muted"))
+        self.update(Content.styled("  ·  ", "$faint").join(parts))
+
+    def _word(self) -> str:
+        """What the engine does."""
+        state, progress = self._engine_controller.state, self._engine_controller.progress
+        if state is EngineState.READY and self._chat.running is not None:
+            return "answering"
+        if state is EngineState.LOADING and progress is not None:
+            share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
+            return f"loading: {progress.stage.label.lower()}{share}"
+        return with_keys(self.app, _LOOKS[state][2])
+
+
+class QueueBar(Static):
+    """One line for each message, then what they wait for. Hidden without messages."""
+
+    DEFAULT_CSS = """
+    QueueBar {
+        display: none;
+        height: auto;
+        margin: 1 2 0 2;
+        padding: 0 1;
+        border-left: outer $warning;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._lines: Content | None = None
+
+    def show(self, queued: Sequence[QueuedMessage], controller: EngineController) -> None:
+        """Show the queue and what it waits for; repaints only on changes."""
+        lines = self._written(queued, controller) if queued else None
+        if lines != self._lines:
+            self._lines = lines
+            self.display = lines is not None
+            self.update(lines or "")
+
+    def _written(self, queued: Sequence[QueuedMessage], controller: EngineController) -> Content:
+        lines = [
+            Content.assemble(("⧗ queued  ", "$text-warning"), one_line(message.written.text))
+            for message in queued[:_SHOWN]
+        ]
+        more = len(queued) - len(lines)
+        lines += [Content.styled(f"  … and {more} more", "$muted")] if more else []
+        why = Content.styled(with_keys(self.app, waits_for(controller)), "$muted")
+        return Content("\n").join([*lines, why])
+
+
+def waits_for(controller: EngineController) -> str:
+    """Return why queued messages are not sent yet, and the keys that help (for `with_keys`)."""
+    model, progress = controller.model, controller.progress
+    name = one_line(model.spec.name) if model is not None else "a model"
+    take_back = "{take_back} takes it back"
+    match controller.state:
+        case EngineState.LOADING:
+            stage = f" ({progress.stage.label.lower()})" if progress is not None else ""
+            return f"Sent once {name} has loaded{stage}. {take_back}."
+        case EngineState.READY:
+            return f"Sent after the running answer. {take_back}."
+        case EngineState.HUNG:
+            return f"Not sent: {name} does not answer. {{restart_engine}} restarts it, {take_back}."
+        case EngineState.DEAD:
+            return f"Not sent: {name} is not running. {{restart_engine}} loads it again, {take_back}."
+        case EngineState.NONE:
+            return f"Not sent: no model is loaded. {{models}} picks one, {take_back}."
+
+
+class EditingBar(Static):
+    """Hidden unless an earlier message is being edited."""
+
+    def __init__(self, chat: Conversation) -> None:
+        super().__init__(id="editing", markup=False)
+        self._chat = chat
+
+    def show(self) -> None:
+        """Show the number of the message that is being edited."""
+        editing = self._chat.editing
+        self.display = editing is not None
+        if editing is not None:
+            told = f"Editing message {self._chat.number_of(editing)} · Enter send as branch · {{leave_edit}} cancel"
+            self.update(with_keys(self.app, told))

@@ -28,7 +28,7 @@ from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.composer import Composer
-from vlmtui.ui.chat.transcript_actions import TranscriptView
+from vlmtui.ui.chat.transcript import TranscriptView
 from vlmtui.ui.navigation import Navigator
 from vlmtui.ui.widgets.thumbnails import ThumbnailMarks
 

@@ -26,26 +26,16 @@ from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ActionMethods, bindings
-from vlmtui.ui.chat.adapters import AdapterActions
-from vlmtui.ui.chat.attachment_sources import AttachmentSources
-from vlmtui.ui.chat.branches import Branches
-from vlmtui.ui.chat.comparisons import Comparisons
-from vlmtui.ui.chat.composer import Composer
-from vlmtui.ui.chat.composer_panel import ComposerPanel
-from vlmtui.ui.chat.editing_bar import EditingBar
-from vlmtui.ui.chat.fan_outs import FanOuts
-from vlmtui.ui.chat.frame import ChatFrame
+from vlmtui.ui.chat.attachments import AttachmentSources, MessageAttachments
+from vlmtui.ui.chat.blocks import Marked
+from vlmtui.ui.chat.comparisons import Comparisons, FanOuts
+from vlmtui.ui.chat.composer import Composer, ComposerPanel
+from vlmtui.ui.chat.conversation_actions import AdapterActions, Branches, SettingsActions
+from vlmtui.ui.chat.frame import ChatFrame, EditingBar, QueueBar, StatusBar
 from vlmtui.ui.chat.inspections import Inspections
-from vlmtui.ui.chat.marked import Marked
-from vlmtui.ui.chat.message_attachments import MessageAttachments
-from vlmtui.ui.chat.message_cursor import MessageCursor
 from vlmtui.ui.chat.possible_actions import impossible_actions, left_out_of_footer
 from vlmtui.ui.chat.prompt_cost import PromptCost
-from vlmtui.ui.chat.queue_bar import QueueBar
-from vlmtui.ui.chat.settings_actions import SettingsActions
-from vlmtui.ui.chat.status_bar import StatusBar
-from vlmtui.ui.chat.transcript import Transcript
-from vlmtui.ui.chat.transcript_actions import TranscriptActions
+from vlmtui.ui.chat.transcript import MessageCursor, Transcript, TranscriptActions
 from vlmtui.ui.chat.turn_sender import TurnSender
 from vlmtui.ui.keys import error_text, with_remedy
 from vlmtui.ui.messages import EngineChanged

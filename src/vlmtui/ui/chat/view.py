@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from textual.message import Message
 
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.conversation import Conversation
-from vlmtui.ui.chat.composer_panel import ComposerPanel
-from vlmtui.ui.chat.marked import Marked
 from vlmtui.ui.view import View
+
+if TYPE_CHECKING:
+    from vlmtui.ui.chat.blocks import Marked
+    from vlmtui.ui.chat.composer import ComposerPanel
 
 
 class ChatView(View, Protocol):

@@ -1,33 +1,290 @@
-"""The actions on the draft's attachments: view, change, move."""
+"""The attachments of the draft: where they come from, how they are shown, and what can be done with them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
+from textual.app import ComposeResult
+from textual.containers import ItemGrid, Vertical
+from textual.widgets import Static
 
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.media.folder import FolderView
 from vlmtui.media.pages import SOUND_OF
 from vlmtui.media.stage import restage
-from vlmtui.paths import Paths
+from vlmtui.paths import Paths, private_dir
 from vlmtui.session.conversation import Conversation
+from vlmtui.session.cost import tokens_before_attaching
 from vlmtui.session.draft import DraftToken
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.exchange import attachments_named
 from vlmtui.session.model_limits import excess_media
+from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.text import is_number, one_line
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.view import ChatView
+from vlmtui.ui.keys import with_remedy
 from vlmtui.ui.navigation import Navigator
+from vlmtui.ui.widgets.attachment_view import AttachmentView
 
+if TYPE_CHECKING:
+    from vlmtui.media.inbox import Inbox
+
+PICTURE = 32
+"""Most cells of a picture's width."""
+GUTTER = 2
+COLUMN = PICTURE + GUTTER
+"""Width in cells of a column with its gap."""
+_PICTURE_ROWS = 5
+_TALL = 32
+"""Fewest terminal rows for pictures of the attachments."""
+ASK_ABOVE = 20
+"""Files attached without a confirmation."""
 _ANIMATIONS = ("GIF", "WEBP", "PNG", "AVIF")
+
+
+class AttachmentGrid(ItemGrid):
+    """As many columns as fit."""
+
+    DEFAULT_CSS = "AttachmentGrid { height: auto; grid-gutter: 0 2; }"
+
+    def __init__(self, *, picture: int = PICTURE, id: str | None = None, classes: str | None = None) -> None:
+        """`picture`: most cells of a picture's width."""
+        super().__init__(
+            id=id, classes=classes, min_column_width=picture, max_column_width=picture + GUTTER, stretch_height=False
+        )
+
+
+class AttachmentBar(Vertical):
+    """The attachments side by side, then the cost. Hidden without attachments."""
+
+    DEFAULT_CSS = """
+    AttachmentBar {
+        display: none;
+        height: auto;
+        margin: 1 2 0 4;
+        & > AttachmentGrid { max-height: 10; overflow-y: auto; scrollbar-size-vertical: 1; }
+        & > Static { display: none; height: auto; color: $muted; }
+        & > Static.-shown { display: block; }
+        & > .-too-much { color: $text-error; text-style: bold; }
+    }
+    """
+
+    def __init__(self, *, cache: Path, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._cache = cache
+        self._busy = asyncio.Lock()
+        self._views: dict[int, AttachmentView] = {}
+        self._rows = 0
+        self._tokens: dict[int, int] = {}
+        self._estimates: dict[int, int] = {}
+        self._grid = AttachmentGrid()
+        self._pending = Static("", id="pending", markup=False)
+        self._cost = Static("", id="cost", markup=False)
+
+    def compose(self) -> ComposeResult:
+        yield self._grid
+        yield self._pending
+        yield self._cost
+
+    async def show(self, staged: Mapping[int, Attachment], *, pending: int) -> None:
+        """Show these attachments by number, in this order, and how many more are loading."""
+        async with self._busy:
+            await self._show(staged, pending)
+
+    async def _show(self, staged: Mapping[int, Attachment], pending: int) -> None:
+        if not self._grid.is_attached:
+            return
+        self._say(self._pending, f"reading {pending} file{'s' if pending != 1 else ''}…" if pending else "")
+        one_row = len(staged) <= max(1, self.app.size.width // COLUMN)
+        rows = _PICTURE_ROWS if one_row and self.app.size.height >= _TALL else 0
+        old = self._views if rows == self._rows else {}
+        kept = {n: old[n] for n, item in staged.items() if n in old and old[n].attachment == item}
+        order = [number for number in self._views if number in kept]
+        if rows != self._rows or list(self._views) != list(staged) or len(kept) < len(staged):
+            grid, self._rows = self._grid, rows
+            await grid.remove_children([view for number, view in self._views.items() if number not in kept])
+            # A number may belong to another attachment now, with other tokens.
+            self._tokens = {number: count for number, count in self._tokens.items() if number in kept}
+            self._views = {number: kept.get(number) or self._view(number, item) for number, item in staged.items()}
+            await grid.mount_all(view for number, view in self._views.items() if number not in kept)
+            if list(self._views)[: len(order)] != order:
+                grid.sort_children(key=lambda view: list(self._views.values()).index(view))  # type: ignore[arg-type]
+        self._update_display()
+
+    def tell_tokens(self, tokens: Mapping[int, int]) -> None:
+        """Show the tokens of each attachment, by number."""
+        self._tokens = dict(tokens)
+        for number, view in self._views.items():
+            self._tell(view, number)
+
+    def tell_estimates(self, tokens: Mapping[int, int]) -> None:
+        """Show estimated tokens, by number, for attachments without counted tokens."""
+        self._estimates = dict(tokens)
+        for number, view in self._views.items():
+            self._tell(view, number)
+
+    def tell_cost(self, text: str, remedy: Remedy | None = None, *, too_much: bool = False) -> None:
+        """Show the tokens of the whole prompt, and the keys that reduce them."""
+        self._say(self._cost, with_remedy(self.app, text, remedy))
+        self._cost.set_class(too_much, "-too-much")
+        self._update_display()
+
+    def _view(self, number: int, item: Attachment) -> AttachmentView:
+        rows = self._rows
+        view = AttachmentView(item, number, cache=self._cache, columns=PICTURE, rows=rows, brief=not rows)
+        self._tell(view, number)
+        return view
+
+    def _tell(self, view: AttachmentView, number: int) -> None:
+        known = self._tokens.get(number)
+        view.tell_tokens(self._estimates.get(number) if known is None else known, is_estimate=known is None)
+
+    @staticmethod
+    def _say(line: Static, text: str) -> None:
+        line.update(text)
+        line.set_class(bool(text), "-shown")
+
+    def _update_display(self) -> None:
+        self.display = bool(self._views) or any(line.has_class("-shown") for line in (self._pending, self._cost))
+
+
+class SourcesView(ChatView, Protocol):
+    """What the sources need from the chat screen."""
+
+    def copy_text(self, text: str) -> None:
+        """Copy a text to the terminal's clipboard."""
+
+
+class AttachmentSources:
+    """Adds images and videos from every source to the draft."""
+
+    def __init__(
+        self,
+        view: SourcesView,
+        navigator: Navigator,
+        paths: Paths,
+        engine_controller: EngineController,
+        *,
+        inbox_s: float,
+    ) -> None:
+        """`inbox_s`: seconds between checks of the inbox folder."""
+        self._view = view
+        self._navigator = navigator
+        self._paths = paths
+        self._engine_controller = engine_controller
+        self._inbox_s = inbox_s
+        self._folder = Path.cwd()
+        self._recent = RecentFolders(paths.state / "folders.json")
+        self._inbox: Inbox | None = None
+        self._arrived: list[Path] = []
+        self._look = FolderView()
+
+    @property
+    def actions(self) -> ActionMethods:
+        return {"attach": self.attach, "paste_picture": self.paste_picture, "inbox": self.open_inbox}
+
+    def attach(self, text: str = "") -> None:
+        """Attach the files named in `text`; if it is empty, open the file browser."""
+        if text:
+            self._view.start(partial(self._gather, text), "gather")
+        else:
+            self._view.start_dialog(self._browse)
+
+    def paste_picture(self) -> None:
+        """Attach the picture in this machine's clipboard."""
+        self._view.start(self._paste_picture, "gather")
+
+    def open_inbox(self) -> None:
+        """Attach new files from the inbox; if there are none, show how to copy files there."""
+        if self._arrived:
+            arrived, self._arrived = self._arrived, []
+            self.attach_files(arrived)
+        else:
+            self._view.start(self._offer_inbox, "gather")
+
+    def attach_files(self, sources: Sequence[Path | str]) -> None:
+        """Attach files, and pictures at web addresses, at the cursor. Asks first if there are many."""
+        files = [source for source in sources if isinstance(source, Path)]
+        if files:
+            self._folder = files[-1].parent
+            self._recent.remember(files)
+        if len(sources) > ASK_ABOVE:
+            self._view.start_dialog(partial(self._attach_many, sources))
+        else:
+            self._view.panel.attach(sources)
+
+    async def _gather(self, text: str) -> None:
+        from vlmtui.media.gather import gather
+
+        found = await asyncio.to_thread(gather, text, base=Path.cwd())
+        for problem in found.problems:
+            self._view.tell_error(problem)
+        if found.paths or found.urls:
+            self.attach_files([*found.paths, *found.urls])
+
+    async def _attach_many(self, sources: Sequence[Path | str]) -> None:
+        question = f"Attach all {len(sources)} files to the message?"
+        if await self._navigator.confirm(question, yes=f"Attach {len(sources)} files"):
+            self._view.panel.attach(sources)
+
+    async def _paste_picture(self) -> None:
+        from vlmtui.media.clipboard import clipboard_pictures
+
+        folder = self._paths.cache / "clipboard"
+        try:
+            paths = await asyncio.to_thread(clipboard_pictures, folder, inbox=self._paths.inbox)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        self.attach_files(paths)
+
+    async def _offer_inbox(self) -> None:
+        from vlmtui.media.inbox import Inbox, scp_line
+
+        folder = self._paths.inbox
+        try:
+            private_dir(folder)
+            inbox = await asyncio.to_thread(Inbox, folder) if self._inbox is None else None
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        if inbox is not None:
+            self._inbox = inbox
+            self._view.start(partial(self._watch_inbox, inbox), "inbox", exclusive=True)
+        line = scp_line(folder)
+        self._view.copy_text(line)
+        self._view.tell(f"{one_line(line)}\n(copied) New files there are offered here.", seconds=15)
+
+    async def _watch_inbox(self, inbox: Inbox) -> None:
+        while True:
+            await asyncio.sleep(self._inbox_s)
+            try:
+                arrived = await asyncio.to_thread(inbox.scan)
+            except VlmtuiError:
+                continue
+            if arrived:
+                self._arrived += arrived
+                names = ", ".join(one_line(path.name) for path in arrived[:3]) + (" …" if len(arrived) > 3 else "")
+                self._view.tell(f"In the inbox: {names}.", Remedy.ATTACH_INBOX, seconds=15)
+
+    async def _browse(self) -> None:
+        model = self._engine_controller.model
+        estimate = partial(tokens_before_attaching, model) if model is not None else None
+        chosen = await self._navigator.choose_files(
+            self._folder, recent=self._recent, look=self._look, estimate=estimate
+        )
+        self._folder = chosen.folder
+        if chosen.paths:
+            self.attach_files(chosen.paths)
 
 
 class AttachmentsView(ChatView, Protocol):

@@ -1,0 +1,338 @@
+"""Suggestions above the composer: commands, paths after an `@`, and files that a message names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+from textual.content import Content
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from vlmtui.media.folder import natural
+from vlmtui.media.mentions import Mention, MentionKind, find_mentions, may_name_files
+from vlmtui.media.paths import looks_like_media
+from vlmtui.session.draft import Draft
+from vlmtui.text import human_bytes, one_line
+from vlmtui.ui.actions import ACTIONS, Action
+
+FOLDER_MAX = 5000
+"""Most names read from a folder."""
+LOOK_S = 0.5
+"""Seconds for opening files without a media suffix to detect their type; then the matches so far are used."""
+_WORD = re.compile(r'(?<!\S)@(?:"([^"\n]*)|([^\s"]\S*)?)')
+_COMMAND = 19
+"""Columns of a command."""
+_NAME_MIN, _NAME_MAX = 19, 44
+_SHOWN = 4
+"""Files listed; others are counted."""
+_MENTION_MAX = 60
+"""Most characters shown of a file that a message names."""
+_LOOK_S = 3.0
+"""Seconds for looking up files."""
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A path after an `@`: `text[start:end]` is all of it, `fragment` the part before the cursor."""
+
+    start: int
+    """Offset of the `@`."""
+    end: int
+    """Offset after the path, including a closing quote."""
+    fragment: str
+    """Without the `@` and quotes."""
+
+
+class PathCompletion(msgspec.Struct, frozen=True):
+    """A folder, picture or video."""
+
+    path: Path
+    is_folder: bool
+    text: str
+    """The whole path as typed: `~/pics/cat.png`, `sub/`."""
+    size: int = 0
+    """Bytes; 0 for a folder."""
+
+    @property
+    def name(self) -> str:
+        """The last component, with a slash for a folder. Hostile text."""
+        return self.text.rstrip("/").rpartition("/")[2] + ("/" if self.is_folder else "")
+
+    @property
+    def mention(self) -> str:
+        """The text that replaces the span: `@sub/`, `@"my file.png"`; a folder's quote stays open."""
+        if not any(char.isspace() for char in self.text) and not self.text.startswith('"'):
+            return f"@{self.text}"
+        return f'@"{self.text}' + ("" if self.is_folder else '"')
+
+
+def path_at(text: str, cursor: int) -> Span | None:
+    """Return the `@path` that contains or ends at the cursor (an offset), or None.
+
+    An `@` counts only at the start and after white space, so not in `me@example.org`. After `@"` the path may contain
+    spaces, up to the closing quote or the end of the line.
+    """
+    for match in _WORD.finditer(text, text.rfind("\n", 0, cursor) + 1):
+        if match.start() >= cursor:
+            return None
+        is_quoted = match[1] is not None
+        begin = match.start() + (2 if is_quoted else 1)
+        if begin <= cursor <= match.end():
+            is_closed = is_quoted and text[match.end() : match.end() + 1] == '"'
+            end = match.end() + 1 if is_closed else cursor if is_quoted else match.end()
+            return Span(match.start(), end, text[begin:cursor])
+    return None
+
+
+def complete(fragment: str, base: Path, *, limit: int = 50, look_s: float = LOOK_S) -> list[PathCompletion]:
+    """Return folders and media files that complete `fragment`, best first. Blocking; never raises.
+
+    A relative path starts at `base`. Names with the last component as prefix come first, then those that contain it,
+    then those with its letters in order. Hidden names only if it begins with a dot.
+    """
+    if fragment == "~":
+        fragment = "~/"
+    head, slash, wanted = fragment.rpartition("/")
+    try:
+        folder = base / os.path.expanduser(head + slash)  # noqa: PTH111  (Path.expanduser raises for an unknown user)
+        matches = _matches(folder, wanted)
+    except (OSError, ValueError, RuntimeError):
+        return []
+    found: list[PathCompletion] = []
+    until = time.monotonic() + look_s
+    for _, name, is_folder in matches:
+        path = folder / name
+        if is_folder:
+            found.append(PathCompletion(path, True, f"{head}{slash}{name}/"))
+        elif looks_like_media(path):
+            with suppress(OSError):
+                found.append(PathCompletion(path, False, head + slash + name, path.stat().st_size))
+        if len(found) >= limit or time.monotonic() > until:
+            break
+    return found
+
+
+def _matches(folder: Path, wanted: str) -> list[tuple[object, str, bool]]:
+    """Return matching names in `folder`, with whether they are folders, best first. Files may be of any type."""
+    found: list[tuple[tuple[int, int, bool, object], str, bool]] = []
+    with os.scandir(folder) as items:
+        for item in islice(items, FOLDER_MAX):
+            if item.name.startswith(".") and not wanted.startswith("."):
+                continue
+            rank = _rank(item.name.casefold(), wanted.casefold())
+            if rank is not None:
+                is_folder = _is_folder(item)
+                # Continuing into a folder needs its name in the text.
+                if is_folder and one_line(item.name) != item.name:
+                    continue
+                found.append(((*rank, not is_folder, natural(item.name)), item.name, is_folder))
+    if wanted == "..":
+        found.append(((0, 0, False, natural("..")), "..", True))
+    return [(key, name, is_folder) for key, name, is_folder in sorted(found, key=lambda one: one[0])]
+
+
+def _is_folder(item: os.DirEntry[str]) -> bool:
+    try:
+        return item.is_dir()
+    except OSError:
+        return False
+
+
+def _rank(name: str, wanted: str) -> tuple[int, int] | None:
+    """Return how well a name matches, lower is better: its class, and the distance of the letters. None: no match."""
+    if name.startswith(wanted):
+        return 0, 0
+    if wanted in name:
+        return 1, 0
+    first = at = name.find(wanted[0])
+    for char in wanted[1:]:
+        if at < 0:
+            break
+        at = name.find(char, at + 1)
+    return None if at < 0 else (2, at - first)
+
+
+class ComposerMenu(OptionList):
+    """Shown while there are suggestions; never takes the focus."""
+
+    can_focus = False
+    DEFAULT_CSS = """
+    ComposerMenu {
+        display: none;
+        height: auto;
+        max-height: 8;
+        margin: 0 2;
+        border: none;
+        background: $panel;
+        padding: 0;
+        scrollbar-size-vertical: 1;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+        & > .option-list--option { padding: 0 1; }
+    }
+    """
+
+
+def matching_actions(text: str) -> list[Action]:
+    """Return the actions whose slash command starts with `text`; empty unless it is one word after a slash."""
+    if not text.startswith("/") or text.startswith("//") or any(char.isspace() for char in text):
+        return []
+    return [action for action in ACTIONS.values() if action.slash.startswith(text)]
+
+
+class SlashMenu(ComposerMenu):
+    """Shown above the composer; never takes the focus."""
+
+    def show(self, actions: list[Action]) -> None:
+        """Show these; hide the menu if there are none."""
+        self.clear_options()
+        for action in actions:
+            command = f"{action.slash} {action.argument}".strip()
+            line = Content.assemble((f"{command:{_COMMAND}}", "bold"), (action.help, "$muted"))
+            self.add_option(Option(line, id=action.slash))
+        self.highlighted = 0 if actions else None
+        self.display = bool(actions)
+
+    @property
+    def chosen(self) -> str | None:
+        """The highlighted command."""
+        if self.highlighted is None or not self.display:
+            return None
+        return self.get_option_at_index(self.highlighted).id
+
+
+class PathMenu(ComposerMenu):
+    """Shown above the composer; never takes the focus."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._candidates: list[PathCompletion] = []
+
+    def show(self, candidates: list[PathCompletion]) -> None:
+        """Show these; hide the menu if there are none."""
+        self._candidates = list(candidates)
+        names = [Content(one_line(candidate.name)) for candidate in candidates]
+        width = min(_NAME_MAX, max((name.cell_length for name in names), default=0))
+        width = max(_NAME_MIN, width)
+        self.clear_options()
+        for name, candidate in zip(names, candidates, strict=True):
+            cell = name.truncate(width, ellipsis=True)
+            cell = cell.pad_right(width - cell.cell_length)
+            size = "" if candidate.is_folder else human_bytes(candidate.size)
+            style = "bold $text-accent" if candidate.is_folder else "bold"
+            self.add_option(Option(Content.assemble(cell.stylize(style), (f"  {size:>8}", "$muted"))))
+        self.highlighted = 0 if candidates else None
+        self.display = bool(candidates)
+
+    @property
+    def chosen(self) -> PathCompletion | None:
+        """The highlighted file or folder."""
+        if self.highlighted is None or not self.display:
+            return None
+        return self._candidates[self.highlighted]
+
+
+class PathOffer(Static):
+    """Shown above the composer while the question is open; never takes the focus."""
+
+    can_focus = False
+    DEFAULT_CSS = """
+    PathOffer {
+        display: none;
+        height: auto;
+        margin: 1 2 0 2;
+        padding: 0 1;
+        border-left: outer $warning;
+        background: $panel;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self.mentions: list[Mention] = []
+        self._words = ""
+        """Of the draft that the question is about."""
+        self._outside: list[int] = []
+        """Where those words stood in its text."""
+        self._as_text: str | None = None
+        """The text for which the user chose to send paths as text."""
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.mentions)
+
+    def is_due(self, text: str) -> bool:
+        """Return whether a text may name files, and the user did not choose to send it as text."""
+        return text != self._as_text and may_name_files(text)
+
+    def asks_about(self, draft: Draft) -> bool:
+        """Whether the question is about the draft's words: the token of an attachment may be another one since."""
+        return self.is_open and draft.words == self._words
+
+    def mentions_in(self, draft: Draft) -> list[Mention]:
+        """What was found, by the offsets in the text as it is now."""
+        now = dict(zip(self._outside, draft.outside, strict=True))
+        return [msgspec.structs.replace(one, start=now[one.start], end=now[one.end - 1] + 1) for one in self.mentions]
+
+    def leave_as_text(self, text: str) -> None:
+        """Do not ask about this text again."""
+        self._as_text = text
+
+    async def find(self, text: str) -> list[Mention]:
+        """Return the files that a text names, looked up in a thread. Raises TimeoutError if that takes too long."""
+        return await asyncio.wait_for(asyncio.to_thread(find_mentions, text, Path.cwd()), _LOOK_S)
+
+    def ask(self, mentions: Sequence[Mention], draft: Draft | None = None) -> None:
+        """Show the files found in the draft, and the keys; hide if there are none."""
+        self.mentions = list(mentions)
+        self._words, self._outside = (draft.words, draft.outside) if draft else ("", [])
+        self.display = self.is_open
+        if self.is_open:
+            self.update(offer_content(self.mentions))
+
+
+def offer_content(mentions: Sequence[Mention]) -> Content:
+    """Return the lines of the question."""
+    shown = mentions if len(mentions) == _SHOWN + 1 else mentions[:_SHOWN]
+    lines = [_line(mention) for mention in shown]
+    more = len(mentions) - len(lines)
+    lines += [Content.styled(f"  … and {more} more", "$muted")] if more else []
+    count = sum(len(mention.sources) for mention in mentions)
+    does = {"Tab": f"Attach {f'{count} files' if count > 1 else 'it'}"} if count else {}
+    does |= {"Enter": "Send as text", "Esc": "Edit"}
+    keys = [Content.assemble((key, "bold $text-accent"), f" {what}") for key, what in does.items()]
+    asked = Content.assemble(("Not attached. ", "bold"), Content(" · ").join(keys))
+    return Content("\n").join([*lines, asked])
+
+
+def _line(mention: Mention) -> Content:
+    name = one_line(mention.name)
+    name = name if len(name) <= _MENTION_MAX else f"…{name[1 - _MENTION_MAX :]}"
+    sign, style = ("▣", "$text-accent") if mention.sources else ("✗", "$text-error")
+    return Content.assemble((f"{sign} ", style), (name, "bold"), (f"  {_about(mention)}", "$muted"))
+
+
+def _about(mention: Mention) -> str:
+    match mention.kind:
+        case MentionKind.MEDIA:
+            return f"{mention.title} · {human_bytes(mention.size)}"
+        case MentionKind.FOLDER:
+            count = len(mention.sources)
+            return f"a folder with {count} picture{'s' * (count != 1)} or video{'s' * (count != 1)}"
+        case MentionKind.WEB:
+            return "a web address, not opened unless you attach it"
+        case MentionKind.OTHER:
+            return f"{mention.title}: not a picture, video or sound"
+        case MentionKind.MISSING:
+            return "no such file"
+        case MentionKind.UNREADABLE:
+            return f"can't be read{f': {one_line(mention.title)}' if mention.title else ''}"
