@@ -73,6 +73,15 @@ def build_workers() -> LocalWorkers:
     return WorkerHost(Paths.default()).workers
 
 
+def key_warnings(settings: Settings) -> list[str]:
+    """Return the problems of the user's key bindings."""
+    if not settings.keys:
+        return []
+    from vlmtui.ui.keys import KeyBindings
+
+    return KeyBindings(settings.keys).warnings
+
+
 def open_chat(
     application: Application,
     store: AsyncStore,
@@ -109,7 +118,7 @@ def open_chat(
         from vlmtui.plain.repl import run_plain
 
         return run_plain(services)
-    from vlmtui.ui.terminal.query import TerminalQuestion
+    from vlmtui.terminal import TerminalQuestion
 
     # The terminal replies while Textual is being imported.
     with TerminalQuestion() as question:

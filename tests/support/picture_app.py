@@ -15,9 +15,9 @@ from textual.driver import Driver
 from textual.screen import Screen
 from textual.widgets import Static
 
+from vlmtui.terminal import TerminalQuestion
 from vlmtui.ui.terminal.driver import NonBlockingDriver
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.terminal.query import TerminalQuestion
 
 ABOVE, COLUMNS, ROWS = 4, 16, 8
 """Lines above the picture, and its size in cells."""

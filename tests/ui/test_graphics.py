@@ -13,11 +13,9 @@ from PIL import Image
 from textual.app import App, ComposeResult
 from textual.widget import Widget
 
+from vlmtui.terminal import Answers, Multiplexer, best_way, parse_answers, parse_place, picture_ways, wrap
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
-from vlmtui.ui.terminal.passage import Multiplexer, parse_place, wrap
-from vlmtui.ui.terminal.picture_ways import Answers, best_way, picture_ways
 from vlmtui.ui.terminal.placeholders import MARKS, PictureRun, picture_runs, placeholder_strip
-from vlmtui.ui.terminal.query import parse_answers
 from vlmtui.ui.terminal.symbol_picture import GRIDS, Symbols, Tones, symbol_of, symbol_strips
 
 _SIXEL = frozenset({4, 22})
@@ -204,7 +202,7 @@ def test_off_means_no_widget_and_no_import() -> None:
 _ASKS = """
 import sys
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.terminal.query import TerminalQuestion
+from vlmtui.terminal import TerminalQuestion
 graphics = Graphics.detect("auto", TerminalQuestion(within_s=2.0).ask())  # who answers may be slow
 print("MODE", graphics.mode, *graphics.cell, flush=True)
 """

@@ -49,7 +49,7 @@ STARTS = {
     "engines/uv.py: subprocess.run in _answer": "uv, or pip by python_command; in /",
     "engines/uv.py: subprocess.run in _run": "by bound_command: uv, or pip by isolated_command; in /",
     "media/clipboard.py: subprocess.Popen in _run": "wl-paste and xclip are no Python programs; they run in /",
-    "ui/terminal/passage.py: subprocess.run in Passage.locate": "tmux is no Python program; it runs in /",
+    "terminal.py: subprocess.run in Passage.locate": "tmux is no Python program; it runs in /",
 }
 """Where a process is started whose command `vlmtui.processes` does not make, and why nothing of the current folder
 can run in it."""

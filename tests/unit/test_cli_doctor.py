@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vlmtui.cli.doctor import Check, check_terminal, printed_check
-from vlmtui.ui.terminal.picture_ways import Answers, best_way, picture_ways
-from vlmtui.ui.terminal.query import Terminal
+from vlmtui.terminal import Answers, Terminal, best_way, picture_ways
 
 _TMUX = {"TERM": "tmux-256color", "TMUX": "/tmp/tmux", "TMUX_PANE": "%1"}
 

@@ -28,7 +28,7 @@ from vlmtui.media.clipboard import clipboard_pictures
 from vlmtui.media.pdf import page_picture
 from vlmtui.paths import Paths
 from vlmtui.processes import find_program, safe_environment, search_path
-from vlmtui.ui.terminal.passage import Passage
+from vlmtui.terminal import Passage
 
 pytestmark = pytest.mark.process
 SOURCE = Path(__file__).parents[2] / "src"

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from vlmtui.bootstrap import key_warnings
 from vlmtui.cli.output import note, print_json, print_table
-from vlmtui.config.settings import Settings, config_file, load_settings, setting_names, sources
+from vlmtui.config.settings import config_file, load_settings, setting_names, sources
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.store.opening import FILE
@@ -82,15 +83,6 @@ def _show(*, as_json: bool) -> int:
     for warning in key_warnings(in_force):
         note(f"warning: {warning}")
     return 0
-
-
-def key_warnings(settings: Settings) -> list[str]:
-    """Return the problems of the user's key bindings."""
-    if not settings.keys:
-        return []
-    from vlmtui.ui.keys import KeyBindings
-
-    return KeyBindings(settings.keys).warnings
 
 
 def _lines(name: str, value: object) -> Iterator[tuple[str, str]]:

@@ -19,9 +19,8 @@ from typing import Literal
 import msgspec
 import psutil
 
-from vlmtui.bootstrap import build
+from vlmtui.bootstrap import build, key_warnings
 from vlmtui.cli.ask_engine import AskSetup, ready_engine, with_consent
-from vlmtui.cli.config import key_warnings
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import is_tty, note, print_error, print_json, print_warnings
 from vlmtui.config.settings import Settings, config_file, load_settings
@@ -39,10 +38,8 @@ from vlmtui.processes import find_program
 from vlmtui.registry.hub_cache import hub_cache_folder
 from vlmtui.registry.match import DEFAULT_MODEL, resolve
 from vlmtui.session.smoke import SmokeCase, SmokeOutcome, SmokeResult, ask_smoke, sees, smoke_cases
+from vlmtui.terminal import PictureWay, Terminal, TerminalQuestion, best_way, has_true_colour, multiplexer_of
 from vlmtui.text import one_line, visible
-from vlmtui.ui.terminal.passage import has_true_colour, multiplexer_of
-from vlmtui.ui.terminal.picture_ways import PictureWay, best_way
-from vlmtui.ui.terminal.query import Terminal, TerminalQuestion
 from vlmtui.worker.backends import has_transformers
 
 CANNOT = 2

@@ -28,8 +28,7 @@ from vlmtui.paths import Paths
 from vlmtui.reading import read_tail
 from vlmtui.registry.hub_cache import hub_cache_folder
 from vlmtui.registry.loader import bundled_tables
-from vlmtui.ui.terminal.passage import has_true_colour
-from vlmtui.ui.terminal.picture_ways import best_way
+from vlmtui.terminal import best_way, has_true_colour
 
 OTHER = "other"
 _GIB = 2**30

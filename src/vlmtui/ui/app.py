@@ -26,6 +26,7 @@ from vlmtui.config.settings import config_file
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.terminal import TerminalQuestion
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
 from vlmtui.ui.departure import Departure
@@ -37,7 +38,6 @@ from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.stored_conversations import StoredConversations
 from vlmtui.ui.terminal.graphics import Graphics, tones_of
 from vlmtui.ui.terminal.key_queue import KeyQueue, ask_user, run_before_keys
-from vlmtui.ui.terminal.query import TerminalQuestion
 from vlmtui.ui.terminal.seam import sends_frames
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, begin_with_theme, theme_name
 from vlmtui.ui.view import Steps

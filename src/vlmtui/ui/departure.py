@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vlmtui.session.engine_controller import EngineState
+from vlmtui.terminal import detach
 from vlmtui.text import one_line
 from vlmtui.ui.services import ExitReport
-from vlmtui.ui.terminal.query import detach
 
 if TYPE_CHECKING:
     from vlmtui.ui.app import VlmtuiApp

@@ -18,11 +18,11 @@ from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.messages import TerminalSupportsSynchronizedOutput
 
+from vlmtui.terminal import multiplexer_of
 from vlmtui.ui.terminal.frames import FrameLayer
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.output import Output
 from vlmtui.ui.terminal.painter import Painter
-from vlmtui.ui.terminal.passage import multiplexer_of
 from vlmtui.ui.terminal.reports import ReportFilter
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
+from vlmtui.terminal import Passage, TerminalQuestion
 from vlmtui.ui.terminal.painter import Painter, Protocol
-from vlmtui.ui.terminal.passage import Passage
-from vlmtui.ui.terminal.query import TerminalQuestion
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from vlmtui.ui.terminal.passage import Passage
+from vlmtui.terminal import Passage
 from vlmtui.ui.terminal.placeholders import PICTURES_MAX, PictureRun, terminal_id
 
 if TYPE_CHECKING:

@@ -1,0 +1,432 @@
+"""The terminal: the multiplexer in front of it, what it answers about itself, and the ways it can show pictures."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import select
+import stat
+import struct
+import subprocess
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final, Literal, Self
+
+import msgspec
+
+from vlmtui.processes import find_program
+from vlmtui.text import is_number
+
+Multiplexer = Literal["", "tmux", "screen"]
+
+_ANSWERS_WITHIN_S: Final = 1.0
+_PLACE: Final = "#{pane_left} #{pane_top} #{status} #{status-position}"
+_SCREEN_MAX: Final = 700
+"""Most bytes that screen passes on in one sequence."""
+
+WayName = Literal["kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell"]
+WAY_NAMES: Final[tuple[WayName, ...]] = ("kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell")
+
+_SIXEL: Final = 4
+"""The attribute of a terminal that draws Sixel."""
+_PLACEHOLDERS: Final = ("kitty", "ghostty")
+"""Terminals that draw pictures where kitty's placeholders are. WezTerm and Konsole speak the protocol without them."""
+_ITERM: Final = ("iterm2", "wezterm", "mintty")
+_SIXEL_NAMES: Final = ("foot", "mlterm", "contour", "wezterm", "yaft")
+_SEXTANTS: Final = ("kitty", "ghostty", "wezterm", "foot", "contour", "iterm2", "konsole")
+"""Terminals that draw the sextants themselves, whatever the font has."""
+_VTE: Final = re.compile(r"VTE\((\d+)\)")
+_VTE_SEXTANTS: Final = 6000
+"""The version of VTE, as it tells it, that draws sextants."""
+_DUMB: Final = ("dumb", "unknown")
+_PASS_ON: Final = "Let tmux pass pictures on: `tmux set -g allow-passthrough on` (tmux 3.3 or later)."
+_OTHER_TERMINAL: Final = "kitty, Ghostty, iTerm2, WezTerm and foot draw pictures with pixels."
+
+ANSWER_WITHIN_S = 0.15
+"""Most seconds to wait for an answer. Every terminal answers a device attributes request, most at once."""
+
+_DEFAULT_CELL = (10, 20)
+_QUIET_TERMS: Final = ("linux", "dumb", "unknown")
+"""Terminals that would show some of the questions."""
+_ASK_KITTY: Final = "\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\"
+_ASK_NAME, _ASK_CELL, _ASK_ATTRIBUTES = "\x1b[>q", "\x1b[16t", "\x1b[c"
+_ATTRIBUTES = re.compile(rb"\x1b\[\?([0-9;]*)c")
+_CELL = re.compile(rb"\x1b\[6;(\d+);(\d+)t")
+_NAME = re.compile(rb"\x1bP>\|([^\x1b\x07]{1,200})\x1b\\")
+_KITTY = b"\x1b_Gi=31;OK\x1b\\"
+
+
+def multiplexer_of(environment: Mapping[str, str]) -> Multiplexer:
+    """Return what runs between this process and the terminal, by the environment. In a remote shell only TERM tells."""
+    term = environment.get("TERM", "")
+    if environment.get("TMUX") or term.startswith("tmux"):
+        return "tmux"
+    if environment.get("STY") or term.startswith("screen"):
+        return "tmux" if environment.get("TERM_PROGRAM") == "tmux" else "screen"
+    return ""
+
+
+def has_true_colour(environment: Mapping[str, str]) -> bool:
+    """Return whether the terminal shows the true colours that COLORTERM announces.
+
+    screen 4 takes such colours for other attributes, and screen 5 passes them on only if it is told to.
+    """
+    return environment.get("COLORTERM", "") in ("truecolor", "24bit") and multiplexer_of(environment) != "screen"
+
+
+def wrap(text: str, multiplexer: Multiplexer) -> str:
+    """Return a sequence so that the multiplexer passes it on to the terminal."""
+    if multiplexer == "tmux":
+        doubled = text.replace("\x1b", "\x1b\x1b")
+        return f"\x1bPtmux;{doubled}\x1b\\"
+    if multiplexer == "screen":
+        # An end of string would end screen's own: it goes in two pieces.
+        pieces = text.replace("\x1b\\", "\x1b\0\\").split("\0")
+        cut = [piece[at : at + _SCREEN_MAX] for piece in pieces for at in range(0, len(piece), _SCREEN_MAX)]
+        return "".join(f"\x1bP{piece}\x1b\\" for piece in cut)
+    return text
+
+
+class Passage:
+    """The way of sequences to the terminal that draws, and the place of this screen on it."""
+
+    def __init__(self, multiplexer: Multiplexer = "", environment: Mapping[str, str] = os.environ) -> None:
+        self._multiplexer: Multiplexer = multiplexer
+        self._environment = environment
+        self.origin = (0, 0)
+        """Column and line of the terminal at which this screen begins."""
+
+    @property
+    def is_through(self) -> bool:
+        """Whether there is a multiplexer in between."""
+        return bool(self._multiplexer)
+
+    def wrap(self, text: str) -> str:
+        return wrap(text, self._multiplexer)
+
+    def wrap_at(self, x: int, y: int, text: str) -> str:
+        """Return a sequence that draws at column `x` of line `y` of this screen."""
+        left, top = self.origin
+        placed = f"\x1b[{top + y + 1};{left + x + 1}H{text}"
+        # tmux finds out where it has left the cursor; screen takes it for where it was.
+        return self.wrap(f"\x1b7{placed}\x1b8" if self._multiplexer == "screen" else placed)
+
+    def locate(self) -> None:
+        """Ask tmux where its pane is. Blocking; another pane, or the status line, may have moved it."""
+        pane = self._environment.get("TMUX_PANE")
+        tmux = find_program("tmux", self._environment)
+        if self._multiplexer != "tmux" or not pane or tmux is None:
+            return
+        command = [tmux, "display-message", "-p", "-t", pane, _PLACE]
+        try:
+            asked = subprocess.run(
+                command, capture_output=True, text=True, timeout=_ANSWERS_WITHIN_S, check=True, cwd=os.sep
+            )
+        except (OSError, subprocess.SubprocessError):
+            return
+        self.origin = parse_place(asked.stdout)
+
+
+def parse_place(answer: str) -> tuple[int, int]:
+    """Return where tmux's pane begins; the terminal's corner when in doubt."""
+    words = answer.split()
+    if len(words) != 4 or not (is_number(words[0]) and is_number(words[1])):
+        return 0, 0
+    left, top, status, position = words
+    lines = {"off": 0, "on": 1}.get(status, int(status) if is_number(status) else 0)
+    return int(left), int(top) + (lines if position == "top" else 0)
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """The answers of a terminal; behind a multiplexer, of the terminal that draws, if it could be asked."""
+
+    name: str = ""
+    """Name and version; empty: it did not say."""
+    attributes: frozenset[int] | None = None
+    """Its device attributes; None: it did not answer."""
+    own_attributes: frozenset[int] | None = None
+    """Those of the multiplexer."""
+    speaks_kitty: bool = False
+    """Whether it takes pictures by kitty's protocol."""
+    cell: tuple[int, int] | None = None
+    """Width and height of a cell, in pixels."""
+
+
+class PictureWay(msgspec.Struct, frozen=True):
+    """A way of showing pictures."""
+
+    name: WayName
+    is_possible: bool
+    reason: str
+    """How that was found out."""
+    hint: str = ""
+    """What would make it possible; empty: nothing that is known."""
+    is_passed_on: bool = False
+    """Whether the multiplexer must be told to pass the sequences on."""
+
+
+def picture_ways(environment: Mapping[str, str], answers: Answers) -> list[PictureWay]:
+    """Return all ways, the best first. None is possible on a terminal that is only printed to."""
+    if environment.get("TERM", "") in _DUMB:
+        reason = f"TERM={environment['TERM']}: it only prints"
+        return [PictureWay(name, False, reason, "Set TERM to the terminal's type.") for name in WAY_NAMES]
+    multiplexer = multiplexer_of(environment)
+    pixels = _behind(multiplexer, environment, answers) if multiplexer else _direct(environment, answers)
+    return [*pixels, *_symbols(environment, answers)]
+
+
+def best_way(ways: list[PictureWay]) -> PictureWay | None:
+    """Return the first possible way."""
+    return next((way for way in ways if way.is_possible), None)
+
+
+def _direct(environment: Mapping[str, str], answers: Answers) -> Iterator[PictureWay]:
+    term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "")
+    by_term, by_program = f"TERM={term}", f"TERM_PROGRAM={program}"
+    if term.removeprefix("xterm-").startswith(_PLACEHOLDERS):
+        yield PictureWay("kitty", True, by_term)
+    elif environment.get("KITTY_WINDOW_ID"):
+        yield PictureWay("kitty", True, "KITTY_WINDOW_ID is set")
+    else:
+        yield _kitty(answers)
+    if program in ("iTerm.app", "WezTerm", "mintty"):
+        yield PictureWay("iterm", True, by_program)
+    elif environment.get("LC_TERMINAL") == "iTerm2":
+        yield PictureWay("iterm", True, "LC_TERMINAL=iTerm2")
+    else:
+        yield _iterm(answers)
+    if term.startswith(_SIXEL_NAMES):
+        yield PictureWay("sixel", True, by_term)
+    else:
+        yield _sixel(answers)
+
+
+def _behind(multiplexer: Multiplexer, environment: Mapping[str, str], answers: Answers) -> Iterator[PictureWay]:
+    """Behind a multiplexer what counts is the terminal's own answer: the environment may be another terminal's."""
+    is_placed = multiplexer == "screen" or bool(environment.get("TMUX_PANE"))
+    if answers.attributes is None:
+        reason = f"{multiplexer} does not pass on what the terminal is asked"
+        hint = _PASS_ON if multiplexer == "tmux" else "tmux passes pictures on, if it may; or leave screen."
+        yield PictureWay("kitty", False, reason, hint)
+        yield PictureWay("iterm", False, reason, hint)
+    else:
+        kitty = _kitty(answers)
+        if multiplexer == "screen" and kitty.is_possible:
+            reason = "screen keeps the marks of a few hundred of its placeholders, then mixes them up"
+            kitty = PictureWay("kitty", False, reason, "tmux keeps them all.")
+        yield _passed(kitty, is_placed=True)
+        yield _passed(_iterm(answers), is_placed=is_placed)
+    if answers.own_attributes and _SIXEL in answers.own_attributes:
+        yield PictureWay("sixel", True, f"{multiplexer} draws it itself (device attribute 4)")
+    elif answers.attributes is None:
+        yield PictureWay("sixel", False, reason, hint)
+    else:
+        yield _passed(_sixel(answers), is_placed=is_placed)
+
+
+def _passed(way: PictureWay, *, is_placed: bool) -> PictureWay:
+    if way.is_possible and not is_placed:
+        reason = "where tmux's pane is on the terminal is not known here (no TMUX_PANE)"
+        return msgspec.structs.replace(way, is_possible=False, reason=reason, hint="Run vlmtui where tmux runs.")
+    return msgspec.structs.replace(way, is_passed_on=True)
+
+
+def _kitty(answers: Answers) -> PictureWay:
+    name = answers.name
+    if name.lower().startswith(_PLACEHOLDERS):
+        return PictureWay("kitty", answers.speaks_kitty, _called(name, answers.speaks_kitty))
+    if answers.speaks_kitty:
+        reason = f"it takes kitty's pictures, but {name or 'a terminal without a name'} is not known for placeholders"
+        return PictureWay("kitty", False, reason, "VLMTUI_GRAPHICS=kitty tries it.")
+    return PictureWay("kitty", False, "it does not answer a question of kitty's protocol", _OTHER_TERMINAL)
+
+
+def _called(name: str, speaks: bool) -> str:
+    return f"it is {name}{'' if speaks else ', but takes no pictures now'}"
+
+
+def _iterm(answers: Answers) -> PictureWay:
+    if answers.name.lower().startswith(_ITERM):
+        return PictureWay("iterm", True, _called(answers.name, True))
+    reason = f"it is {answers.name}" if answers.name else "it does not tell its name"
+    return PictureWay("iterm", False, reason, _OTHER_TERMINAL)
+
+
+def _sixel(answers: Answers) -> PictureWay:
+    if answers.attributes is None:
+        return PictureWay("sixel", False, "it does not tell its attributes", "VLMTUI_GRAPHICS=sixel tries it.")
+    if _SIXEL in answers.attributes:
+        return PictureWay("sixel", True, "device attribute 4")
+    hint = "Start it as `xterm -ti 340`." if answers.name.lower().startswith("xterm") else _OTHER_TERMINAL
+    return PictureWay("sixel", False, "device attribute 4 is not among its attributes", hint)
+
+
+def _symbols(environment: Mapping[str, str], answers: Answers) -> Iterator[PictureWay]:
+    term, name = environment.get("TERM", ""), answers.name
+    locale = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or ""
+    if locale and "utf" not in locale.lower():
+        reason = f"the locale {locale} has no such characters"
+        yield PictureWay("sextant", False, reason, "Use a UTF-8 locale.")
+        yield PictureWay("quadrant", False, reason, "Use a UTF-8 locale.")
+    elif term == "linux":
+        yield PictureWay("sextant", False, "the console's font lacks them", _OTHER_TERMINAL)
+        yield PictureWay("quadrant", False, "the console's font lacks them", _OTHER_TERMINAL)
+    else:
+        vte = _VTE.match(name)
+        draws = name.lower().startswith(_SEXTANTS) or (vte is not None and int(vte[1]) >= _VTE_SEXTANTS)
+        known = f"{name or 'a terminal without a name'} is not known to draw them"
+        hint = "" if draws else "VLMTUI_GRAPHICS=sextant, if its font has them."
+        yield PictureWay("sextant", draws, f"{name} draws them" if draws else known, hint)
+        yield PictureWay("quadrant", True, f"the locale {locale}" if locale else "no locale says otherwise")
+    yield PictureWay("halfcell", True, "every terminal with colours has them")
+
+
+class Terminal(msgspec.Struct, frozen=True):
+    """What is known of the terminal. `mode`: how to draw pictures: the name of a way, or off."""
+
+    mode: str
+    cell: tuple[int, int] = _DEFAULT_CELL
+    """Width and height of a cell, in pixels."""
+    ways: tuple[PictureWay, ...] = ()
+    """All ways of showing pictures, the best first."""
+    answers: Answers = Answers()
+
+    def through(self, mode: str, environment: Mapping[str, str] = os.environ) -> Multiplexer:
+        """Return which multiplexer is to pass pictures on that are drawn this way."""
+        is_passed_on = any(way.name == mode and way.is_passed_on for way in self.ways)
+        return multiplexer_of(environment) if is_passed_on else ""
+
+
+class TerminalQuestion:
+    """Queries the terminal. Send it early, do other work, then read the answer.
+
+    Do both before the app runs: then Textual reads the terminal's answers. (It drops one that arrives too late.) As a
+    context manager it restores the terminal's settings.
+    """
+
+    def __init__(self, environment: Mapping[str, str] = os.environ, *, within_s: float = ANSWER_WITHIN_S) -> None:
+        self._within_s = within_s
+        self._environment = environment
+        self._multiplexer = multiplexer_of(environment)
+        self._before: list[Any] | None = None
+        self._asked_at = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._restore()
+
+    def ask(self) -> Self:
+        """Send the query, if there is a terminal that can be asked."""
+        if self._environment.get("TERM", "") in _QUIET_TERMS or not _is_terminal():
+            return self
+        descriptor = _input()
+        with suppress(OSError, termios.error):
+            self._before = termios.tcgetattr(descriptor)
+            tty.setcbreak(descriptor, termios.TCSANOW)
+            os.write(descriptor, questions(self._environment).encode())
+            self._asked_at = time.monotonic()
+        return self
+
+    def answer(self) -> Terminal:
+        """Return what is known at most `within_s` after the query; symbols when in doubt."""
+        try:
+            read = self._read() if self._before is not None else b""
+        finally:
+            self._restore()
+        answers = parse_answers(read, is_behind=bool(self._multiplexer))
+        ways = picture_ways(self._environment, answers)
+        best = best_way(ways)
+        # Of its own cells tmux tells the kernel a size that it makes up.
+        cell = (None if self._multiplexer else _cell_by_ioctl()) or answers.cell or _DEFAULT_CELL
+        return Terminal(best.name if best else "off", cell, tuple(ways), answers)
+
+    def _read(self) -> bytes:
+        answer = b""
+        deadline = self._asked_at + self._within_s
+        awaited = 2 if self._multiplexer else 1  # the multiplexer's attributes and the terminal's
+        with suppress(OSError):
+            while len(_ATTRIBUTES.findall(answer)) < awaited:
+                if not select.select([_input()], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                    break
+                read = os.read(_input(), 4096)
+                if not read:
+                    break
+                answer += read
+        return answer
+
+    def _restore(self) -> None:
+        before, self._before = self._before, None
+        if before is not None:
+            with suppress(OSError, termios.error):
+                termios.tcsetattr(_input(), termios.TCSANOW, before)
+
+
+def questions(environment: Mapping[str, str]) -> str:
+    """Return what to send to a terminal with this environment; its attributes, which all tell, are asked last."""
+    multiplexer = multiplexer_of(environment)
+    asked = _ASK_NAME + _ASK_CELL + _ASK_ATTRIBUTES
+    if environment.get("TERM_PROGRAM") != "Apple_Terminal":  # it would show the question
+        asked = _ASK_KITTY + asked
+    if not multiplexer:
+        return asked
+    return _ASK_ATTRIBUTES + wrap(asked, multiplexer)
+
+
+def parse_answers(answer: bytes, *, is_behind: bool) -> Answers:
+    """Return what a terminal answered. `is_behind`: behind a multiplexer, which answers first."""
+    found = [_numbers(match) for match in _ATTRIBUTES.findall(answer)]
+    cell, name = _CELL.search(answer), _NAME.search(answer)
+    size = (int(cell[2]), int(cell[1])) if cell else (0, 0)
+    own = found.pop(0) if is_behind and found else None
+    return Answers(
+        name=name[1].decode("ascii", "replace") if name else "",
+        attributes=found[0] if found else None,
+        own_attributes=own,
+        speaks_kitty=_KITTY in answer,
+        cell=size if all(size) else None,
+    )
+
+
+def _numbers(text: bytes) -> frozenset[int]:
+    """Return the attributes of an answer; the first number, the terminal's class, is none."""
+    return frozenset(int(one) for one in text.split(b";")[1:] if one)
+
+
+def detach() -> None:
+    """Prepare for exit without a terminal: let nothing fail or block on it."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
+        with suppress(OSError, ValueError):
+            if stream is not None and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
+                os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+def _is_terminal() -> bool:
+    return sys.__stdin__ is not None and sys.__stdin__.isatty() and sys.__stderr__ is not None
+
+
+def _input() -> int:
+    assert sys.__stdin__ is not None
+    return sys.__stdin__.fileno()
+
+
+def _cell_by_ioctl() -> tuple[int, int] | None:
+    """Return the cell size in pixels known to the kernel; many terminals, and most connections, do not report it."""
+    if not _is_terminal():
+        return None
+    try:
+        size = fcntl.ioctl(_input(), termios.TIOCGWINSZ, b"\0" * 8)
+    except OSError:
+        return None
+    rows, columns, width, height = struct.unpack("HHHH", size)
+    if not (rows and columns and width >= columns and height >= rows):
+        return None
+    return width // columns, height // rows
