@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vlmtui.config.settings import Settings, load_settings
-from vlmtui.engine.local.host import WorkerHost
+from vlmtui.engine.local.host import LocalWorkers, WorkerHost
 from vlmtui.engine.local.model_reader import LocalModelReader
-from vlmtui.engine.local.workers import LocalWorkers
 from vlmtui.paths import Paths, close_to_others
 from vlmtui.registry.loader import Registry
 

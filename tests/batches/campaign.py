@@ -19,7 +19,7 @@ import psutil
 
 from tests.torture.campaign import Role, role_of
 from tests.torture.worker import said
-from vlmtui.engine.local.process_tree import worker_processes
+from vlmtui.engine.local.processes import worker_processes
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.pictures import Easel
 from tests.support.terminal import Terminal, search_paths
-from vlmtui.engine.local.process_tree import worker_processes
+from vlmtui.engine.local.processes import worker_processes
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.match import Model

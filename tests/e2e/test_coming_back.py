@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.hosts import patient_host
 from tests.support.terminal import Terminal, search_paths
-from vlmtui.engine.local.worker_info import WorkerInfo
+from vlmtui.engine.local.host import WorkerInfo
 from vlmtui.paths import Paths
 from vlmtui.store.records import StoredTurn
 from vlmtui.store.store import Store

@@ -15,7 +15,7 @@ from tests.support.hub import REPOSITORY, Hub, answer, serving
 from vlmtui.domain.engine import LoadEvent, LoadFailed, LoadSpec
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.local.host import WorkerHost
-from vlmtui.engine.local.process_tree import worker_processes
+from vlmtui.engine.local.processes import worker_processes
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.match import Model

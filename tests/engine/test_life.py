@@ -19,7 +19,7 @@ from vlmtui.domain.engine import EngineReady, LoadFailed, LoadStage
 from vlmtui.domain.generation import Delta, Failed, Finished, GenerateRequest, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
-from vlmtui.engine.local.process_tree import worker_processes
+from vlmtui.engine.local.processes import worker_processes
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint

@@ -20,7 +20,7 @@ import vlmtui
 from tests.support.open_things import OpenThings, PortAddress, opened_by
 from tests.support.other_user import NOBODY, needs_root, other_user
 from vlmtui.engine.local.client import WorkerClient
-from vlmtui.engine.local.process_tree import worker_processes
+from vlmtui.engine.local.processes import worker_processes
 
 pytestmark = [pytest.mark.engine, needs_root]
 

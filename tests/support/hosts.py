@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from vlmtui.engine.local.host import WorkerHost
+from vlmtui.engine.local.host import Timeouts, WorkerHost
 from vlmtui.engine.local.launcher import Launcher
-from vlmtui.engine.local.timeouts import Timeouts
 from vlmtui.paths import Paths
 
 PATIENT = Timeouts(answer_s=60.0, inspect_s=60.0)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from vlmtui.engine.local.process_tree import worker_processes
+from vlmtui.engine.local.processes import worker_processes
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry

@@ -20,7 +20,7 @@ from tests.support.terminal import Terminal
 from tests.torture.leftovers import files_left
 from tests.torture.server import install
 from tests.torture.worker import said
-from vlmtui.engine.local.process_tree import worker_processes
+from vlmtui.engine.local.processes import worker_processes
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.store.opening import FILE

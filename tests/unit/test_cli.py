@@ -18,7 +18,7 @@ from tests.support.fake_worker import OPTIONS_VARIABLE, fake_cli
 from tests.support.scripted_tokens import IMAGE_TOKENS
 from tests.support.terminal import Terminal
 from vlmtui.cli import main
-from vlmtui.engine.local.process_tree import worker_processes
+from vlmtui.engine.local.processes import worker_processes
 from vlmtui.paths import Paths, bundled
 from vlmtui.protocol.endpoint import Endpoint
 

@@ -29,9 +29,7 @@ from vlmtui.domain.generation import (
 )
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.local.client import WorkerClient
-from vlmtui.engine.local.event_queue import EventQueue, LatestProgress
-from vlmtui.engine.local.line_socket import LineSocket
+from vlmtui.engine.local.client import EventQueue, LatestProgress, LineSocket, WorkerClient
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.paths import Paths

@@ -25,7 +25,7 @@ from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.local.launcher import worker_environment
-from vlmtui.engine.local.process_tree import worker_processes
+from vlmtui.engine.local.processes import worker_processes
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import MARKER, Endpoint, WorkerRecord

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from vlmtui.engine.local.kernel_events import has_ended, is_alive, locked, locked_if_free, readable
+from vlmtui.engine.local.processes import has_ended, is_alive, locked, locked_if_free, readable
 
 HOLDER = """
 import fcntl, sys

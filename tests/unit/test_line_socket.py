@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmtui.engine.local.line_socket import LineSocket
+from vlmtui.engine.local.client import LineSocket
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.messages import MAX_MESSAGE_BYTES
 from vlmtui.protocol.peer import require_own_peer

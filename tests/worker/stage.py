@@ -13,8 +13,7 @@ from vlmtui.domain.engine import EngineReady, LoadSpec
 from vlmtui.domain.generation import EngineEvent, GenerateRequest
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.local.client import WorkerClient
-from vlmtui.engine.local.connect import connect
+from vlmtui.engine.local.client import WorkerClient, connect
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint

@@ -20,9 +20,8 @@ from tests.worker.stage import request
 from vlmtui.domain.engine import EngineReady, EngineStatus, LoadSpec
 from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Finished, PromptReady
 from vlmtui.engine.local.client import WorkerClient
-from vlmtui.engine.local.host import WorkerHost
-from vlmtui.engine.local.process_tree import worker_processes
-from vlmtui.engine.local.timeouts import Timeouts
+from vlmtui.engine.local.host import Timeouts, WorkerHost
+from vlmtui.engine.local.processes import worker_processes
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint

@@ -12,7 +12,7 @@ import pytest
 from tests.worker.hosted import SPEC
 from vlmtui.cli import running
 from vlmtui.domain.engine import Activity, EngineStatus
-from vlmtui.engine.local.worker_info import WorkerInfo
+from vlmtui.engine.local.host import WorkerInfo
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.protocol.messages import StatusReport

@@ -21,7 +21,7 @@ from tests.worker.hosted import SPEC, EchoEngine
 from tests.worker.stage import Stage, answer, ready, request, serving
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Delta, Finished
-from vlmtui.engine.local.process_tree import worker_processes
+from vlmtui.engine.local.processes import worker_processes
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.codec import decode_worker_message, encode

@@ -17,7 +17,7 @@ from vlmtui.config.settings import load_settings
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.engine_labels import distinction, kind_of
 from vlmtui.domain.metrics import EngineMetrics
-from vlmtui.engine.local.worker_info import WorkerInfo
+from vlmtui.engine.local.host import WorkerInfo
 from vlmtui.engine.remote_models import engine_settings, fetch_metrics
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths

@@ -1,13 +1,16 @@
-"""The client side of a connection to a worker: an Engine over a Unix socket."""
+"""Connects to a worker, and talks with it: an Engine over a Unix socket."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
 from shlex import quote
-from typing import TypeVar, assert_never
+from typing import TypeVar, assert_never, cast
 
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.engine import (
@@ -23,15 +26,14 @@ from vlmtui.domain.engine import (
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Finished, GenerateRequest, PromptReady
 from vlmtui.domain.metrics import MetricsSample
-from vlmtui.engine.local.errors import worker_died
-from vlmtui.engine.local.event_queue import EventQueue, LatestProgress
-from vlmtui.engine.local.line_socket import LineSocket
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
-from vlmtui.protocol.codec import decode_worker_message, encode
+from vlmtui.protocol.codec import decode_worker_message, encode, oversized
+from vlmtui.protocol.deltas import join_deltas
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
+    PROTOCOL_VERSION,
     Cancel,
     ClientMessage,
     Forget,
@@ -39,6 +41,7 @@ from vlmtui.protocol.messages import (
     GetLog,
     GetMetrics,
     GetStatus,
+    Hello,
     LogLines,
     MetricsReport,
     Ping,
@@ -51,7 +54,210 @@ from vlmtui.protocol.messages import (
     Welcome,
     WorkerMessage,
 )
+from vlmtui.protocol.peer import require_own_peer
 from vlmtui.protocol.spool import remove_spooled
+
+_REST_S = 0.05
+"""Seconds: as the engine's thread, which sends 20 times a second what came until then."""
+
+_MUCH = 16_384
+"""Bytes read at once, from which on the other side is ahead: there is nothing to wait for."""
+
+OnLine = Callable[[bytes], None]
+"""Receives a line without its newline. May raise VlmtuiError, which ends the connection."""
+OnEnd = Callable[[VlmtuiError | None], None]
+"""Called once, when the connection has ended; with the cause if it is not the other side's leaving."""
+
+
+class LineSocket(asyncio.Protocol):
+    """Gives each line to a function as it arrives, in the loop's own callback: an answer comes in many short lines, and
+    waking a task for each costs more than reading it. Lines that arrive before `listen` are kept for it."""
+
+    def __init__(self) -> None:
+        self._begun: list[bytes] = []
+        """The pieces of the line that has not ended."""
+        self._early: deque[bytes] = deque()
+        self._on_line: OnLine = self._early.append
+        self._on_end: OnEnd = lambda cause: None
+        self._cause: VlmtuiError | None = None
+        self._has_ended = False
+        self._rests = False
+        self._read_bytes = 0
+        """How many were read last."""
+        self._changed = asyncio.Event()
+        """Set when a line or the end arrives before `listen`."""
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self._closed = asyncio.Event()
+
+    @classmethod
+    async def open(cls, path: Path) -> LineSocket:
+        """Connect. Raises OSError if nothing listens."""
+        _, opened = await asyncio.get_running_loop().create_unix_connection(cls, str(path))
+        return opened
+
+    async def first_line(self) -> bytes | None:
+        """Return the first line, before `listen`; None if the connection ends without one. Raises VlmtuiError."""
+        while not self._early and not self._has_ended:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._cause is not None:
+            raise self._cause
+        return self._early.popleft() if self._early else None
+
+    def listen(self, on_line: OnLine, on_end: OnEnd) -> None:
+        """Have these functions called from now on, for what has arrived already at once."""
+        early, self._on_line = self._early, on_line
+        for line in early:
+            self._give(line)
+        self._on_end = on_end
+        if self._has_ended:
+            on_end(self._cause)
+
+    async def write(self, line: bytes) -> None:
+        """Write a line; wait while the other side is far behind."""
+        self.transport.write(line)
+        await self._can_write.wait()
+
+    def post(self, line: bytes) -> None:
+        """Write a line without waiting."""
+        self.transport.write(line)
+
+    def rest(self) -> None:
+        """Read nothing for a moment, so that the short lines of a stream that goes on arrive together. While they come
+        faster than they are read, it has no effect."""
+        if self._read_bytes < _MUCH and not self._rests and not self._has_ended:
+            self._rests = True
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_later(_REST_S, self._read_again)
+
+    def _read_again(self) -> None:
+        self._rests = False
+        if not self._has_ended:
+            self.transport.resume_reading()
+
+    def close(self) -> None:
+        """Close when what was written is sent."""
+        self.transport.close()
+
+    async def wait_closed(self) -> None:
+        await self._closed.wait()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are none: Ray installs it where it finds it
+
+    def data_received(self, data: bytes) -> None:
+        self._read_bytes = len(data)
+        piece, *further = data.split(b"\n")
+        self._begun.append(piece)
+        for piece in further:
+            line, self._begun = b"".join(self._begun), [piece]
+            self._give(line)
+        if sum(map(len, self._begun)) > MAX_MESSAGE_BYTES:
+            self._end(oversized())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(None)
+        self._can_write.set()
+        self._closed.set()
+
+    def pause_writing(self) -> None:
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        self._can_write.set()
+
+    def _give(self, line: bytes) -> None:
+        if self._cause is not None:
+            return
+        try:
+            if len(line) > MAX_MESSAGE_BYTES:
+                raise oversized()
+            self._on_line(line)
+        except VlmtuiError as error:
+            self._end(error)
+        self._changed.set()
+
+    def _end(self, cause: VlmtuiError | None) -> None:
+        self._cause = self._cause or cause
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._begun = []
+        self.transport.close()
+        self._changed.set()
+        self._on_end(cause)
+
+
+_MERGE_AFTER = 1024
+"""Number of queued events after which new deltas are merged."""
+
+
+class EventQueue:
+    """A request's events in order. For a slow consumer, deltas are merged, so that a backlog only costs its text.
+    `streams`: the answer comes in many deltas, and somebody reads along."""
+
+    def __init__(self, *, streams: bool = True) -> None:
+        self.streams = streams
+        self._events: deque[EngineEvent | list[Delta]] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, event: EngineEvent) -> None:
+        if len(self._events) >= _MERGE_AFTER and isinstance(event, Delta):
+            last = self._events[-1]
+            if isinstance(last, list):
+                last.append(event)
+                return
+            if isinstance(last, Delta):
+                self._events[-1] = [last, event]
+                return
+        self._events.append(event)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def get(self) -> EngineEvent:
+        while not self._events:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        event = self._events.popleft()
+        return join_deltas(event) if isinstance(event, list) else event
+
+
+class LatestProgress:
+    """The latest progress of each load stage. Readers see every stage, but only its latest progress."""
+
+    def __init__(self) -> None:
+        self._newest: dict[LoadStage, LoadProgress] = {}
+
+    def put(self, progress: LoadProgress) -> None:
+        self._newest[progress.stage] = progress
+
+    def unseen(self, seen: dict[LoadStage, LoadProgress]) -> list[LoadProgress]:
+        """Return the progress that has changed since `seen`, in stage order, and update `seen`."""
+        changed = [item for stage in LoadStage if (item := self._newest.get(stage)) and seen.get(stage) is not item]
+        seen.update(self._newest)
+        return changed
+
+
+_LINES_SHOWN = 12
+_BYTES_READ = 16384
+
+
+def worker_died(message: str, endpoint: Endpoint) -> VlmtuiError:
+    """Return ENGINE_DIED with the last lines of the worker's log as its detail."""
+    hint = f"Start it again. Log: {endpoint.log}"
+    return VlmtuiError(ErrorKind.ENGINE_DIED, message, detail="\n".join(last_log_lines(endpoint)), hint=hint)
+
+
+def last_log_lines(endpoint: Endpoint, lines: int = _LINES_SHOWN) -> list[str]:
+    """Return the last lines of the worker's log; [] if there is no log. Hostile text."""
+    try:
+        with endpoint.log.open("rb") as file:
+            file.seek(max(0, endpoint.log.stat().st_size - _BYTES_READ))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []
+
 
 _LOG_LINES_REQUESTED = 1000
 _LOG_LINES_HELD = 2000
@@ -360,3 +566,64 @@ def _resolve(answer: asyncio.Future[_T] | None, value: _T) -> None:
 def _reject(answer: asyncio.Future[_T], error: VlmtuiError) -> None:
     if not answer.done():
         answer.set_exception(error)
+
+
+_FOREIGN_HINT = "Nothing was sent to it. Remove that file, and check who can write to its folder."
+
+
+async def connect(
+    endpoint: Endpoint,
+    *,
+    client: str,
+    attached: bool,
+    timeout_s: float,
+    answer_timeout_s: float,
+    end: EndWorker,
+    name: str = "--all",
+) -> WorkerClient:
+    """Connect to the worker of an endpoint and exchange greetings within `timeout_s` seconds.
+
+    `answer_timeout_s` applies to later answers. `name` is the model's name, for the hint on how to stop the worker.
+    Raises OSError if nothing listens, VlmtuiError(PROTOCOL) for a worker of another version, VlmtuiError(ENGINE_BUSY)
+    for one that does not answer, and VlmtuiError(FOREIGN_PEER), before anything is sent, for another user's process.
+    """
+    async with AsyncExitStack() as cleanup:
+        try:
+            async with asyncio.timeout(timeout_s):
+                socket = await LineSocket.open(endpoint.socket)
+                cleanup.callback(socket.close)
+                require_own_peer(socket.transport, place=str(endpoint.socket), hint=_FOREIGN_HINT)
+                socket.post(encode(Hello(version=PROTOCOL_VERSION, client=client, pid=os.getpid())))
+                welcome = await _greeting(socket, name)
+        except TimeoutError as error:
+            raise VlmtuiError(
+                ErrorKind.ENGINE_BUSY,
+                "The worker is running but does not answer.",
+                detail=f"no greeting within {timeout_s:g} s on {endpoint.socket}",
+                hint=f"`vlmtui stop {quote(name)}` ends it.",
+            ) from error
+        cleanup.pop_all()
+        return WorkerClient(endpoint, socket, welcome, attached=attached, answer_timeout_s=answer_timeout_s, end=end)
+
+
+async def _greeting(socket: LineSocket, name: str) -> Welcome:
+    line = await socket.first_line()
+    if line is None:
+        raise ConnectionResetError("the worker closed the connection")
+    hint = f"The worker was started by another version of vlmtui. Stop it with `vlmtui stop {quote(name)}`."
+    try:
+        message = decode_worker_message(line)
+    except VlmtuiError as error:
+        text = "Can't read the worker's greeting."
+        raise VlmtuiError(error.kind, text, detail=error.detail, hint=hint) from error
+    match message:
+        case Welcome(version=version) if version == PROTOCOL_VERSION:
+            return message
+        case Welcome(version=version):
+            text = f"The worker uses protocol version {version}, this vlmtui version {PROTOCOL_VERSION}."
+            raise VlmtuiError(ErrorKind.PROTOCOL, text, hint=hint)
+        case Refused(failure=failure):
+            raise VlmtuiError(failure.kind, failure.message, detail=failure.detail, hint=failure.hint or hint)
+        case _:
+            text = "The worker's first message is not a greeting."
+            raise VlmtuiError(ErrorKind.PROTOCOL, text, detail=type(message).__name__, hint=hint)
