@@ -28,7 +28,7 @@ from vlmtui.paths import Paths, bundled, sample_image
 from vlmtui.registry.loader import Registry
 from vlmtui.session.answer_places import places_of
 from vlmtui.session.async_store import AsyncStore
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.batch.screen import BatchScreen

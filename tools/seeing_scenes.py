@@ -21,7 +21,7 @@ from vlmtui.domain.thinking import Thought
 from vlmtui.media.stage import stage
 from vlmtui.paths import bundled
 from vlmtui.registry.match import model_of
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Statistics
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp

@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.config import settings
-from vlmtui.config.engines import EngineSettings
-from vlmtui.config.settings import SamplingSettings, Settings
+from vlmtui.config.settings import EngineSettings, SamplingSettings, Settings
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 _HEAD = """\

@@ -20,11 +20,11 @@ from vlmtui.paths import Paths, bundled
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model
 from vlmtui.session.comparison import CompareController, ComparisonInput
-from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.engine_lanes import LaneEngines, engines_of
+from vlmtui.session.engines import EngineController
 from vlmtui.session.fan_out import FanOut
+from vlmtui.session.lane_engines import LaneEngines, engines_of
 from vlmtui.session.lane_plan import plan_of
-from vlmtui.session.model_switch import memory_need
+from vlmtui.session.models import memory_need
 from vlmtui.session.raw_draft import RawDraft
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]

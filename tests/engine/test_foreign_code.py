@@ -17,7 +17,7 @@ from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.session.load_checks import LoadChecks
+from vlmtui.session.models import LoadChecks
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 

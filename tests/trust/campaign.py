@@ -26,7 +26,7 @@ import vlmtui.engine.local.launcher as launcher
 from tests.trust.canaries import SECRET, WORD, Canaries, heard
 from tests.trust.inputs import ARGUMENTS, Inputs
 from vlmtui.cli import main
-from vlmtui.config.engines import EngineSettings
+from vlmtui.config.settings import EngineSettings
 from vlmtui.config.trust import TrustStore
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
@@ -45,7 +45,7 @@ from vlmtui.registry.match import Model, model_of, resolve
 from vlmtui.session.adapters import require_allowed
 from vlmtui.session.checking import name_by_document, read_comparison
 from vlmtui.session.lanes import recorded_specs
-from vlmtui.session.load_checks import LoadChecks
+from vlmtui.session.models import LoadChecks
 from vlmtui.session.resume import resume_point, resumed_model
 from vlmtui.session.stored_conversation import load_conversation
 from vlmtui.store.backup import restore_archive

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trust.canaries import MODULE, VARIABLE, Canaries
-from vlmtui.config.engines import EngineSettings
+from vlmtui.config.settings import EngineSettings
 from vlmtui.worker.backends.transformers.arguments import Arguments
 
 _KNOWN = Path(__file__).parents[1] / "data" / "vllm_arguments.json"

@@ -16,7 +16,7 @@ from tests.ui.conftest import MakeApp, PlainChat
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.registry.loader import Registry
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.model_list import ModelList

@@ -12,7 +12,7 @@ from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.errors import ErrorKind
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.frame import FactsLine, StatusBar
 from vlmtui.ui.widgets.confirm import ConfirmScreen
 

@@ -24,7 +24,7 @@ from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
 from vlmtui.inspection.replay import Comparison, DiffSummary, Side, from_json
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.session.settings import ChatSettings
 from vlmtui.session.stored_comparisons import LoadedComparison
 from vlmtui.store.records import StoredComparison

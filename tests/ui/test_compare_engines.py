@@ -10,7 +10,7 @@ from textual.widgets import Input, OptionList, Static
 from tests.support.scripted_engine import Hold
 from tests.ui.conftest import Chat, StartChat
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.provenance import stored_model
 from vlmtui.ui.chat.screen import ChatScreen

@@ -14,7 +14,7 @@ from tests.support.scripted_engine import Hold
 from tests.ui.conftest import Chat, StartChat, picture
 from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.sampling import Sampling
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.session.generation import Answer
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.chat.blocks import waiting_text

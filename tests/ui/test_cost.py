@@ -12,7 +12,7 @@ from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind
 from vlmtui.media.stage import stage
 from vlmtui.session.dials import processor_arguments
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 
 
 async def test_tokens_of_each_attachment_and_of_the_whole_prompt(chatting: StartChat, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.metrics import EngineMetrics, MetricsSample, RankMetrics
 from vlmtui.errors import ErrorKind
-from vlmtui.session.engine_meter import EngineMeter
+from vlmtui.session.engines import EngineMeter
 from vlmtui.ui.models.log import LogScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat")

@@ -15,15 +15,14 @@ from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MACHINE, Chat, MakeApp, StartChat
 from tests.ui.test_fan_out import fan, fanned, of
-from vlmtui.config.engines import EngineSettings
-from vlmtui.config.settings import Settings
+from vlmtui.config.settings import EngineSettings, Settings
 from vlmtui.domain.engine import REMOTE_BACKEND
 from vlmtui.engine.remote_models import Server
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.peer import ForeignSocket
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.frame import StatusBar
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.answer_grid import AnswerTile

@@ -23,7 +23,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
-from vlmtui.session.engine_controller import engine_died
+from vlmtui.session.engines import engine_died
 from vlmtui.session.generation import Answer, make_request, run_turn
 from vlmtui.session.past_prompt import made_here
 from vlmtui.session.prompt_report import PARTS, AnswerToken, Part, PromptReport

@@ -9,7 +9,7 @@ from textual.command import CommandPalette
 
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
-from vlmtui.session.load_checks import LoadCheck, LoadOption
+from vlmtui.session.models import LoadCheck, LoadOption
 from vlmtui.ui.attachments.browser import BrowserScreen
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.compare.screen import CompareScreen

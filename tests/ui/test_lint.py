@@ -22,7 +22,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of
-from vlmtui.session.engine_controller import engine_died
+from vlmtui.session.engines import engine_died
 from vlmtui.session.lint import LintReport, lint_model
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.document.view import DocumentView

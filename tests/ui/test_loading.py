@@ -16,7 +16,7 @@ from tests.ui.conftest import AppPilot, MakeApp, PlainChat
 from vlmtui.domain.engine import LoadFailed, LoadProgress, LoadStage
 from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.document.view import DocumentView

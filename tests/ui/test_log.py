@@ -10,7 +10,7 @@ from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MakeApp, PlainChat
 from vlmtui.log_ring import LogRing
-from vlmtui.session.engine_controller import LOG_LINES
+from vlmtui.session.engines import LOG_LINES
 from vlmtui.ui.document.lines import as_written, hanging
 from vlmtui.ui.models.log import LogScreen
 from vlmtui.ui.models.log_view import LogView, log_line

@@ -19,7 +19,7 @@ from vlmtui.errors import ErrorKind
 from vlmtui.registry.match import resolve
 from vlmtui.session import dials
 from vlmtui.session.dials import processor_arguments
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelsScreen

@@ -17,7 +17,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.session.model_choices import Choice, model_choices
+from vlmtui.session.models import Choice, model_choices
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.model_details import model_details

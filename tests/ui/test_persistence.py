@@ -34,7 +34,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.session import stored_conversation
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.session.provenance import stored_model
 from vlmtui.store.database import Database, explained
 from vlmtui.store.records import ConversationId, GenerationRecord, StoredTurn, TurnId

@@ -13,7 +13,7 @@ from tests.ui.conftest import Chat, MakeApp, picture
 from vlmtui.domain.engine import LoadFailed
 from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.frame import QueueBar
 
 

@@ -15,7 +15,7 @@ from tests.ui.test_loading import OUT_OF_MEMORY, held_load, loading
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadFailed
 from vlmtui.registry.loader import Registry
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.help.screen import HelpScreen
 from vlmtui.ui.models.failure_view import FailureView

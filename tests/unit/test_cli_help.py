@@ -10,8 +10,7 @@ import pytest
 import settings_table
 from vlmtui.cli import main
 from vlmtui.cli.help import docs_folder, for_terminal, topics
-from vlmtui.config.engines import EngineSettings
-from vlmtui.config.settings import SamplingSettings, Settings
+from vlmtui.config.settings import EngineSettings, SamplingSettings, Settings
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engines import EngineController, EngineState
 
 
 async def loaded(host: ScriptedHost, *, hang_s: float = 30.0, forget_death_s: float = 600.0) -> EngineController:
@@ -175,7 +175,7 @@ async def test_a_process_that_was_itself_stopped_blames_nobody(monkeypatch: pyte
     states: list[EngineState] = []
     controller = await loaded(host, hang_s=30.0)
     clock = iter(range(0, 1_000_000, 10_000))
-    monkeypatch.setattr("vlmtui.session.health.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("vlmtui.session.engines.time", SimpleNamespace(monotonic=lambda: next(clock)))
     late = 3
 
     async def ping() -> float:

@@ -15,11 +15,10 @@ from vlmtui.inspection.replay import engine_of as engine_behind
 from vlmtui.inspection.replay import from_json, to_json
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.engine_names import find_engine
-from vlmtui.session.engine_turns import answer_in_turns
+from vlmtui.session.lane_engines import answer_in_turns, find_engine
 from vlmtui.session.lane_plan import plan_of
 from vlmtui.session.lanes import Lane, Lanes, planned_specs
-from vlmtui.session.model_switch import memory_need
+from vlmtui.session.models import memory_need
 
 REGISTRY = Registry.bundled()
 SHAPES = resolve(REGISTRY, "shapes")

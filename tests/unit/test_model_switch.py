@@ -8,7 +8,7 @@ import pytest
 from vlmtui.engine.machine import GIB, Gpu, Machine
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.model_switch import fits_beside
+from vlmtui.session.models import fits_beside
 
 
 def shapes(**engine_args: object) -> Model:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.support.fault_server import FaultServer, fault_server, sends
-from vlmtui.config.engines import EngineSettings
+from vlmtui.config.settings import EngineSettings
 from vlmtui.engine.remote_models import engine_settings, find_remote_model, look_at_server
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vlmtui.config.engines import EngineSettings
+from vlmtui.config.settings import EngineSettings
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine, opened
-from vlmtui.config.engines import EngineSettings
+from vlmtui.config.settings import EngineSettings
 from vlmtui.domain.metrics import parse_metrics
 from vlmtui.engine.remote_models import fetch_metrics
 from vlmtui.errors import VlmtuiError

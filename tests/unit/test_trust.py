@@ -18,7 +18,7 @@ from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve, with_trust
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
-from vlmtui.session.load_checks import LoadChecks
+from vlmtui.session.models import LoadChecks
 from vlmtui.worker.backends.vllm.engine_args import engine_arguments
 from vlmtui.worker.hf import remote_code as worker_remote_code
 from vlmtui.worker.hf.remote_code import pin_remote_code

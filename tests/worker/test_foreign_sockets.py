@@ -19,7 +19,7 @@ from tests.support.hosts import patient_host
 from tests.support.other_user import NOBODY, needs_root, other_user
 from tests.worker.echo_server import echo_launcher
 from tests.worker.hosted import SPEC
-from vlmtui.config.engines import EngineSettings
+from vlmtui.config.settings import EngineSettings
 from vlmtui.domain.generation import Delta
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.remote_models import find_remote_model

@@ -44,8 +44,8 @@ from vlmtui.session.adapters import find_adapter
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.comparison_export import ENDINGS, FORMATS
 from vlmtui.session.dials import with_default_parameters, with_parameters
-from vlmtui.session.engine_turns import answer_in_turns
 from vlmtui.session.generation import PromptMode
+from vlmtui.session.lane_engines import answer_in_turns
 from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, Plan, plan_of, why_identical
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, OnChange, lane_spec, planned_specs
 from vlmtui.session.likelihood import LaneScore, is_unchanged, score_lanes, verdict

@@ -23,10 +23,10 @@ from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.match import Model, resolve, with_trust
 from vlmtui.registry.routes import model_closed
 from vlmtui.session.adapters import NONE, find_adapter, rank_for
-from vlmtui.session.engine_names import HERE, find_engine
-from vlmtui.session.engines_beside import is_remote, release
+from vlmtui.session.engines import is_remote, release
+from vlmtui.session.lane_engines import HERE, find_engine
 from vlmtui.session.lane_plan import ADAPTER
-from vlmtui.session.model_switch import memory_need
+from vlmtui.session.models import memory_need
 from vlmtui.session.plan_text import parse_plan
 from vlmtui.text import one_line
 

@@ -54,9 +54,9 @@ from vlmtui.session.checking import (
     with_fixed_length,
     write_golden,
 )
-from vlmtui.session.engine_names import HERE
-from vlmtui.session.engines_beside import is_remote
+from vlmtui.session.engines import is_remote
 from vlmtui.session.generation import PromptMode
+from vlmtui.session.lane_engines import HERE
 from vlmtui.session.lint import model_folder
 from vlmtui.text import one_line
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.config.engines import EngineSettings
+from vlmtui.config.settings import EngineSettings
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
 from vlmtui.domain.metrics import EngineMetrics

@@ -26,13 +26,12 @@ from vlmtui.session.cost import Cost, CostEstimate
 from vlmtui.session.dials import with_setting
 from vlmtui.session.draft import token_text
 from vlmtui.session.draft_cost import draft_cost
-from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.session.events import AnswerEnded, AnswerReplaced, ConversationEvent
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import Answer
 from vlmtui.session.housekeeping import keep_house
-from vlmtui.session.load_checks import LoadChecks
-from vlmtui.session.model_choices import model_choices
+from vlmtui.session.models import LoadChecks, model_choices
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.session.resume import not_used
 from vlmtui.session.settings import ChatSettings

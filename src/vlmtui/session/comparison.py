@@ -27,9 +27,8 @@ from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.difference import Difference, difference_of
-from vlmtui.session.engine_lanes import LaneEngines
-from vlmtui.session.engine_names import HERE
 from vlmtui.session.generation import Answer, PromptMode, render, request_for
+from vlmtui.session.lane_engines import HERE, LaneEngines
 from vlmtui.session.lane_plan import with_seed
 from vlmtui.session.lanes import InFlightRequest, Lane, Lanes, LaneSpec, recorded_side
 from vlmtui.session.prompt_report import PromptReport

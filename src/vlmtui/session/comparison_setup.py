@@ -8,8 +8,8 @@ from vlmtui.errors import bad_input
 from vlmtui.registry.schema import Family
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController, ComparisonInput
-from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.engine_lanes import LaneEngines
+from vlmtui.session.engines import EngineController
+from vlmtui.session.lane_engines import LaneEngines
 from vlmtui.session.raw_draft import RawDraft
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engines import EngineController
 from vlmtui.session.teller import Teller
 from vlmtui.text import one_line
 

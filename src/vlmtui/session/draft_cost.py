@@ -6,7 +6,7 @@ from vlmtui.domain.capabilities import lack
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import Cost, CostEstimate, Uncounted, cost_of, estimate_of
-from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.session.generation import render
 
 _LONG_TEXT = 2000

@@ -16,8 +16,8 @@ from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
 from vlmtui.session.changed_since import sampling_since
 from vlmtui.session.compared_message import ComparedMessage
-from vlmtui.session.engine_lanes import LaneEngines
 from vlmtui.session.exchange import Exchange
+from vlmtui.session.lane_engines import LaneEngines
 from vlmtui.session.lane_plan import Plan
 from vlmtui.session.lanes import Lane, Lanes, planned_specs
 from vlmtui.session.likelihood import LaneScore, is_unchanged, score_lanes, verdict

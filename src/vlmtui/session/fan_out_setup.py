@@ -7,9 +7,9 @@ from pathlib import Path
 
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.session.compared_message import ComparedMessage
-from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.engine_lanes import LaneEngines
+from vlmtui.session.engines import EngineController
 from vlmtui.session.fan_out import FanOut
+from vlmtui.session.lane_engines import LaneEngines
 from vlmtui.session.lane_plan import PICTURE, PIXELS, Plan, plan_of
 from vlmtui.session.picture_changes import changed_pictures, possible_changes
 

@@ -10,7 +10,7 @@ from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.errors import ErrorKind
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.conversation_holder import ConversationHolder
-from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.session.teller import Teller
 from vlmtui.text import one_line
 

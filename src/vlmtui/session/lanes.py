@@ -76,7 +76,7 @@ class Lane:
 
     spec: LaneSpec
     engine: Engine | None
-    """None until it is loaded (`session.engine_turns`)."""
+    """None until it is loaded (`session.lane_engines`)."""
     in_flight: InFlightRequest | None = None
     answer: Answer = field(init=False)
     waits_for: str = ""

@@ -15,7 +15,7 @@ from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.branch import turns_as_sent
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engines import EngineController
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import make_request
 from vlmtui.session.prompt_report import PromptReport

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.config.engines import EngineSettings
+from vlmtui.config.settings import EngineSettings
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.dials import no_dials
 from vlmtui.domain.engine import PINNED_BACKEND, REMOTE_BACKEND

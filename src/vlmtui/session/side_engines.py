@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from vlmtui.errors import bad_input
 from vlmtui.session.comparison import CompareController
-from vlmtui.session.engine_lanes import LaneEngines
-from vlmtui.session.engine_names import EXAMPLES, HERE
+from vlmtui.session.lane_engines import EXAMPLES, HERE, LaneEngines
 
 FindEngines = Callable[[Mapping[str, str]], Awaitable[LaneEngines | None]]
 """Finds engines by the names that the user gave each side; None if the user chose none. Raises VlmtuiError."""

@@ -25,7 +25,7 @@ from textual.worker import WorkerFailed, WorkType
 from vlmtui.config.settings import config_file
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model
-from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.terminal import TerminalQuestion
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from vlmtui.session.lane_plan import Plan
     from vlmtui.session.lanes import InFlightRequest
     from vlmtui.session.lint import LintReport
-    from vlmtui.session.load_checks import LoadCheck, LoadOption
     from vlmtui.session.model_view import ModelView
+    from vlmtui.session.models import LoadCheck, LoadOption
     from vlmtui.session.occlusion import OcclusionPlan
     from vlmtui.session.prompt_report import PromptReport
     from vlmtui.session.recent_folders import RecentFolders

@@ -9,7 +9,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.terminal import detach
 from vlmtui.text import one_line
 from vlmtui.ui.services import ExitReport

@@ -12,10 +12,8 @@ from vlmtui.engine.machine import Machine
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.protocol.peer import ForeignSocket
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.engine_controller import EngineState
-from vlmtui.session.engines_beside import is_remote, names_of
-from vlmtui.session.load_checks import LoadChecks, LoadOption
-from vlmtui.session.model_switch import MemoryNeed, memory_need
+from vlmtui.session.engines import EngineState, is_remote, names_of
+from vlmtui.session.models import LoadChecks, LoadOption, MemoryNeed, memory_need
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:

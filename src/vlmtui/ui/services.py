@@ -13,7 +13,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_holder import ConversationHolder
-from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engines import EngineController
 from vlmtui.session.interrupted_answers import InterruptedAnswers, ShowConversation
 from vlmtui.session.teller import Teller
 

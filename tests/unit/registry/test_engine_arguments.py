@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from vllm_arguments import KNOWN, declared
-from vlmtui.config.engines import EngineSettings
+from vlmtui.config.settings import EngineSettings
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError

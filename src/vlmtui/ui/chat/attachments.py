@@ -23,9 +23,9 @@ from vlmtui.paths import Paths, private_dir
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import tokens_before_attaching
 from vlmtui.session.draft import DraftToken
-from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engines import EngineController
 from vlmtui.session.exchange import attachments_named
-from vlmtui.session.model_limits import excess_media
+from vlmtui.session.models import excess_media
 from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.text import is_number, one_line
 from vlmtui.ui.actions import ActionMethods

@@ -20,13 +20,13 @@ from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController
 from vlmtui.session.comparison_setup import comparison_of_message, require_family
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.engine_lanes import LaneEngines, engines_of
+from vlmtui.session.engines import EngineController
 from vlmtui.session.fan_out import FanOut, choose_lane
 from vlmtui.session.fan_out_setup import look_plan, planned_fan_out
+from vlmtui.session.lane_engines import LaneEngines, engines_of
 from vlmtui.session.lane_plan import ENGINE, PICTURE, Plan
 from vlmtui.session.lanes import InFlightRequest
-from vlmtui.session.model_switch import memory_need
+from vlmtui.session.models import memory_need
 from vlmtui.session.plan_text import parse_plan
 from vlmtui.session.raw_draft import RawDraft, RawDrafts
 from vlmtui.session.side_engines import choose_side_engines, read_side_engines

@@ -23,7 +23,7 @@ from vlmtui.session.adapters import (
 from vlmtui.session.branch import Sibling
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.dials import with_setting
-from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engines import EngineController
 from vlmtui.session.settings import ChatSettings
 from vlmtui.text import is_number, one_line
 from vlmtui.ui.actions import ActionMethods

@@ -21,7 +21,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.match import Model
 from vlmtui.session.answer_line import answer_line, answer_speed
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.message_queue import QueuedMessage
 from vlmtui.session.prompt_shares import PromptShare, prompt_shares

@@ -12,7 +12,7 @@ from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.session.answer_places import AnswerPlaces, ShownMedium, places_of
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engines import EngineController
 from vlmtui.session.model_view import ask_model_view
 from vlmtui.session.occlusion import occlusion_plan
 from vlmtui.session.past_prompt import (

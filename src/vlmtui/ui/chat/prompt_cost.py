@@ -14,7 +14,7 @@ from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import Cost, CostEstimate, Uncounted
 from vlmtui.session.draft_cost import Outcome, draft_cost, draft_estimate
-from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.text import one_line
 from vlmtui.ui.chat.view import ChatView
 

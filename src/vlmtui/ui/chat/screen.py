@@ -20,7 +20,7 @@ from vlmtui.domain.generation import Finished
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import Cost
-from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.session.events import AnswerEnded, AnswerReplaced, AttachmentsLeftOut, ConversationEvent, RequestSent
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_history import PromptHistory

@@ -14,7 +14,7 @@ from vlmtui.domain.conversation import Turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.death_counts import Suspect
-from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.session.exchange import Exchange
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods

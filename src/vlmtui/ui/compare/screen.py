@@ -19,9 +19,9 @@ from vlmtui.inspection.prompt_turns import TurnPair, aligned, prompt_parts, raw_
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import RENDERED, CompareController, ComparedSide
 from vlmtui.session.difference import Difference
-from vlmtui.session.engine_controller import EngineController, EngineState
-from vlmtui.session.engine_names import EXAMPLES, HERE
+from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.session.generation import PromptMode
+from vlmtui.session.lane_engines import EXAMPLES, HERE
 from vlmtui.session.lanes import InFlightRequest
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.raw_draft import SavedPrompts

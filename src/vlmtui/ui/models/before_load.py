@@ -8,7 +8,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from vlmtui.session.load_checks import LoadCheck, LoadOption
+from vlmtui.session.models import LoadCheck, LoadOption
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.widgets.dialog_panel import DialogPanel
 

@@ -11,7 +11,7 @@ from textual.widgets import Sparkline, Static
 
 from vlmtui.domain.metrics import EngineMetrics, Percentiles, RankMetrics
 from vlmtui.session.answer_line import seconds
-from vlmtui.session.engine_meter import EngineMeter
+from vlmtui.session.engines import EngineMeter
 from vlmtui.text import one_line
 
 _COLUMNS = 60

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from vlmtui.registry.match import Model
-from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import with_keys

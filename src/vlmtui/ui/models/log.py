@@ -13,8 +13,7 @@ from textual.widgets import Static
 from vlmtui.domain.capabilities import lack
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.engine_meter import EngineMeter
+from vlmtui.session.engines import EngineController, EngineMeter
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from vlmtui.log_ring import LogRing
-from vlmtui.session.engine_controller import LOG_LINES
+from vlmtui.session.engines import LOG_LINES
 from vlmtui.text import one_line
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import Lines, hanging

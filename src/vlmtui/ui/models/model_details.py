@@ -10,7 +10,7 @@ from textual.content import Content
 from vlmtui.engine.machine import Machine, gib
 from vlmtui.engine.memory_fit import Fit, check_fit
 from vlmtui.registry.routes import model_closed, route_name, status_of
-from vlmtui.session.model_choices import Choice
+from vlmtui.session.models import Choice
 from vlmtui.text import one_line
 from vlmtui.ui.document.blocks import TextBlock, fact
 from vlmtui.ui.models.model_list import context_text, size_text

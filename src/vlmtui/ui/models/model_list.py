@@ -19,7 +19,7 @@ from textual.widget import Widget
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.machine import Machine
 from vlmtui.engine.memory_fit import Fit, check_fit
-from vlmtui.session.model_choices import Choice
+from vlmtui.session.models import Choice
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:

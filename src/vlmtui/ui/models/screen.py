@@ -19,8 +19,8 @@ from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.engine_controller import EngineController, EngineState
-from vlmtui.session.model_choices import model_choices
+from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.models import model_choices
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings, line_bindings
 from vlmtui.ui.document.view import DocumentView

@@ -1,23 +1,33 @@
-"""The rows of the model picker: the registry's families, running models, and typed names. Pure."""
+"""The models that a person can choose, and the checks before one is loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from vlmtui.config.trust import TrustStore
+from vlmtui.domain.attachment import Modality
 from vlmtui.domain.backend_choice import BackendChoice
-from vlmtui.domain.engine import TRANSFORMERS_BACKEND, EngineStatus, LoadSpec
-from vlmtui.errors import VlmtuiError
+from vlmtui.domain.engine import REMOTE_BACKEND, TRANSFORMERS_BACKEND, EngineStatus, LoadSpec
+from vlmtui.engine.machine import Machine, gib
+from vlmtui.engine.memory_fit import Fit, check_fit, claimed_share, fit_text
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, model_of, resolve, with_backend
-from vlmtui.registry.routes import choices_of, mark_of
+from vlmtui.registry.match import Model, model_of, resolve, with_backend, with_trust
+from vlmtui.registry.remote_code import RemoteCode, remote_code_of
+from vlmtui.registry.routes import choices_of, mark_of, model_closed
 from vlmtui.registry.schema import Family
+from vlmtui.session.exchange import Exchange
+from vlmtui.text import one_line
 
 if TYPE_CHECKING:
     from vlmtui.engine.remote_models import Server
     from vlmtui.worker.backends.remote.probe import ServedModel
+
 
 _BUNDLED = "bundled:"
 _FOLDER_STARTS = ("/", "~", "./", "../")
@@ -253,3 +263,165 @@ def _typed(registry: Registry, name: str, specs: Sequence[LoadSpec], current: Lo
         return []
     spec = model.spec
     return [Choice(model, spec.name, default=False, running=spec in specs, current=spec == current)]
+
+
+class LoadOption(msgspec.Struct, frozen=True):
+    """A choice. `model` is loaded then; None: nothing."""
+
+    label: str
+    model: Model | None = None
+    trusts_code: bool = False
+    """Whether choosing it permits the repository's own code."""
+
+
+class LoadCheck(msgspec.Struct, frozen=True):
+    """A check that needs a decision. The first option is the safe one."""
+
+    title: str
+    text: str
+    options: tuple[LoadOption, ...]
+
+
+_BACK = LoadOption("Back")
+_NAMES_SHOWN = 8
+
+
+class LoadChecks:
+    """Finds decisions to be made before a load. Reads a few small files."""
+
+    def __init__(self, store: TrustStore) -> None:
+        self._store = store
+
+    def first(self, model: Model, machine: Machine | None, *, size_accepted: bool = False) -> LoadCheck | None:
+        """Return the next decision; None if the model may be loaded. Without a machine, the size is not checked."""
+        if model.spec.backend == REMOTE_BACKEND:
+            return None  # nothing is loaded here
+        if error := model_closed(model.family, model.spec):
+            said = "\n\n".join(text for text in (error.message, error.detail, error.hint) if text)
+            return LoadCheck("This model does not run here", said, (_BACK,))
+        if not size_accepted and (check := self._too_big(model, machine)):
+            return check
+        return self._foreign_code(model)
+
+    def allowed(self, model: Model) -> Model:
+        """Return the model with permission to run its own code if it needs that and the user gave it before."""
+        if not model.family.trust_remote_code or model.spec.trust_remote_code:
+            return model
+        try:
+            code = remote_code_of(model.spec.model)
+        except VlmtuiError:
+            return model  # the dialog says why
+        return with_trust(model, code) if self._store.is_trusted(code) else model
+
+    def remember(self, model: Model) -> None:
+        """Store the permission for the code at this revision. Raises VlmtuiError if the code has changed meanwhile,
+        or if the permission cannot be stored."""
+        code = remote_code_of(model.spec.model)
+        if with_trust(model, code) != model:
+            raise bad_input(f"The code of {model.spec.name} has just changed.", hint="Choose the model again.")
+        self._store.trust(code)
+
+    def _foreign_code(self, model: Model) -> LoadCheck | None:
+        if not model.family.trust_remote_code or model.spec.trust_remote_code:
+            return None
+        try:
+            code = remote_code_of(model.spec.model)
+        except VlmtuiError as error:
+            said = "\n\n".join(text for text in (error.message, error.detail, error.hint) if text)
+            return LoadCheck("Can't run this model's own code", said, (_BACK,))
+        changes = self._store.changes(code)
+        changed = f"You allowed it before, but these have changed: {_names(changes)}.\n\n" if changes else ""
+        text = (
+            f"{changed}{code.model} comes with its own Python code ({_which(code)}), and does not load without it. It "
+            "runs with all your rights on this machine. Say yes only if you have read it or trust its author.\n\n"
+            "The answer is remembered for this code; when it changes, you are asked again."
+        )
+        yes = LoadOption("Let it run", with_trust(model, code), True)
+        return LoadCheck("Let this model run its own code?", text, (_BACK, yes))
+
+    @staticmethod
+    def _too_big(model: Model, machine: Machine | None) -> LoadCheck | None:
+        verdict = check_fit(model, machine)
+        if machine is None or verdict.fit is Fit.UNKNOWN or (verdict.fit is not Fit.NO and not verdict.advice):
+            return None
+        options = [_BACK]
+        if verdict.settings:
+            options.append(LoadOption(f"Load with {verdict.advice}", with_engine_args(model, verdict.settings)))
+        options.append(LoadOption("Load it as it is", model))
+        return LoadCheck("This model probably does not fit", fit_text(verdict, machine), tuple(options))
+
+
+def _which(code: RemoteCode) -> str:
+    if code.files is not None:
+        count = len(code.files) - 1
+        which = f"{count} Python file{'' if count == 1 else 's'} of that folder"
+    elif code.revision is not None:
+        which = f"revision {code.revision[:12]}"
+    else:
+        which = "the revision that is downloaded next"
+    return f"{which}, and the code of {code.repository}" if code.repository else which
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return f"{shown} and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else shown
+
+
+class MemoryNeed(msgspec.Struct, frozen=True):
+    """What loading further engines here takes."""
+
+    names: tuple[str, ...]
+    """Of the engines to load here; hostile."""
+    fits: bool
+    """Whether they probably fit beside what is loaded."""
+    text: str
+    """What they need and what is free, for people."""
+
+
+def fits_beside(model: Model, machine: Machine) -> bool:
+    """Whether a model fits in the free memory while another one is loaded; False if its size is unknown.
+    Reads small files: call it in a thread.
+
+    On a GPU the engine does not start unless its whole share of the memory is free, however small the model is.
+    """
+    verdict = check_fit(model, machine)
+    if verdict.fit not in (Fit.YES, Fit.SEVERAL) or verdict.settings:
+        return False
+    share = claimed_share(model)
+    wanted = model.spec.engine_args.get("tensor_parallel_size", 1)
+    free = [gpu for gpu in machine.gpus if gpu.free >= share * gpu.total]
+    if not machine.gpus:
+        return verdict.needed <= machine.ram_free
+    return len(free) >= (wanted if isinstance(wanted, int) else 1)
+
+
+def memory_need(models: Sequence[Model], machine: Machine) -> MemoryNeed:
+    """Estimate whether models can be loaded beside what is loaded. Reads small files: call it in a thread."""
+    needed = [check_fit(model, machine).needed for model in models]
+    total = sum(needed)
+    free = machine.ram_free if not machine.gpus else sum(gpu.free for gpu in machine.gpus)
+    fits = all(fits_beside(model, machine) for model in models) and total <= free
+    about = f"about {gib(total)}" if all(needed) else "an unknown amount"
+    names = tuple(one_line(model.spec.name) for model in models)
+    return MemoryNeed(names, fits, f"Needs {about} of memory; here: {machine.describe()}.")
+
+
+def excess_media(exchanges: Iterable[Exchange], family: Family) -> str:
+    """Return a sentence about images and videos that later prompts include and the family does not accept; empty if
+    none."""
+    if not family.takes:
+        return ""
+    turns = [exchange.sent_user for exchange in exchanges if exchange.is_remembered]
+    counts: Counter[Modality] = Counter(item.modality for turn in turns for item in turn.attachments)
+    problems = []
+    for modality, count in sorted(counts.items()):
+        takes = family.takes.get(modality)
+        if takes is None:
+            problems.append(f"{_so_many(count, modality)} so far; this model does not accept {modality}s")
+        elif count > takes.max_items:
+            problems.append(f"{_so_many(count, modality)} so far; the limit is {takes.max_items}")
+    return " ".join(f"{problem}." for problem in problems)
+
+
+def _so_many(count: int, modality: Modality) -> str:
+    return f"{count} {modality}{'s' if count != 1 else ''}"

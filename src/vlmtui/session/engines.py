@@ -1,16 +1,19 @@
-"""The app's engine: the loaded model, load progress, and failures."""
+"""The engines of the app: the one that answers, and those that stay loaded beside it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from enum import StrEnum
 from functools import partial
+from itertools import pairwise
 
 from vlmtui.domain.engine import (
+    REMOTE_BACKEND,
     EngineInfo,
     EngineReady,
     EngineStatus,
@@ -18,12 +21,135 @@ from vlmtui.domain.engine import (
     LoadProgress,
     LoadStage,
 )
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.metrics import EngineMetrics, MetricsSample
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.registry.match import Model
-from vlmtui.session.engines_beside import EnginesBeside, is_remote, release
-from vlmtui.session.health import HealthMonitor
+
+_PINGS_PER_HANG = 6
+_LONGEST_ANSWER_S = 6.0
+"""Longest that one ping waits for its answer, as it counts: this process itself may have been suspended."""
+
+OnSilence = Callable[[VlmtuiError | None], None]
+"""Called with an error when an engine has been silent for too long, and with None when it answers again."""
+
+
+class HealthMonitor:
+    """Pings an engine's worker now and then, and asks it whether the engine shows signs of life."""
+
+    def __init__(self, hang_s: float, *, ping_every_s: float | None = None) -> None:
+        """`hang_s`: seconds of silence after which an engine counts as hung; 0: never. `ping_every_s`: six times in
+        these seconds, if it is None, so that an idle app seldom wakes."""
+        self._hang_s = hang_s
+        self._ping_every_s = hang_s / _PINGS_PER_HANG if ping_every_s is None else ping_every_s
+
+    async def watch(self, engine: Engine, on_silence: OnSilence) -> VlmtuiError | None:
+        """Wait for the engine's end, and return its cause as `Engine.closed` does."""
+        closed = asyncio.ensure_future(engine.closed())
+        try:
+            if self._hang_s > 0:
+                await self._listen(engine, closed, on_silence)
+            return await closed
+        finally:
+            closed.cancel()
+
+    async def _listen(self, engine: Engine, closed: asyncio.Future[VlmtuiError | None], on_silence: OnSilence) -> None:
+        deaf_s = silent_s = asked_s = 0.0
+        hangs = False
+        while not (await asyncio.wait([closed], timeout=self._ping_every_s))[0]:
+            began = time.monotonic()
+            asked_s += self._ping_every_s
+            try:
+                await engine.ping()
+                deaf_s = 0.0
+                if asked_s >= self._hang_s / 3:
+                    silent_s, asked_s = (await engine.status()).engine_silent_s, 0.0
+            except VlmtuiError:
+                deaf_s += self._ping_every_s + min(time.monotonic() - began, _LONGEST_ANSWER_S)
+            longest = max(deaf_s, silent_s)
+            if (longest >= self._hang_s) is not hangs and not closed.done():
+                hangs = not hangs
+                on_silence(_silent(engine, longest) if hangs else None)
+
+
+def _silent(engine: Engine, seconds: float) -> VlmtuiError:
+    return VlmtuiError(
+        ErrorKind.ENGINE_DIED,
+        f"The engine of {engine.spec.name} has not answered for {seconds:.0f} s.",
+        hint="It may be stuck. The partial answer stays.",
+        remedy=Remedy.RESTART_ENGINE,
+    )
+
+
+class EnginesBeside:
+    """Models and their engines, in the order in which they were left. One that goes away by itself is forgotten."""
+
+    def __init__(self, on_gone: Callable[[], None]) -> None:
+        """`on_gone` is called after an engine was forgotten because it went away."""
+        self._on_gone = on_gone
+        self._found: list[tuple[Model, Engine]] = []
+        self._watches: dict[int, asyncio.Task[None]] = {}
+        """By the `id` of the engine."""
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        return tuple(model for model, _ in self._found)
+
+    def add(self, model: Model, engine: Engine) -> None:
+        self._found.append((model, engine))
+        self._watches[id(engine)] = asyncio.ensure_future(self._watch(engine))
+
+    def get(self, model: Model) -> Engine | None:
+        return next((engine for other, engine in self._found if other.spec == model.spec), None)
+
+    def take(self, model: Model) -> Engine | None:
+        """Return the engine with this model and forget it; None if there is none."""
+        engine = self.get(model)
+        self._forget([engine] if engine is not None else [])
+        return engine
+
+    def take_local(self) -> list[Engine]:
+        """Return the engines that take memory of this machine, and forget them."""
+        return self._forget([engine for model, engine in self._found if not is_remote(model)])
+
+    def take_all(self) -> list[Engine]:
+        return self._forget([engine for _, engine in self._found])
+
+    def _forget(self, engines: list[Engine]) -> list[Engine]:
+        for engine in engines:
+            self._watches.pop(id(engine)).cancel()
+        self._found = [one for one in self._found if one[1] not in engines]
+        return engines
+
+    async def _watch(self, engine: Engine) -> None:
+        await engine.closed()
+        del self._watches[id(engine)]
+        self._found = [one for one in self._found if one[1] is not engine]
+        self._on_gone()
+        await engine.close()
+
+
+def names_of(model: Model) -> tuple[str, ...]:
+    """What an engine that is loaded is called: `qwen at box`, `box`; `shapes`."""
+    name = model.spec.name
+    return (name, name.rpartition(" at ")[2]) if is_remote(model) else (name,)
+
+
+def is_remote(model: Model) -> bool:
+    """Whether it takes no memory of this machine."""
+    return model.spec.backend == REMOTE_BACKEND
+
+
+async def release(engine: Engine, *, hung: bool) -> None:
+    """Stop an engine, unless others use it and it does not hang: then only disconnect."""
+    shared = False
+    if not hung:
+        with suppress(VlmtuiError):
+            shared = (await engine.status()).clients > 1
+    await (engine.close() if shared else engine.shutdown())
+
 
 _log = logging.getLogger(__name__)
 
@@ -398,3 +524,65 @@ def engine_died(detail: str = "") -> VlmtuiError:
     """Return the error for a turn without an engine."""
     message = "The engine is not running."
     return VlmtuiError(ErrorKind.ENGINE_DIED, message, detail=detail, remedy=Remedy.RESTART_ENGINE)
+
+
+_SPAN_S = 300.0
+"""Seconds that are looked back."""
+_SAMPLES_MAX = 1000
+
+
+class EngineMeter:
+    """Collects samples, of one engine after another."""
+
+    def __init__(self) -> None:
+        self._samples: deque[MetricsSample] = deque(maxlen=_SAMPLES_MAX)
+        self.failure: Failure | None = None
+        """Why there is no newer sample."""
+
+    def clear(self) -> None:
+        """Start over for another engine."""
+        self._samples.clear()
+        self.failure = None
+
+    def add(self, told: MetricsSample | Failure) -> None:
+        """Add a sample. A failure ends with the next one."""
+        if isinstance(told, Failure):
+            self.failure = told
+            return
+        self.failure = None
+        self._samples.append(told)
+
+    @property
+    def newest(self) -> EngineMetrics | None:
+        return self._samples[-1].metrics if self._samples else None
+
+    @property
+    def speed(self) -> float | None:
+        """Tokens a second between the last two samples; None before there are two."""
+        return _speed(self._samples[-2], self._samples[-1]) if len(self._samples) > 1 else None
+
+    def speeds(self, columns: int) -> list[float]:
+        """Return the tokens a second of the last five minutes, in as many equal parts; the newest is the last."""
+        values = [(after.at, _speed(before, after) or 0.0) for before, after in pairwise(self._samples)]
+        return self._parts(columns, values)
+
+    def _parts(self, columns: int, values: Sequence[tuple[float, float]]) -> list[float]:
+        """The largest value of each part; 0 where there is none."""
+        found = [0.0] * columns
+        end = self._samples[-1].at if self._samples else 0.0
+        for at, value in values:
+            place = columns - 1 - int((end - at) / _SPAN_S * columns)
+            if 0 <= place < columns:
+                found[place] = max(found[place], value)
+        return found
+
+
+def _speed(before: MetricsSample, after: MetricsSample) -> float | None:
+    """Tokens a second between two samples; None where the engine does not count them, or restarted its counters."""
+    first, last, seconds = _generated(before.metrics), _generated(after.metrics), after.at - before.at
+    return None if first is None or last is None or last < first or seconds <= 0 else (last - first) / seconds
+
+
+def _generated(metrics: EngineMetrics) -> int | None:
+    counts = [rank.generated_tokens for rank in metrics.ranks if rank.generated_tokens is not None]
+    return sum(counts) if counts else None
