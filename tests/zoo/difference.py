@@ -1,11 +1,12 @@
-"""How the chat template's prompt differs from the raw one, family by family, as a page of the documentation."""
+"""The differences between chat template and raw prompt, family by family: `docs/chat-and-raw.md`."""
 
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 
-from tests.zoo.reasons import reasons
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import PromptReady
 from vlmtui.inspection.build import prompt_tokens
@@ -16,18 +17,50 @@ from vlmtui.registry.loader import Registry
 IDENTICAL = "identical"
 _LONGEST = 70
 _TITLES = {"image": "one image", "images": "two images", "video": "a video"}
-_HEAD = """# Chat template against raw prompt
+_HEAD = """# Chat template and raw prompt
 
-Does a model get the same tokens from `chat` (messages and the model's chat template) as from `generate` (the raw prompt
-of vLLM's own examples)? For every family that runs in the zoo (`make zoo`), this page asks a question about one image,
-two images and a video both ways in the real engine, and compares the token ids; an image's run of tokens counts as one.
-The tiny models of the zoo have the real architecture and processor. Their chat templates follow the published ones;
-where a family has none, vlmtui derives one from its record, so that both are equal by construction. With the real
-weights, `vlmtui ask --mode both` makes the same comparison with the model's own template.
+Does a model get the same tokens from `chat` (messages and the model's chat template) as from
+`generate` (the raw prompt of vLLM's own examples)?
+
+For every family of the zoo, this page asks about one image, two images and a video both ways in
+the real engine, and compares the token ids. An image's tokens count as one. The models are tiny,
+with the real architecture and processor; their chat templates follow the published ones. A family
+without a template gets one from its record, so that both prompts are equal.
+`vlmtui ask --mode both` makes the same comparison with a model's own template.
 
 `make zoo ARGS="--page docs/chat-and-raw.md"` writes this page.
 
 """
+_BOS = r"<s>|</s>|<bos>|<BOS_TOKEN>|<\|begin_of_text\|>|<｜begin▁of▁sentence｜>"
+_RULES = (
+    (
+        rf'chat nothing, raw "(?:{_BOS})"',
+        "In vLLM the tokenizer adds BOS to a raw prompt, but not to a prompt from a chat template. If the example's "
+        "text also starts with BOS, there are two.",
+    ),
+    (
+        r'chat "(?:<\|begin_of_text\|>|\[gMASK\]<sop>)", raw nothing',
+        "The template writes start tokens that the example's raw prompt omits.",
+    ),
+    (r"Image-1: ", "The example numbers several images; the chat template does not."),
+    (
+        r'raw "[^"]*(?:system|You are a helpful assistant)',
+        "The example has a system prompt; the chat template adds none by default.",
+    ),
+    (r'chat "<\|im_system\|>', "The chat template adds a default system prompt; the example has none."),
+    (r"<think>", "The generation prompts differ: one of them opens a reasoning block."),
+    (r'chat "<\|START_RESPONSE\|>', "The chat template's generation prompt ends with an extra token."),
+    (
+        r'chat "[^"]*(?:IMG|IMAGE_START|VIDEO_START|<image>)[^"]*", raw nothing',
+        "One prompt has the placeholders before the text, the other after it.",
+    ),
+    (r"<\|user\|>", "The example has no turn markers; the chat template writes them."),
+    (r'chat " U"', "The turn formats differ: `User:` and `Assistant:` in the chat template, ChatML in the raw prompt."),
+    (
+        r'chat nothing, raw "(?:\\n| )+"|chat "(?:\\n| )+", raw (?:nothing|"(?:\\n| )+")',
+        "White space between images, text and turns differs.",
+    ),
+)
 
 
 def difference(chat: PromptReady, raw: PromptReady, attachments: Sequence[Attachment]) -> str:
@@ -44,22 +77,33 @@ def page(results: Mapping[str, Mapping[str, str]]) -> str:
     """Return the page for the results of a run."""
     registry = Registry.bundled()
     same: list[str] = []
+    families: dict[str, list[str]] = {}
     rows: list[str] = []
     for name, found in sorted(results.items()):
-        differences = {
+        cases = {
             case: found[f"{case} difference"].removeprefix("ok ") for case in _TITLES if f"{case} difference" in found
         }
+        differences = {case: text for case, text in cases.items() if text != IDENTICAL}
         if not differences:
+            same += [f"`{name}`"] if cases else []
             continue
-        if set(differences.values()) == {IDENTICAL}:
-            same.append(f"`{name}`")
-            continue
-        rows.append(f"### {registry[name].title} (`{name}`)\n")
-        rows += [f"- {_TITLES[case]}: {_code(text)}" for case, text in differences.items()]
-        rows.append(f"\n{reasons('; '.join(differences.values())) or 'The reason is unknown.'}\n")
-    counted = f"{len(same)} of {len(same) + sum(row.startswith('###') for row in rows)} families get the same tokens"
-    alike = f"## Identical\n\n{counted} both ways:\n{', '.join(same)}.\n\n"
-    return _HEAD + alike + "## Different\n\n" + "\n".join(rows).rstrip() + "\n"
+        for reason in reasons("; ".join(differences.values())) or ["The reason is unknown."]:
+            families.setdefault(reason, []).append(f"`{name}`")
+        for text in dict.fromkeys(differences.values()):
+            media = ", ".join(_TITLES[case] for case, other in differences.items() if other == text)
+            rows.append(f"| {registry[name].title} (`{name}`) | {media} | {_code(text)} |")
+    count = len(same) + len({row.partition(" | ")[0] for row in rows})
+    alike = f"{len(same)} of {count} families get the same tokens both ways: {', '.join(same)}."
+    why = [f"| {reason} | {', '.join(names)} |" for reason, names in families.items()]
+    parts = ["## Equal prompts", "", *textwrap.wrap(alike, 100), "", "## Reasons", ""]
+    parts += ["| reason | families |", "| --- | --- |", *why, "", "## Differences", ""]
+    parts += ["| family | asked about | differences |", "| --- | --- | --- |", *rows]
+    return _HEAD + "\n".join(parts) + "\n"
+
+
+def reasons(differences: str) -> list[str]:
+    """Return the known reasons for differences (`chat “…”, raw “…”`)."""
+    return [reason for pattern, reason in _RULES if re.search(pattern, differences)]
 
 
 def _text(pieces: Sequence[Piece]) -> str:
@@ -75,4 +119,4 @@ def _quoted(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    return text if text == IDENTICAL else f"`{text.replace('`', 'ˋ')}`"
+    return f"`{text.replace('`', 'ˋ').replace('|', chr(92) + '|')}`"
