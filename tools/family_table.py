@@ -1,4 +1,4 @@
-"""Writes the two tables of docs/families.md, from the records and what the zoo has seen of the families."""
+"""Writes the table of docs/families.md from the records and the results of the zoo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from vlmtui.registry.schema import Family, Route
 
 PAGE = Path(__file__).parent.parent / "docs" / "families.md"
 RESULTS = PAGE.parent.parent / "tests" / "data" / "zoo_results.json"
-SEEDS = PAGE.parent / "seeds.md"
 _CASES = {"image": "one image", "images": "two", "video": "video", "audio": "sound"}
 _NAMES = {
     "vllm": "vLLM",
@@ -22,8 +21,8 @@ _NAMES = {
     "pinned": "vLLM {}, an engine of its own",
 }
 _CONTROLS = {"stop": "stop token", "logprobs": "log-probabilities", "cancel": "cancel"}
+"""What the zoo tries beside answering; the page says that all of it works, and the table names what fails."""
 BEGIN, END = "<!-- families: made by `make families` -->", "<!-- families end -->"
-CASES_BEGIN, CASES_END = "<!-- cases: made by `make families` -->", "<!-- cases end -->"
 
 
 def table() -> str:
@@ -38,31 +37,10 @@ def table() -> str:
         takes = ", ".join(_takes(modality, one.max_items) for modality, one in family.takes.items())
         models = family.models[0].removeprefix("bundled:")
         engine, saw = _engine(family, seen), _saw(family, seen)
-        cells = (family.family, models, takes, _route(family, known), _verified(family), saw, engine)
+        verified = ", ".join([_verified(family), *_failed_controls(seen.get(family.family, {}))])
+        cells = (family.family, models, takes, _route(family, known), verified, saw, engine)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def case_table() -> str:
-    """The table of what each tiny model answered, as Markdown."""
-    columns = ("family", "answered here on", *_CASES.values(), *_CONTROLS.values())
-    lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
-    for name, one in results().items():
-        cases = [_modes(one, case) for case in _CASES]
-        controls = [_control(one, control) for control in _CONTROLS]
-        lines.append(f"| {' | '.join((name, one['engine'], *cases, *controls))} |")
-    return "\n".join(lines)
-
-
-def _modes(result: Mapping[str, Any], case: str) -> str:
-    """The modes in which it answered about these media: `chat, raw`, or a dash."""
-    return ", ".join(mode for mode in ("chat", "raw") if f"{case} {mode}" in result["passed"]) or "–"
-
-
-def _control(result: Mapping[str, Any], name: str) -> str:
-    found = [case for case in _CASES if f"{case} {name}" in result["passed"]]
-    failed = [case for case in _CASES if f"{case} {name}" in result["failed"]]
-    return "failed" if failed else "yes" if found else "not tried"
 
 
 def results() -> dict[str, dict[str, Any]]:
@@ -135,17 +113,18 @@ def _verified(family: Family) -> str:
             return family.checked_note or "prompt and arguments only"
 
 
+def _failed_controls(result: Mapping[str, Any]) -> list[str]:
+    failed = {case.partition(" ")[2] for case in result.get("failed", ())}
+    return [f"{title} failed" for control, title in _CONTROLS.items() if control in failed]
+
+
 def written(text: str) -> str:
-    """Return the page with the new tables. Raises ValueError if their markers are missing."""
-    return _between(CASES_BEGIN, CASES_END, case_table(), _between(BEGIN, END, table(), text))
-
-
-def _between(begin: str, end: str, new: str, text: str) -> str:
-    before, found, rest = text.partition(begin)
-    _, found_end, after = rest.partition(end)
-    if not (found and found_end):
-        raise ValueError(f"docs/families.md has no {begin} … {end}")
-    return f"{before}{begin}\n{new}\n{end}{after}"
+    """Return the page with the new table. Raises ValueError if its markers are missing."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"docs/families.md has no {BEGIN} … {END}")
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 
 
 if __name__ == "__main__":
