@@ -1,4 +1,4 @@
-"""The table of parity: what counts as alike, and that its page is what its results say."""
+"""The table of parity: which families count as alike, and its page."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_the_table_counts_them_and_gives_a_reason_for_the_others() -> None:
     rows = "\n".join(table(known))
     assert "| llava | 1 | same | 1e-06 | 1e-06 | 1e-06 | alike |" in rows
     assert "1 of 3 families: the same ids" in rows
-    assert "- **paligemma**: next token: The prompt's tokens see each other in both directions" in rows
-    assert "- **aria**: `vllm: no`" in rows
+    assert "| paligemma | next token: The prompt's tokens see each other in both directions" in rows
+    assert "| aria | `vllm: no` |" in rows
 
 
 @pytest.mark.skipif(not RESULTS.exists(), reason="make parity ARGS=--page writes it")

@@ -1,4 +1,4 @@
-"""The table of families that were compared in vLLM and in Transformers, as a page of the documentation."""
+"""The comparison of families in vLLM and in Transformers: `docs/parity.md`."""
 
 from __future__ import annotations
 
@@ -17,25 +17,29 @@ RESULTS = Path(__file__).parents[1] / "data" / "parity_results.json"
 _HEAD = "| family | prompts | text, ids, image tokens | pixels | likeliest next tokens | answer | |\n"
 _EXACT = (Stage.TEXT, Stage.TOKENS, Stage.PLACES)
 _NUMBERS = (Stage.NEXT_TOKEN, Stage.ANSWER)
-"""Compared wherever families count as alike; the pixels of some are not told by vLLM."""
+"""Compared in every family that counts as alike; vLLM does not report the pixels of some."""
 ALIKE, SAME_NUMBERS, TOO_CERTAIN = "alike", "same numbers", "too certain to tell"
 _INTRODUCTION = """# Families in vLLM and in Transformers
 
-Written by `make parity ARGS="--page"`, from `tests/data/parity_results.json`. Each family is a tiny model of its true
-architecture with random weights, in float32 on a CPU, in two processes: vLLM {vllm} and Transformers {transformers}.
-Each gets the same chat and raw prompts with one image, and with two where the family takes them, and answers eight
-tokens greedily. The columns say whether all prompts gave the same, or the largest difference: of pixels in the units
-that the model computes with, of the likeliest next tokens and of the answer's tokens in log-probability.
+Do vLLM {vllm} and Transformers {transformers} compute the same? Each family is a tiny model of its
+true architecture with random weights, in float32 on a CPU, once in each. Both get the same chat and
+raw prompts with one image, and with two if the family takes them, and answer eight tokens greedily.
+`make parity ARGS="--page"` writes this page.
 
-**{alike}**: every stage is the same (pixels within 0.001, log-probabilities within 0.01). **{same_numbers}**: ids and
-answer are the same and log-probabilities are within 0.01, but the pixels are further apart. The others have a reason
-below the table; [transformers.md](transformers.md#compared-with-vllm) has the causes.
+| verdict | meaning |
+| --- | --- |
+| {alike} | every stage is the same: pixels within 0.001, log-probabilities within 0.01 |
+| {same_numbers} | ids and answer are the same, log-probabilities within 0.01, pixels further apart |
+| differs | see the reason below; [transformers.md](transformers.md#compared-with-vllm) explains it |
+
+The numbers are the largest differences: of pixels in the model's units, of tokens in
+log-probability.
 
 """
 
 
 class FamilyParity(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found of a family. Without `stages`, `failed` says why."""
+    """The result for a family. Without `stages`, `failed` says why."""
 
     prompts: int = 0
     stages: dict[str, tuple[StageOutcome, float | None]] = {}
@@ -52,7 +56,7 @@ class FamilyParity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def found_of(cases: Sequence[CheckResult] | str) -> FamilyParity:
-    """Sum up a family's conversations; a text says why there are none."""
+    """Return the sum of a family's conversations. A text instead of conversations is the reason why there are none."""
     if isinstance(cases, str) or not cases:
         return FamilyParity(failed=str(cases or "no prompts"))
     stages = {stage.value: _worst([_stage_of(case, stage) for case in cases]) for stage in Stage}
@@ -88,14 +92,14 @@ def _worst(results: Sequence[StageResult]) -> tuple[StageOutcome, float | None]:
 
 
 def stored() -> dict[str, FamilyParity]:
-    """What is known from earlier runs, by family."""
+    """Return the results of earlier runs, by family."""
     if not RESULTS.exists():
         return {}
     return msgspec.json.decode(RESULTS.read_bytes(), type=dict[str, FamilyParity])
 
 
 def store(found: Mapping[str, FamilyParity]) -> dict[str, FamilyParity]:
-    """Add what was found to the results of earlier runs; return all, by name."""
+    """Add results to those of earlier runs; return all, by family."""
     known = dict(sorted((stored() | dict(found)).items()))
     RESULTS.write_text(json.dumps(msgspec.to_builtins(known), indent=1) + "\n", encoding="utf-8")
     return known
@@ -108,16 +112,17 @@ def write_page(known: Mapping[str, FamilyParity], *, vllm: str, transformers: st
 
 
 def table(known: Mapping[str, FamilyParity]) -> Iterable[str]:
-    """The rows, those that are alike first, then the count, then why the others differ."""
+    """Yield the rows, equal families first, then their count, then a reason for each of the others."""
     order = sorted(known, key=lambda name: (not known[name].has_same_numbers, name))
     yield _HEAD + "| --- | --- | --- | --- | --- | --- | --- |"
     for name in order:
         yield _row(name, known[name])
     good = sum(one.has_same_numbers for one in known.values())
-    yield f"\n{good} of {len(known)} families: the same ids, log-probabilities within 0.01."
+    yield f"\n{good} of {len(known)} families: the same ids, log-probabilities within 0.01.\n"
+    yield "| family | reason |\n| --- | --- |"
     for name in order:
         if not known[name].has_same_numbers:
-            yield f"\n- **{name}**: {_reason(name, known[name])}"
+            yield f"| {name} | {_reason(name, known[name]).replace('|', chr(92) + '|')} |"
 
 
 def _row(name: str, one: FamilyParity) -> str:
