@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from the settings' own definition: names, defaults, variables and what they are for."""
+"""Writes docs/settings.md from the definition of the settings: names, defaults, variables, meaning."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _HEAD = """\
 # Settings
 
 <!-- made by `make settings` from the code; do not edit -->
-`vlmtui config show` prints the settings in force and where each comes from: defaults, `config.toml`, the environment,
-the command line. `vlmtui config paths` prints where `config.toml` is.
+Which settings are there, and where do you set them? A later source wins: the default,
+`config.toml`, the environment, the command line. `vlmtui config show` prints each setting with its
+source, `vlmtui config paths` the place of `config.toml`.
 """
 _ONLY_IN_FILE = ("keys", "engines")
 
@@ -37,16 +38,16 @@ def page() -> str:
 
 
 def _section(title: str, kind: type[msgspec.Struct], *, has_variables: bool) -> Iterator[str]:
-    told = docstrings(kind)
+    texts = docstrings(kind)
     yield f"## {title}"
-    yield "| setting | default | variable | what it is |"
+    yield "| setting | default | variable | meaning |"
     yield "| --- | --- | --- | --- |"
     for field in msgspec.structs.fields(kind):
         if field.name == "sampling":
             continue
         is_variable = has_variables and field.name not in _ONLY_IN_FILE
         variable = f"`{settings.ENVIRONMENT_PREFIX}{field.name.upper()}`" if is_variable else ""
-        yield f"| `{field.name}` | {_default(field)} | {variable} | {told[field.name].replace('|', chr(92) + '|')} |"
+        yield f"| `{field.name}` | {_default(field)} | {variable} | {texts[field.name].replace('|', chr(92) + '|')} |"
     yield ""
 
 
@@ -59,8 +60,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def docstrings(kind: type) -> dict[str, str]:
-    """Return what stands below each field of a class, as one line. Raises KeyError for a field without a text when it
-    is looked up."""
+    """Return the docstring of each field of a class, as one line; a field without a docstring is missing."""
     [definition] = ast.parse(inspect.getsource(kind)).body
     assert isinstance(definition, ast.ClassDef)
     found = {}

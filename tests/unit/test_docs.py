@@ -1,7 +1,9 @@
-"""What the documents say, held against the project: links, commands, make targets, paths and settings."""
+"""The pages name things that exist: links, commands, options, keys, make targets, paths and settings."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
 import shlex
 import tomllib
@@ -13,6 +15,8 @@ import pytest
 from tests.support.cases import in_one_test
 from vlmtui.cli.parser import make_parser, misplaced_option
 from vlmtui.config.settings import setting_names
+from vlmtui.ui.actions import SCOPES
+from vlmtui.ui.keys import spell_key
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -21,6 +25,12 @@ PAGES = [
 ]
 _README_MAX = 200
 """Lines."""
+_WIDEST = 100
+"""Columns of a line; tables and pictures may be wider."""
+_OTHER_COMMANDS = re.compile(r"make |ARGS=|python|uv |git |pip|sqlite3 ")
+"""The beginnings of commands that are not vlmtui's."""
+_SERVER_PATHS = {"/v1", "/inference", "/metrics", "/tokenize", "/detokenize", "/invocations"}
+"""Paths of a vLLM server, which look like commands of the app."""
 
 
 def blocks(page: Path) -> Iterator[str]:
@@ -38,8 +48,48 @@ def commands() -> Iterator[tuple[str, str]]:
                     yield page.name, found[1]
 
 
+def all_options(parser: argparse.ArgumentParser) -> set[str]:
+    """Return the options of a command line and of its commands."""
+    parser.format_help()  # a command adds its arguments when they are needed
+    options = {option for action in parser._actions for option in action.option_strings}
+    subparsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return options.union(*(all_options(one) for action in subparsers for one in action.choices.values()))
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= _README_MAX
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_are_short(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > _WIDEST and not line.startswith(("|", "!["))] == []
+
+
+def test_slash_commands_exist() -> None:
+    known = {action.slash for scope in SCOPES.values() for action in scope.actions} | _SERVER_PATHS
+    for page in PAGES:
+        named = set(re.findall(r"`(/[a-z][a-z0-9]*)(?: [^`]*)?`", page.read_text(encoding="utf-8")))
+        assert named <= known, page.name
+
+
+def test_keys_after_the_leader_exist() -> None:
+    known = {spell_key(action.leader) for scope in SCOPES.values() for action in scope.actions if action.leader}
+    for page in PAGES:
+        named = set(re.findall(r"Ctrl\+X (Enter|Tab|Space|[^\sA-Z|]|[A-Z](?![a-z]))", page.read_text(encoding="utf-8")))
+        assert named <= known, page.name
+
+
+def test_options_exist() -> None:
+    """Options in running text: of `vlmtui`, of `vllm serve`, or of a script in this repository."""
+    known = all_options(make_parser())
+    versions = json.loads((ROOT / "tests/data/vllm_arguments.json").read_text(encoding="utf-8"))
+    known |= {f"--{name.replace('_', '-')}" for names in versions.values() for name in names}
+    for page in PAGES:
+        prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        spans = [span for span in re.findall(r"`([^`\n]+)`", prose) if not _OTHER_COMMANDS.match(span)]
+        named = {option for span in spans for option in re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", span)}
+        assert named <= known, page.name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
