@@ -9,7 +9,7 @@ from vlmtui.engine.local.host import WorkerHost
 from vlmtui.files import TEMPORARY_PREFIX
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.session.housekeeping import remove_abandoned_files
+from vlmtui.session.conversation_holder import remove_abandoned_files
 
 _SPOOL = "kept"
 

@@ -46,8 +46,7 @@ from vlmtui.session.adapters import require_allowed
 from vlmtui.session.checking import name_by_document, read_comparison
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.session.models import LoadChecks
-from vlmtui.session.resume import resume_point, resumed_model
-from vlmtui.session.stored_conversation import load_conversation
+from vlmtui.session.resume import load_conversation, resume_point, resumed_model
 from vlmtui.store.backup import restore_archive
 from vlmtui.store.document import add_document, read_document
 from vlmtui.store.records import ConversationId, GenerationRecord

@@ -21,8 +21,7 @@ from tests.unit.store.made import COMPLETE, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.match import model_of
-from vlmtui.session.provenance import stored_model
-from vlmtui.session.stored_conversation import load_conversation
+from vlmtui.session.resume import load_conversation, stored_model
 from vlmtui.store.document import add_document, document_of, read_document
 from vlmtui.store.export import to_json_document
 from vlmtui.store.records import GenerationRecord
@@ -74,7 +73,7 @@ def test_a_server_that_a_document_names_is_noticed() -> None:
 
 
 def test_settings_that_take_everything_are_noticed() -> None:
-    with mock.patch("vlmtui.session.stored_conversation.stored_sampling", lambda sampling: sampling):
+    with mock.patch("vlmtui.session.resume.stored_sampling", lambda sampling: sampling):
         assert run_kind("document", 60, seed=7).findings
 
 

@@ -12,7 +12,7 @@ from tests.ui.conftest import Chat, StartChat
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.session.engines import EngineState
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.provenance import stored_model
+from vlmtui.session.resume import stored_model
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.answers import AnswerPane
 from vlmtui.ui.compare.raw_editor import RawEditor

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.scripted_engine import Hold
 from tests.ui.conftest import Chat, StartChat, answers_of
-from vlmtui.session.events import AnswerEnded
+from vlmtui.session.exchange import AnswerEnded
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.document.lines import as_written

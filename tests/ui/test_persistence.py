@@ -32,10 +32,10 @@ from vlmtui.media import stage as stage_module
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.session import stored_conversation
+from vlmtui.session import resume
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engines import EngineState
-from vlmtui.session.provenance import stored_model
+from vlmtui.session.resume import stored_model
 from vlmtui.store.database import Database, explained
 from vlmtui.store.records import ConversationId, GenerationRecord, StoredTurn, TurnId
 from vlmtui.store.store import Store
@@ -276,7 +276,7 @@ async def test_answers_and_messages_have_branches(chatting: StartChat, store: St
 async def test_a_conversation_goes_on_where_it_was_left(
     make_app: MakeApp, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_conversation, "WINDOW", 2)
+    monkeypatch.setattr(resume, "WINDOW", 2)
     host = ScriptedHost(answers=[[f"answer {number}"] for number in range(5)])
     async with started(make_app, host) as chat:
         await chat.send("/system Be brief.")

@@ -17,7 +17,7 @@ from architecture import House, Place
 ROOT = Path(__file__).resolve().parents[2]
 
 SLEEPS = {
-    "store/process_lock.py: sleep in alone": "another process holds the lock",
+    "store/database.py: sleep in alone": "another process holds the lock",
     "ui/chat/attachments.py: sleep in AttachmentSources._watch_inbox": "a folder, maybe over a network",
     "worker/backends/remote/engine.py: sleep in RemoteEngine._passes": "nothing tells when a request may be sent again",
     "worker/backends/remote/probe.py: sleep in wait_for": "nothing tells that a server begins to listen",

@@ -24,9 +24,8 @@ from vlmtui.registry.match import Model, resolve
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.exchange import exchanges_of
-from vlmtui.session.persistence import Recorder
+from vlmtui.session.persistence import LiveConversation, Recorder, title_from_turn
 from vlmtui.session.settings import ChatSettings
-from vlmtui.session.stored_answer import LiveConversation, title_from_turn
 from vlmtui.store.records import StoredDraft
 from vlmtui.store.store import Store
 

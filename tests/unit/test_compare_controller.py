@@ -26,8 +26,8 @@ from vlmtui.paths import Paths
 from vlmtui.session.comparison import CompareController, ComparisonInput
 from vlmtui.session.comparison_export import export_comparison
 from vlmtui.session.difference import difference_of
+from vlmtui.session.persistence import LiveConversation
 from vlmtui.session.raw_draft import RawDraft, RawDrafts, SavedPrompts
-from vlmtui.session.stored_answer import LiveConversation
 from vlmtui.session.stored_comparisons import answer_of
 
 

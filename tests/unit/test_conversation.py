@@ -26,13 +26,12 @@ from vlmtui.registry.match import Model, resolve
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.events import AnswerEnded, AnswerReplaced, AttachmentsLeftOut, ConversationEvent, RequestSent
+from vlmtui.session.exchange import AnswerEnded, AnswerReplaced, AttachmentsLeftOut, ConversationEvent, RequestSent
 from vlmtui.session.generation import Answer, make_request
 from vlmtui.session.past_prompt import report_of
-from vlmtui.session.persistence import Recorder
-from vlmtui.session.provenance import Generation
+from vlmtui.session.persistence import Recorder, past_of, write_past
+from vlmtui.session.resume import Generation
 from vlmtui.session.settings import ChatSettings
-from vlmtui.session.stored_answer import past_of, write_past
 from vlmtui.store.records import StoredTurn
 from vlmtui.ui.inspector.prompt_lines import request_lines
 

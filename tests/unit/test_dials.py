@@ -31,8 +31,8 @@ from vlmtui.session.dials import (
 from vlmtui.session.generation import Answer, check_end
 from vlmtui.session.lane_plan import variants
 from vlmtui.session.plan_text import parse_plan
+from vlmtui.session.resume import load_conversation
 from vlmtui.session.settings import ChatSettings
-from vlmtui.session.stored_conversation import load_conversation
 from vlmtui.session.structured import check_structure
 from vlmtui.store.records import GenerationRecord
 

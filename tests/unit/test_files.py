@@ -29,7 +29,7 @@ from vlmtui.files import (
     write_private,
 )
 from vlmtui.paths import Paths
-from vlmtui.session.housekeeping import remove_abandoned_files
+from vlmtui.session.conversation_holder import remove_abandoned_files
 
 Write = Callable[[Path, bytes], object]
 WRITERS: dict[str, Write] = {

@@ -14,8 +14,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.registry.engine_arguments import GUARDED, check_engine_args
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of
-from vlmtui.session.provenance import stored_model
-from vlmtui.session.resume import ResumePoint, not_used, resumed_model, stored_sampling
+from vlmtui.session.resume import ResumePoint, not_used, resumed_model, stored_model, stored_sampling
 from vlmtui.store.records import ConversationId, GenerationRecord, StoredModel
 
 REGISTRY = Registry.bundled()

@@ -11,7 +11,7 @@ import msgspec
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.paths import Paths, private_dir
 from vlmtui.store.backup import restore_archive, restore_newest, write_archive
-from vlmtui.store.verifying import verify_store
+from vlmtui.store.opening import verify_store
 from vlmtui.text import counted
 
 _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")

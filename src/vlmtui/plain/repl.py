@@ -22,20 +22,17 @@ from vlmtui.plain.terminal import LineTerminal, TerminalGone
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.cost import Cost, CostEstimate
+from vlmtui.session.conversation_holder import Severity, keep_house
+from vlmtui.session.cost import Cost, CostEstimate, draft_cost
 from vlmtui.session.dials import with_setting
 from vlmtui.session.draft import token_text
-from vlmtui.session.draft_cost import draft_cost
 from vlmtui.session.engines import EngineController, EngineState
-from vlmtui.session.events import AnswerEnded, AnswerReplaced, ConversationEvent
-from vlmtui.session.exchange import Exchange
+from vlmtui.session.exchange import AnswerEnded, AnswerReplaced, ConversationEvent, Exchange
 from vlmtui.session.generation import Answer
-from vlmtui.session.housekeeping import keep_house
 from vlmtui.session.models import LoadChecks, model_choices
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.session.resume import not_used
 from vlmtui.session.settings import ChatSettings
-from vlmtui.session.teller import Severity
 from vlmtui.text import is_number, one_line
 from vlmtui.ui.actions import ACTIONS
 from vlmtui.ui.actions.remedies import REMEDIES

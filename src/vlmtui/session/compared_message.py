@@ -14,7 +14,7 @@ from vlmtui.session.conversation import Conversation
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import tags_of
 from vlmtui.session.lanes import InFlightRequest, Lane
-from vlmtui.session.provenance import Generation
+from vlmtui.session.resume import Generation
 from vlmtui.session.stored_comparisons import LoadedComparison, read_comparisons
 
 

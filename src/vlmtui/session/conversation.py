@@ -1,10 +1,10 @@
-"""The current conversation: its exchanges, the draft, and the running answer."""
+"""The current conversation: its exchanges, the draft with the queue of messages, and the running answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -16,24 +16,92 @@ from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
-from vlmtui.session.branch import Branch, Sibling, count_attachments, turns_until
+from vlmtui.session.answers import LiveAnswers
 from vlmtui.session.death_counts import DeathCounts, Suspect
 from vlmtui.session.draft import Draft
-from vlmtui.session.draft_saver import DraftSaver
-from vlmtui.session.events import AnswerReplaced, AttachmentsLeftOut, Subscriber, Subscribers
-from vlmtui.session.exchange import Exchange, Siblings
+from vlmtui.session.exchange import (
+    AnswerReplaced,
+    AttachmentsLeftOut,
+    Branch,
+    Exchange,
+    Sibling,
+    Siblings,
+    Subscriber,
+    Subscribers,
+    count_attachments,
+    turns_until,
+)
 from vlmtui.session.generation import answer_to, make_request
-from vlmtui.session.live_answers import LiveAnswers
-from vlmtui.session.message_queue import MessageQueue
-from vlmtui.session.persistence import Recorder
-from vlmtui.session.provenance import Generation
+from vlmtui.session.persistence import DraftSaver, LiveConversation, Recorder, title_from_turn
+from vlmtui.session.resume import Generation, LoadedConversation, load_conversation
 from vlmtui.session.settings import ChatSettings
-from vlmtui.session.stored_answer import LiveConversation
-from vlmtui.session.stored_conversation import LoadedConversation, load_conversation
-from vlmtui.store.records import ConversationId, GenerationRecord, TurnId
+from vlmtui.store.records import ConversationId, GenerationRecord, StoredDraft, TurnId
 
 if TYPE_CHECKING:
     from vlmtui.store.store import Store
+
+NEW = "New chat"
+
+
+class QueuedMessage(msgspec.Struct, frozen=True):
+    """A queued message."""
+
+    written: StoredDraft
+    editing: Exchange | None = None
+    """The exchange that it replaces, on a new branch."""
+
+    @property
+    def draft(self) -> Draft:
+        """The message as a new draft."""
+        draft = Draft()
+        draft.put(self.written.text, self.written.attachments)
+        return draft
+
+
+class MessageQueue:
+    """The queued messages of a conversation, first to be sent first. Until then they are stored as part of the
+    draft."""
+
+    def __init__(self) -> None:
+        self.messages: list[QueuedMessage] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.messages)
+
+    @property
+    def attachments(self) -> int:
+        """How many attachments all messages have together."""
+        return sum(len(message.written.attachments) for message in self.messages)
+
+    @property
+    def editing(self) -> Exchange | None:
+        """The exchange that the first message replaces."""
+        return self.messages[0].editing if self.messages else None
+
+    def add(self, draft: Draft, editing: Exchange | None) -> None:
+        """Append a draft."""
+        self.messages.append(QueuedMessage(StoredDraft(text=draft.text, attachments=draft.numbered), editing))
+
+    def take_first(self) -> None:
+        """Remove the first message: it was sent."""
+        del self.messages[0]
+
+    def take_all(self, draft: Draft) -> Exchange | None:
+        """Move all messages to the start of a draft. Return the exchange that the first one replaces."""
+        editing, merged = self.editing, self._with(draft, draft.text)
+        self.messages.clear()
+        draft.put(merged.text, merged.attachments)
+        return editing
+
+    def with_draft(self, draft: Draft) -> StoredDraft:
+        """Return all messages and the draft joined by blank lines, as stored."""
+        return self._with(draft, draft.text_to_store)
+
+    def _with(self, draft: Draft, text: str) -> StoredDraft:
+        waiting = [message.written for message in self.messages]
+        drafts = [*waiting, StoredDraft(text=text, attachments=draft.numbered)]
+        attachments = {number: item for one in drafts for number, item in one.attachments.items()}
+        return StoredDraft(text="\n\n".join(one.text for one in drafts if one.text), attachments=attachments)
 
 
 class Conversation:
@@ -396,3 +464,25 @@ class Conversation:
 
     async def _read(self, conversation: ConversationId) -> LoadedConversation:
         return await self.recorder.store.run(partial(load_conversation, conversation=conversation))
+
+
+class Head(NamedTuple):
+    """The facts above a conversation."""
+
+    title: str
+    is_imported: bool = False
+    """It came from a document, and no message was sent in it since."""
+
+
+async def head_of(conversation: Conversation) -> Head:
+    """Return the stored title; if there is none, the first words of the first message."""
+    exchanges = conversation.all_exchanges()
+    known = title_from_turn(exchanges[0].user) if exchanges else NEW
+    identity = conversation.id
+    if identity is None:
+        return Head(known)
+    try:
+        stored = await conversation.recorder.store.run(lambda store: store.conversation(identity))
+    except VlmtuiError:
+        return Head(known)
+    return Head(stored.title or known, stored.imported)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vlmtui.errors import bad_input
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.teller import Teller
+from vlmtui.session.conversation_holder import Teller
 from vlmtui.store.document import document_of
 from vlmtui.store.export import format_of, write_document
 from vlmtui.text import one_line

@@ -1,26 +1,46 @@
-"""Owns the app's conversation, and the recorder that stores it."""
+"""Owns the app's conversation and the recorder that stores it, and does the day's housekeeping."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from vlmtui.errors import VlmtuiError
+from vlmtui.config.settings import Settings
+from vlmtui.errors import Remedy, VlmtuiError
+from vlmtui.files import remove_abandoned
+from vlmtui.paths import Paths
+from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.engines import EngineController
-from vlmtui.session.teller import Teller
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
-    from vlmtui.config.settings import Settings
-    from vlmtui.paths import Paths
     from vlmtui.registry.match import Model
     from vlmtui.registry.schema import Family
-    from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.conversation import Conversation
     from vlmtui.session.persistence import Recorder
     from vlmtui.session.settings import ChatSettings
+    from vlmtui.store.records import ConversationId
+    from vlmtui.store.store import Store
 
+Severity = Literal["information", "warning", "error"]
 _SETTLE_S = 3.0
+_log = logging.getLogger(__name__)
+
+
+class Teller(Protocol):
+    """Implemented by the app, the chat screen, and plain mode."""
+
+    def tell(
+        self, text: str, remedy: Remedy | None = None, *, seconds: float = 4.0, severity: Severity = "information"
+    ) -> None:
+        """Tell something, with the way to remedy it. A screen shows it for `seconds`."""
+
+    def tell_error(self, error: VlmtuiError) -> None:
+        """Tell an error, with its remedy."""
 
 
 class ConversationHolder:
@@ -163,3 +183,59 @@ class ConversationHolder:
             return
         text = f"{error} The conversation continues in memory and is saved as soon as possible."
         self._teller.tell(one_line(text), seconds=30, severity="error")
+
+
+async def keep_house(
+    store: AsyncStore, paths: Paths, settings: Settings, tell_error: Callable[[VlmtuiError], object]
+) -> None:
+    """Delete the unfinished files of killed processes, copy the database if no copy of the last 24 hours is there, and
+    purge conversations whose time after deletion is over. Damage is told; what else fails is tried by the next
+    session."""
+    from vlmtui.store.backup import back_up_daily
+    from vlmtui.store.database import StoreError
+
+    await asyncio.to_thread(remove_abandoned_files, paths)
+    try:
+        await asyncio.to_thread(back_up_daily, paths.data)
+    except (VlmtuiError, OSError) as error:
+        _log.warning("there is no backup of today: %s", error)
+        if isinstance(error, StoreError) and error.damage is not None:
+            tell_error(error)
+    if settings.keep_deleted_s is None:
+        return
+    try:
+        purged = await _purge(store, paths, older_than_s=settings.keep_deleted_s)
+    except (VlmtuiError, OSError) as error:
+        _log.warning("deleted conversations stay for now: %s", error)
+        return
+    if purged:
+        _log.info("purged, as they were deleted long ago: %s", ", ".join(purged))
+
+
+async def _purge(conversations: AsyncStore, paths: Paths, *, older_than_s: float) -> list[ConversationId]:
+    """Purge conversations deleted more than `older_than_s` seconds ago, and return their ids. Raises VlmtuiError as
+    the store does."""
+    from vlmtui.session.raw_draft import draft_file
+
+    def work(store: Store) -> list[ConversationId]:
+        purged = store.purge_deleted(older_than_s)
+        for conversation in purged:
+            draft_file(paths, conversation).unlink(missing_ok=True)
+        return purged
+
+    return await conversations.run(work)
+
+
+def remove_abandoned_files(paths: Paths) -> None:
+    """Delete the unfinished files that killed processes left in the application's folders. Blocking."""
+    for folder in (paths.config, paths.data, paths.media, paths.state, paths.cache, paths.runtime):
+        for path in (folder, *_folders_in(folder)):
+            remove_abandoned(path)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []

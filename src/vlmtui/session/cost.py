@@ -8,12 +8,21 @@ from typing import get_args
 import msgspec
 
 from vlmtui.domain.attachment import Modality
+from vlmtui.domain.capabilities import lack
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError
 from vlmtui.registry.estimate import estimated_tokens, settings_of, tokens_of_size
 from vlmtui.registry.match import Model
+from vlmtui.session.conversation import Conversation
 from vlmtui.session.draft import DraftToken
+from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.generation import render
+
+_LONG_TEXT = 2000
+"""Fewest characters for which a text without attachments is counted."""
+
 
 EstimateTokens = Callable[[Modality, tuple[int, int], int | None], int | None]
 """Returns an estimate of the tokens for width and height in pixels and the number of frames (None: unknown); None if
@@ -120,3 +129,30 @@ def _counts(ready: PromptReady, modality: Modality) -> list[int]:
     frame."""
     spans = sorted((span for span in ready.media if span.modality == modality), key=lambda span: span.index)
     return [span.tokens for span in spans]
+
+
+Outcome = Cost | CostEstimate | Uncounted | VlmtuiError | None
+"""The cost of the draft, or why it cannot be sent; None: nothing to tell."""
+
+
+async def draft_cost(chat: Conversation, controller: EngineController) -> Outcome:
+    """Return the draft's cost; None while an answer is running, and for short texts."""
+    draft, engine, info = chat.draft, controller.engine, controller.info
+    if chat.running is not None or not (draft.attachments or len(draft.words) >= _LONG_TEXT):
+        return None
+    try:
+        request = chat.preview(controller.require_model().family)
+        if engine is None or info is None or controller.state is not EngineState.READY:
+            return draft_estimate(chat, controller)
+        if why := lack(info, "render_only"):
+            return Uncounted(why, draft_estimate(chat, controller))
+        tokens = draft.tokens
+        return cost_of(await render(engine, request.prompt, request.sampling), tokens, info.max_model_len)
+    except VlmtuiError as error:
+        return error
+
+
+def draft_estimate(chat: Conversation, controller: EngineController) -> CostEstimate | None:
+    """Estimate the draft's attachments from the model's record; None: no estimate."""
+    model = controller.model
+    return None if model is None else estimate_of(model, chat.draft.tokens, chat.settings.sampling)

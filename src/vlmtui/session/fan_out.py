@@ -23,7 +23,7 @@ from vlmtui.session.lanes import Lane, Lanes, planned_specs
 from vlmtui.session.likelihood import LaneScore, is_unchanged, score_lanes, verdict
 from vlmtui.session.picture_changes import PictureMap
 from vlmtui.session.prompt_report import PromptReport
-from vlmtui.session.provenance import Generation
+from vlmtui.session.resume import Generation
 
 
 class FanOut:

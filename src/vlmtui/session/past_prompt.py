@@ -13,14 +13,12 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family
-from vlmtui.session.branch import turns_as_sent
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engines import EngineController
-from vlmtui.session.exchange import Exchange
+from vlmtui.session.exchange import Exchange, turns_as_sent
 from vlmtui.session.generation import make_request
 from vlmtui.session.prompt_report import PromptReport
-from vlmtui.session.provenance import is_of_engine
-from vlmtui.session.resume import stored_sampling
+from vlmtui.session.resume import is_of_engine, stored_sampling
 from vlmtui.store.records import GenerationRecord
 from vlmtui.text import is_number
 

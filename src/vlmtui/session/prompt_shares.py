@@ -8,8 +8,7 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import all_attachments
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.inspection.tokens import attachment_of
-from vlmtui.session.branch import turns_as_sent
-from vlmtui.session.exchange import Exchange
+from vlmtui.session.exchange import Exchange, turns_as_sent
 
 
 class PromptShare(msgspec.Struct, frozen=True):

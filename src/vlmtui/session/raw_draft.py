@@ -14,7 +14,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_private
 from vlmtui.paths import Paths
 from vlmtui.reading import read_struct, read_whole
-from vlmtui.session.stored_answer import LiveConversation
+from vlmtui.session.persistence import LiveConversation
 
 _NAME = re.compile(r"[^\s./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,79}")
 _BYTES_MAX = 10_000_000

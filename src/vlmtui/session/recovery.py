@@ -1,33 +1,190 @@
-"""Finds answers that an engine finished while the app was closed, and completes them in the store."""
+"""Answers that an engine finished while the app was closed: found, shown, completed in the store."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from vlmtui.domain.engine import EngineReady, LoadFailed, LoadSpec
-from vlmtui.domain.generation import EngineEvent
+from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished
 from vlmtui.engine.interface import Engine, EngineHost
-from vlmtui.errors import VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.registry.match import Model, resolve
+from vlmtui.session.answers import LiveAnswers
 from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.conversation_holder import ConversationHolder, Teller
 from vlmtui.session.death_counts import DeathCounts
+from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.session.exchange import exchanges_of
 from vlmtui.session.generation import Answer
-from vlmtui.session.live_answers import LiveAnswers
-from vlmtui.session.persistence import Recorder
-from vlmtui.session.stored_answer import LiveConversation
+from vlmtui.session.persistence import LiveConversation, Recorder
 from vlmtui.store.records import StoredTurn
+from vlmtui.text import one_line
 
 if TYPE_CHECKING:
+    from vlmtui.registry.loader import Registry
     from vlmtui.store.store import Store
 
+_LOOKS = 3
+"""Attempts to find an answer: an engine that ends meanwhile leaves it as a file."""
 _ANSWERS_MAX = 5
 _ANSWERED_WITHIN_S = 7 * 24 * 3600.0
 """Older answers are not looked up: no engine keeps them that long."""
 _SETTLE_S = 2.0
+
+
+class ShowConversation(Protocol):
+    """Shows the conversation that was just opened."""
+
+    def __call__(self, *, is_open: bool = False) -> Awaitable[None]:
+        """`is_open`: it was open before, and its current draft stays."""
+
+
+class _Report:
+    """Says what became of an interrupted answer."""
+
+    def __init__(self, teller: Teller, title: str) -> None:
+        self._teller = teller
+        self._title = one_line(title)
+        self._was_live = False
+
+    def is_live(self) -> None:
+        """It is still running."""
+        self._was_live = True
+        self._tell("Still answering")
+
+    def ended(self, answer: Answer) -> None:
+        """Say how it ended; nothing if the app leaves it."""
+        match answer.outcome:
+            case Finished():
+                self._tell("Finished" if self._was_live else "Finished while you were away")
+            case Failed(failure=failure) if failure.kind is ErrorKind.ENGINE_DIED:
+                self._tell("The engine died during this answer")
+            case Failed():
+                self._tell("This answer failed")
+            case Cancelled():
+                self._tell("This answer was stopped")
+            case None:
+                pass
+
+    def _tell(self, what: str) -> None:
+        self._teller.tell(f"{what}: {self._title}", seconds=15)
+
+
+class InterruptedAnswers:
+    """Finds interrupted answers at start: shows the newest, and stores the others."""
+
+    def __init__(
+        self,
+        teller: Teller,
+        engine_controller: EngineController,
+        holder: ConversationHolder,
+        *,
+        host: EngineHost,
+        store: AsyncStore,
+        registry: Registry,
+        show: ShowConversation,
+        load: Callable[[Model], None],
+        opens_another: bool = False,
+    ) -> None:
+        """`show` shows the conversation that was opened; `load` loads a model without asking, or uses it if it is
+        loaded. `opens_another`: the user named a conversation to continue, which stays on screen."""
+        self._teller = teller
+        self._engine_controller = engine_controller
+        self._holder = holder
+        self._host = host
+        self._store = store
+        self._registry = registry
+        self._show = show
+        self._load = load
+        self._opens_another = opens_another
+        self._engine_moved = asyncio.Event()
+
+    def engine_changed(self) -> None:
+        """Handle a change of the engine controller."""
+        self._engine_moved.set()
+        self._engine_moved = asyncio.Event()
+
+    async def bring_back(self) -> None:
+        """Complete the answers that an engine or spool has kept, and drop other kept ones. Raises VlmtuiError."""
+        host = self._host
+        if await self._store.run(_has_interrupted):
+            await self._complete(host)
+        if kept := await host.unfetched_answers():
+            await forget_ended(self._store, host, kept)
+
+    async def _complete(self, host: EngineHost) -> None:
+        for turn, title in await interrupted_answers(self._store):
+            for _ in range(_LOOKS):
+                unfetched = await find_unfetched(turn, title, host)
+                if unfetched is None or await self._bring_back(unfetched):
+                    break
+
+    async def _bring_back(self, unfetched: UnfetchedAnswer) -> bool:
+        """False if the answer is no longer kept."""
+        report = _Report(self._teller, unfetched.title)
+        if self._may_show(unfetched):
+            return await self._go_on_with(unfetched, report)
+        answer = await fetch_answer(unfetched, self._host, self._holder.recorder(), report.is_live)
+        if answer is not None:
+            report.ended(answer)
+        return answer is not None
+
+    def _may_show(self, unfetched: UnfetchedAnswer) -> bool:
+        """Whether the user has started nothing else."""
+        chat, model = self._holder.chat, self._engine_controller.model
+        if chat is not None and chat.running is not None:
+            return False
+        if chat is not None and chat.id == unfetched.turn.conversation:
+            return True
+        is_free = chat is None or (chat.id is None and not chat.draft.text)
+        return not self._opens_another and is_free and (model is None or unfetched.spec in (None, model.spec))
+
+    async def _go_on_with(self, unfetched: UnfetchedAnswer, report: _Report) -> bool:
+        """Show the answer and receive the rest of it. False if its engine no longer keeps it."""
+        chat = self._holder.require_chat()
+        await self._store.run(lambda store: store.activate(unfetched.turn.id))
+        is_open = chat.id == unfetched.turn.conversation
+        await chat.open(unfetched.turn.conversation)
+        exchange = chat.find(unfetched.turn.id)
+        if exchange is None:
+            return True
+        if unfetched.spec is None:
+            if await chat.take_over(exchange):
+                chat.answers.restore(self._host, exchange, unfetched.events)
+                report.ended(exchange.answer)
+            await self._show(is_open=is_open)
+            return True
+        # The engine is one of this user's, so its spec holds as it is.
+        family = self._registry.get(unfetched.spec.family or "")
+        self._load(Model(family or resolve(self._registry, unfetched.spec.name).family, unfetched.spec))
+        await self._show(is_open=is_open)
+        engine = await self._engine_of(unfetched.spec)
+        if engine is None:
+            return False
+        if chat.find(unfetched.turn.id) is not exchange or not await chat.take_over(exchange):
+            return True
+        is_more = await chat.answers.resume(engine, exchange, report.is_live)
+        if is_more:
+            report.ended(exchange.answer)
+        return is_more
+
+    async def _engine_of(self, spec: LoadSpec) -> Engine | None:
+        """Return the engine with this spec once it is loaded; None if that failed."""
+        controller = self._engine_controller
+        while controller.model is None or controller.model.spec != spec or controller.state is EngineState.LOADING:
+            await self._engine_moved.wait()
+        return controller.engine if controller.is_loaded else None
+
+
+def _has_interrupted(store: Store) -> bool:
+    """Return whether answers may have continued in an engine; mark those whose process is gone."""
+    store.mark_interrupted()
+    return bool(store.interrupted(1))
 
 
 class UnfetchedAnswer(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Finds the model for continuing a stored conversation.
+"""Continues a stored conversation: reads it, and finds the model for it.
 
 A stored conversation describes how its answers were made. Two things of that are used: the fields of `StoredModel`, by
 name, and the sampling. All else that an engine is loaded with is decided here: by the records, `config.toml`, the
@@ -7,8 +7,9 @@ command line and the person. See SECURITY.md.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,20 @@ import msgspec
 from vlmtui.config.settings import EngineSettings
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.dials import no_dials
-from vlmtui.domain.engine import PINNED_BACKEND, REMOTE_BACKEND
+from vlmtui.domain.engine import PINNED_BACKEND, REMOTE_BACKEND, EngineInfo, LoadSpec
+from vlmtui.domain.generation import Finished, GenerateRequest
+from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
 from vlmtui.registry.hub_cache import snapshot_of
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import REPOSITORY, Model, model_of, resolve
-from vlmtui.store.records import ConversationId, GenerationRecord
+from vlmtui.registry.schema import Family
+from vlmtui.session.exchange import Branch, Exchange, exchanges_of
+from vlmtui.session.generation import Answer, PromptMode
+from vlmtui.session.settings import ChatSettings
+from vlmtui.session.structured import check_structure
+from vlmtui.store.records import ConversationId, GenerationRecord, StoredDraft, StoredModel, StoredTurn
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
@@ -32,6 +40,71 @@ if TYPE_CHECKING:
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
 _SHOWN_MAX = 300
 _CHOOSE = "Choose a model in the list; the conversation goes on with it."
+WINDOW = 40
+"""Turns that are read in full detail."""
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """A request with its answer, and how it was generated."""
+
+    request: GenerateRequest
+    answer: Answer
+    model: Model
+    info: EngineInfo | None = None
+    """The facts of the engine."""
+    mode: PromptMode = "chat"
+    sampling: Sampling | None = None
+    """As set, if it is not the conversation's; without the family's stop tokens."""
+
+    def record(self, settings: ChatSettings) -> GenerationRecord:
+        """Return everything but the prompt's text, which the engine reports. `settings` are the conversation's."""
+        model, info, prompt = self.model, self.info, self.request.prompt
+        return GenerationRecord(
+            model=model.spec.model,
+            revision=info.revision if info else model.spec.revision,
+            family=model.spec.family,
+            record_sha256=record_sha256(model.family),
+            engine=info.engine if info else "",
+            engine_version=info.engine_version if info else "",
+            mode=self.mode,
+            sampling=self.sampling or settings.sampling,
+            seed=self.request.sampling.seed,
+            attachments=tuple(item.sha256 for item in attachments_of(prompt)),
+            engine_args=dict(info.engine_args) if info else dict(model.spec.engine_args),
+            system_prompt=settings.system_prompt,
+            request_id=self.request.request_id,
+            thinking=model.family.thinking.tags if model.family.thinking else None,
+            made_by=stored_model(model.spec),
+            adapter=self.request.adapter,
+        )
+
+
+def stored_model(spec: LoadSpec) -> StoredModel:
+    """Return what is stored of a spec: names, and the address of a server."""
+    return StoredModel(
+        name=spec.name,
+        model=spec.model,
+        family=spec.family,
+        revision=spec.revision,
+        backend=spec.backend,
+        pinned=spec.pinned,
+        server=str(spec.engine_args.get("url", "")) if spec.backend == REMOTE_BACKEND else "",
+    )
+
+
+def is_of_engine(record: GenerationRecord, info: EngineInfo) -> bool:
+    """Whether the engine is loaded as the one that gave the recorded answer was."""
+    return (
+        not record.imported
+        and record.made_by == stored_model(info.spec)
+        and (record.engine, record.engine_version, record.revision) == (info.engine, info.engine_version, info.revision)
+        and record.engine_args == info.engine_args
+    )
+
+
+def record_sha256(family: Family) -> str:
+    """Return the hex digest of a family's record."""
+    return hashlib.sha256(msgspec.json.encode(family, order="deterministic")).hexdigest()
 
 
 class ResumePoint(msgspec.Struct, frozen=True):
@@ -119,3 +192,51 @@ def _model_here(registry: Registry, name: str, choice: BackendChoice | None = No
         message = f"This conversation was made with {one_line(name)}, which is not here."
         raise bad_input(message, hint=_CHOOSE)
     return resolve(registry, name, choice, folders=False)
+
+
+class LoadedConversation(msgspec.Struct, frozen=True):
+    """A conversation to continue."""
+
+    model: str
+    branch: Branch
+    draft: StoredDraft
+    settings: ChatSettings | None
+    """Settings of its newest answer; None if unknown."""
+
+
+def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedConversation:
+    """Read the active branch, the draft and the settings. Raises VlmtuiError if the conversation does not exist."""
+    found = store.conversation(conversation)
+    newest = store.turns(conversation, limit=WINDOW)
+    above = store.above(newest[0].id) if newest else []
+    if newest and newest[0].role == "assistant" and above:
+        # Keep a message together with its answer.
+        newest = [above.pop(), *newest]
+    older = list(exchanges_of(above))
+    shown = list(exchanges_of(newest, older[-1] if older else None))
+    for exchange in shown:
+        _check_structure(exchange)
+    return LoadedConversation(
+        model=found.model,
+        branch=Branch(older, shown),
+        draft=store.draft(conversation),
+        settings=_settings([*above, *newest]),
+    )
+
+
+def _check_structure(exchange: Exchange) -> None:
+    answer, record = exchange.answer, exchange.record
+    if record is not None and isinstance(answer.outcome, Finished):
+        answer.structure = check_structure(record.sampling, answer.parts(answer.text).answer)
+
+
+def _settings(turns: Sequence[StoredTurn]) -> ChatSettings | None:
+    """Return the settings of the newest answer; for an imported conversation, what it says itself."""
+    for turn in reversed(turns):
+        if turn.generation is not None and turn.generation.mode == "chat":
+            made = turn.generation
+            adapter = "" if made.imported else made.adapter
+            return ChatSettings(made.system_prompt, stored_sampling(made.sampling), made.family, adapter=adapter)
+        if turn.role == "system":
+            return ChatSettings(turn.text, Sampling())
+    return None

@@ -1,17 +1,30 @@
-"""The SQLite connection: short transactions, a monotonic clock, and readable errors."""
+"""The SQLite file: its schema, its connection, the locks of the processes that use it, and readable errors."""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.text import counted
+from vlmtui.paths import private_dir
+from vlmtui.text import counted, one_line
 
+SEARCHES = ("turns_search", "titles_search")
+"""The indexes for searching: of turns, and of titles."""
+_SQL = (resources.files("vlmtui.store") / "schema.sql").read_text(encoding="utf-8")
+VERSION, _APPLICATION_ID = (int(number, 0) for number in re.findall(r"^PRAGMA \w+ = (\w+);", _SQL, re.MULTILINE))
+SchemaPart = tuple[str, str, str]
+"""A table, index, view or trigger: its kind, its name and its SQL."""
 Row = tuple[Any, ...]
 Value = str | int | float | None
 _AHEAD_MAX_MS = 366 * 86_400_000
@@ -22,6 +35,124 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _UNWRITABLE = frozenset(
     {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 )
+
+
+def create_schema(connection: sqlite3.Connection) -> None:
+    """Create everything in an empty database, all or nothing."""
+    connection.executescript(f"BEGIN IMMEDIATE; {_SQL} COMMIT;")
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def schema_fault(connection: sqlite3.Connection) -> str | None:
+    """Return why a database's schema is not exactly that of `schema.sql`, or None. Raises sqlite3.Error."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
+        return "its header is not vlmtui's"
+    found, expected = schema_of(connection), expected_schema()
+    foreign, lacking = _named(found - expected), _named(expected - found)
+    if foreign:
+        return f"it has parts that vlmtui did not make: {foreign}"
+    return f"it lacks parts of its schema: {lacking}" if lacking else None
+
+
+@cache
+def expected_schema() -> frozenset[SchemaPart]:
+    """Return every table, index, view and trigger."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        create_schema(connection)
+        return schema_of(connection)
+    finally:
+        connection.close()
+
+
+def schema_of(connection: sqlite3.Connection) -> frozenset[SchemaPart]:
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+    return frozenset((str(kind), str(name), str(sql)) for kind, name, sql in rows)
+
+
+def _named(parts: frozenset[SchemaPart]) -> str:
+    names = sorted(f"{one_line(kind)} {one_line(name)}"[:80] for kind, name, _ in parts)
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+class ProcessLock:
+    """A lock that a store holds while its process lives. `id` identifies it in the database."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = private_dir(folder)
+        self.id = ""
+        self._descriptor = -1
+        while not self.id:
+            self._start()
+
+    def is_alive(self, session: str) -> bool:
+        """Whether the process of another session still runs. Removes the file of a dead one."""
+        if session == self.id:
+            return True
+        path = self._folder / f"{session}.lock"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def forget_dead(self) -> None:
+        """Remove the files of dead processes."""
+        for path in self._folder.glob("*.lock"):
+            self.is_alive(path.stem)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                (self._folder / f"{self.id}.lock").unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _start(self) -> None:
+        name = secrets.token_hex(8)
+        path = self._folder / f"{name}.lock"
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        # Before it is locked, another process could consider the new file a dead one's; this lock prevents that.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if path.exists():
+            self.id, self._descriptor = name, descriptor
+        else:
+            os.close(descriptor)
+
+
+@contextmanager
+def alone(path: Path, timeout_s: float) -> Iterator[None]:
+    """Run the body in one process at a time. Raises VlmtuiError if another process takes too long."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + timeout_s
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise VlmtuiError(
+                        ErrorKind.INTERNAL,
+                        "Another vlmtui is still opening the conversations.",
+                        detail=f"waited {timeout_s:g} s for {path}",
+                        hint="Wait for it, or end it.",
+                    ) from error
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class _Connection(sqlite3.Connection):

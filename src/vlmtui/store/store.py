@@ -17,9 +17,8 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, bad_input
 from vlmtui.media.content_store import remove_copies
 from vlmtui.paths import private_dir
-from vlmtui.store.database import Database, Row
+from vlmtui.store.database import Database, ProcessLock, Row
 from vlmtui.store.opening import FILE, explaining, prepare_database, require_readable
-from vlmtui.store.process_lock import ProcessLock
 from vlmtui.store.records import (
     ConversationId,
     ConversationRecord,
@@ -27,14 +26,22 @@ from vlmtui.store.records import (
     ListEntry,
     Outcome,
     Pictures,
+    Snippet,
     StoredComparison,
     StoredDraft,
     StoredTurn,
     TurnId,
 )
-from vlmtui.store.search import SNIPPET, match_expression, read_snippet
 from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, DRAFTS, TURNS, Table, from_json_text
 
+_OPEN = "\ue000"
+"""Private-use character before a match."""
+_CLOSE = "\ue001"
+"""Private-use character after a match."""
+_SNIPPET_TOKENS = 16
+_QUERY_MAX, _WORDS_MAX = 1_000, 32
+SNIPPET = f"snippet(turns_search, 0, '{_OPEN}', '{_CLOSE}', '…', {_SNIPPET_TOKENS})"
+"""The SQL expression of the text around the matches of one turn."""
 _WHOLE = 2**31
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: sorts numerically, and no two characters look alike."""
@@ -63,6 +70,35 @@ _DOWN = """
         FROM turns AS below JOIN down ON below.id = down.active_child AND below.id > down.id
     )
 """
+
+
+def match_expression(query: str) -> str | None:
+    """Return an FTS5 expression that matches all words of `query`, the last one as a prefix; None if it has no words.
+    Words are quoted, so that they cannot act as operators."""
+    words = [word for word in query[:_QUERY_MAX].split() if any(character.isalnum() for character in word)]
+    quoted = [f'"{_plain(word)}"' for word in words[:_WORDS_MAX]]
+    return " ".join(quoted) + "*" if quoted else None
+
+
+def read_snippet(marked: str) -> Snippet:
+    """Split FTS5's marked text into text and positions. Marks in the original text only shift positions."""
+    text, marks, start = "", [], -1
+    for character in marked:
+        if character == _OPEN:
+            start = len(text)
+        elif character == _CLOSE:
+            if 0 <= start < len(text):
+                marks.append((start, len(text)))
+            start = -1
+        else:
+            text += character
+    return Snippet(text, tuple(marks))
+
+
+def _plain(word: str) -> str:
+    """Remove characters that SQLite cannot handle, and double the quotes."""
+    kept = "".join(character for character in word if character != "\0" and not "\ud800" <= character <= "\udfff")
+    return kept.replace('"', '""')
 
 
 class Store:

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from vlmtui.session.occlusion import OcclusionPlan
     from vlmtui.session.prompt_report import PromptReport
     from vlmtui.session.recent_folders import RecentFolders
+    from vlmtui.session.recovery import InterruptedAnswers
     from vlmtui.session.settings import ChatSettings
     from vlmtui.session.side_engines import FindEngines
     from vlmtui.store.records import ConversationId
@@ -129,9 +130,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.conversation = services.conversation_holder(self, controller)
         self.models = ModelLoading(self)
         self.stored = StoredConversations(self)
-        self._interrupted = services.interrupted_answers(
-            self, controller, self.conversation, show=self.stored.show, load=self.models.load
-        )
+        self._interrupted: InterruptedAnswers | None = None
         self._departure = Departure(self)
         self.key_queue = KeyQueue(self, super().on_event)
         self._followed: Engine | None = None
@@ -689,6 +688,10 @@ class VlmtuiApp(App[ExitReport | None]):
         damaged database, ask first whether a backup takes its place."""
         try:
             await self.stored.resume()
+            if self._interrupted is None:
+                self._interrupted = self.services.interrupted_answers(
+                    self, self.engine_controller, self.conversation, show=self.stored.show, load=self.models.load
+                )
             await self._interrupted.bring_back()
         except VlmtuiError as error:
             if self.services.store.damage is not None:
@@ -701,7 +704,8 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def _engine_changed(self) -> None:
         """Tell the screens that the engine's state changed; follow the log of a new engine."""
-        self._interrupted.engine_changed()
+        if self._interrupted is not None:
+            self._interrupted.engine_changed()
         if not self.is_running:
             return
         engine = self.engine_controller.engine

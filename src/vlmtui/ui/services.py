@@ -12,14 +12,13 @@ from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.async_store import AsyncStore
-from vlmtui.session.conversation_holder import ConversationHolder
+from vlmtui.session.conversation_holder import ConversationHolder, Teller
 from vlmtui.session.engines import EngineController
-from vlmtui.session.interrupted_answers import InterruptedAnswers, ShowConversation
-from vlmtui.session.teller import Teller
 
 if TYPE_CHECKING:
     from vlmtui.config.settings import Settings
     from vlmtui.domain.backend_choice import BackendChoice
+    from vlmtui.session.recovery import InterruptedAnswers, ShowConversation
     from vlmtui.session.resume import ResumePoint
     from vlmtui.store.records import ConversationId
 
@@ -107,6 +106,8 @@ class Services(msgspec.Struct, frozen=True):
         load: Callable[[Model], None],
     ) -> InterruptedAnswers:
         """Return what completes the answers that went on while the app was closed."""
+        from vlmtui.session.recovery import InterruptedAnswers
+
         return InterruptedAnswers(
             teller,
             controller,

@@ -119,7 +119,7 @@ class StoredConversations:
         self._app.tell(f"Restored “{one_line(found.title) or 'untitled'}”.")
 
     async def _keep_house(self) -> None:
-        from vlmtui.session.housekeeping import keep_house
+        from vlmtui.session.conversation_holder import keep_house
 
         services = self._app.services
         await keep_house(services.store, services.paths, services.settings, self._app.tell_error)

@@ -10,8 +10,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
 from vlmtui.inspection.thinking import split_thinking
 from vlmtui.registry.loader import Registry
-from vlmtui.session.generation import Answer, answer_to, request_for
-from vlmtui.session.thought import tokens_through
+from vlmtui.session.generation import Answer, answer_to, request_for, tokens_through
 
 REGISTRY = Registry.bundled()
 ANSWERS = {

@@ -13,8 +13,7 @@ from vlmtui.domain.generation import Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.content_store import store_bytes
 from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Statistics
-from vlmtui.store.search import match_expression
-from vlmtui.store.store import Store
+from vlmtui.store.store import Store, match_expression
 
 RECIPE = GenerationRecord(
     model="owner/model",

@@ -15,8 +15,7 @@ from tests.unit.store.made import attachment, exchange, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.store.backup import back_up_daily, restore_archive, write_archive
-from vlmtui.store.opening import FILE
-from vlmtui.store.verifying import verify_store
+from vlmtui.store.opening import FILE, verify_store
 
 NOON = 1_800_000_000.0
 DAY = 86_400.0

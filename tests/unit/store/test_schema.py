@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.store.made import opened
 from vlmtui.errors import VlmtuiError
+from vlmtui.store.database import VERSION
 from vlmtui.store.opening import FILE
-from vlmtui.store.schema import VERSION
 from vlmtui.store.store import Store
 from vlmtui.store.tables import TABLES
 

@@ -18,14 +18,12 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import sample_image
 from vlmtui.store.backup import back_up_daily, restore_archive, write_archive
-from vlmtui.store.database import StoreError
+from vlmtui.store.database import StoreError, expected_schema, schema_of
 from vlmtui.store.document import ImportResult, add_document, document_of, read_document
 from vlmtui.store.export import Place, to_json_document
-from vlmtui.store.opening import FILE
+from vlmtui.store.opening import FILE, verify_store
 from vlmtui.store.records import TurnId
-from vlmtui.store.schema import expected_schema, schema_of
 from vlmtui.store.store import Store
-from vlmtui.store.verifying import verify_store
 
 CODE = b"open('ran', 'w').write('ran')\n"
 SWALLOW = (

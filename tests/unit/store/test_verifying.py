@@ -13,9 +13,8 @@ import pytest
 from tests.unit.store.made import attachment, exchange, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.store.backup import restore_newest
-from vlmtui.store.opening import FILE
+from vlmtui.store.opening import FILE, FaultKind, StoreReport, verify_store
 from vlmtui.store.records import StoredDraft
-from vlmtui.store.verifying import FaultKind, StoreReport, verify_store
 
 Damage = Callable[[Path], object]
 

@@ -20,10 +20,10 @@ from vlmtui.session.adapters import (
     takes_adapter,
     with_adapters,
 )
-from vlmtui.session.branch import Sibling
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.dials import with_setting
 from vlmtui.session.engines import EngineController
+from vlmtui.session.exchange import Sibling
 from vlmtui.session.settings import ChatSettings
 from vlmtui.text import is_number, one_line
 from vlmtui.ui.actions import ActionMethods

@@ -20,12 +20,10 @@ from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.match import Model
 from vlmtui.session.answer_line import answer_line, answer_speed
-from vlmtui.session.conversation import Conversation
+from vlmtui.session.conversation import Conversation, QueuedMessage, head_of
 from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.session.exchange import Exchange
-from vlmtui.session.message_queue import QueuedMessage
 from vlmtui.session.prompt_shares import PromptShare, prompt_shares
-from vlmtui.session.title import head_of
 from vlmtui.text import one_line
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.keys import with_keys

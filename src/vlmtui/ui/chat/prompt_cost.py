@@ -12,8 +12,7 @@ from textual.timer import Timer
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.cost import Cost, CostEstimate, Uncounted
-from vlmtui.session.draft_cost import Outcome, draft_cost, draft_estimate
+from vlmtui.session.cost import Cost, CostEstimate, Outcome, Uncounted, draft_cost, draft_estimate
 from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.text import one_line
 from vlmtui.ui.chat.view import ChatView

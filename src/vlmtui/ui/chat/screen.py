@@ -21,8 +21,14 @@ from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import Cost
 from vlmtui.session.engines import EngineController, EngineState
-from vlmtui.session.events import AnswerEnded, AnswerReplaced, AttachmentsLeftOut, ConversationEvent, RequestSent
-from vlmtui.session.exchange import Exchange
+from vlmtui.session.exchange import (
+    AnswerEnded,
+    AnswerReplaced,
+    AttachmentsLeftOut,
+    ConversationEvent,
+    Exchange,
+    RequestSent,
+)
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ActionMethods, bindings

@@ -14,12 +14,9 @@ from vlmtui.domain.thinking import COMMON_TAGS
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind
 from vlmtui.session.death_counts import DeathCounts
-from vlmtui.session.events import AnswerEnded, AnswerReplaced, ConversationEvent, RequestSent
-from vlmtui.session.exchange import Exchange
-from vlmtui.session.generation import Answer, broken_off, check_end
-from vlmtui.session.persistence import Recorder
-from vlmtui.session.stored_answer import LiveConversation, PendingAnswer
-from vlmtui.session.thought import ThoughtMeter
+from vlmtui.session.exchange import AnswerEnded, AnswerReplaced, ConversationEvent, Exchange, RequestSent
+from vlmtui.session.generation import Answer, ThoughtMeter, broken_off, check_end
+from vlmtui.session.persistence import LiveConversation, PendingAnswer, Recorder
 from vlmtui.store.records import GenerationRecord
 
 _STOP_WITHIN_S = 3.0
