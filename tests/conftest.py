@@ -174,8 +174,8 @@ def loaded_worker(engine_paths: Paths, shapes: Model) -> Iterator[Paths]:
 
     async def end() -> None:
         host = patient_host(engine_paths)
-        for worker in await host.workers.find_all():
-            await host.workers.stop(worker.endpoint)
+        for worker in await host.find_all():
+            await host.stop(worker.endpoint)
 
     asyncio.run(load())
     yield engine_paths

@@ -159,9 +159,9 @@ def place() -> Iterator[tuple[Path, dict[str, str]]]:
 
 
 async def _stop(paths: Paths) -> None:
-    workers = WorkerHost(paths).workers
-    for worker in await workers.find_all():
-        await workers.stop(worker.endpoint)
+    host = WorkerHost(paths)
+    for worker in await host.find_all():
+        await host.stop(worker.endpoint)
 
 
 def main(*names: str) -> None:

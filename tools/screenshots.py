@@ -348,9 +348,9 @@ async def main(*names: str) -> None:
             await session(paths, SIZES[0], only=partial(batch, paths=paths))
         if not names:
             await session(paths, SIZES[0], theme="light")
-        workers = WorkerHost(paths).workers
-        for worker in await workers.find_all():
-            await workers.stop(worker.endpoint)
+        host = WorkerHost(paths)
+        for worker in await host.find_all():
+            await host.stop(worker.endpoint)
 
 
 if __name__ == "__main__":

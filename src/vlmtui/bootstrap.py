@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vlmtui.config.settings import Settings, load_settings
-from vlmtui.engine.local.host import LocalWorkers, WorkerHost
+from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.local.model_reader import LocalModelReader
 from vlmtui.paths import Paths, close_to_others
 from vlmtui.registry.loader import Registry
@@ -67,11 +67,6 @@ def build_for(engine: ChosenEngine, runtime: Path) -> Application:
     return msgspec.structs.replace(application, paths=paths, host=host)
 
 
-def build_workers() -> LocalWorkers:
-    """Return the running workers, for commands that must work even with invalid settings."""
-    return WorkerHost(Paths.default()).workers
-
-
 def key_warnings(settings: Settings) -> list[str]:
     """Return the problems of the user's key bindings."""
     if not settings.keys:
@@ -104,7 +99,6 @@ def open_chat(
         registry=application.registry,
         host=application.host,
         reader=application.reader,
-        cleanup=application.host.workers,
         settings=application.settings,
         store=store,
         keep_alive_s=application.settings.keep_alive_s,

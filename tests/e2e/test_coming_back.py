@@ -58,7 +58,7 @@ def answers_to(paths: Paths, question: str) -> list[StoredTurn]:
 
 
 def worker(paths: Paths) -> WorkerInfo:
-    [found] = asyncio.run(patient_host(paths).workers.find_all())
+    [found] = asyncio.run(patient_host(paths).find_all())
     return found
 
 

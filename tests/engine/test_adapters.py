@@ -43,8 +43,8 @@ async def able(short_path: Path, shapes: Model) -> AsyncIterator[tuple[WorkerCli
     assert isinstance(events[-1], EngineReady), events[-1]
     yield client, model
     await client.close()
-    for worker in await host.workers.find_all():
-        await host.workers.stop(worker.endpoint)
+    for worker in await host.find_all():
+        await host.stop(worker.endpoint)
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ async def in_transformers(short_path: Path, shapes: Model) -> AsyncIterator[tupl
     assert isinstance(events[-1], EngineReady), events[-1]
     yield client, model
     await client.close()
-    for worker in await host.workers.find_all():
-        await host.workers.stop(worker.endpoint)
+    for worker in await host.find_all():
+        await host.stop(worker.endpoint)
 
 
 @pytest.mark.timeout(600)

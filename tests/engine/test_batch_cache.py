@@ -25,8 +25,8 @@ def folder(short_path: Path) -> Iterator[Path]:
 
     async def end() -> None:
         host = patient_host(Paths.below(short_path))
-        for worker in await host.workers.find_all():
-            await host.workers.stop(worker.endpoint)
+        for worker in await host.find_all():
+            await host.stop(worker.endpoint)
 
     asyncio.run(end())
 

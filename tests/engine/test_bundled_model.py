@@ -138,7 +138,7 @@ async def test_on_a_cpu_it_comes_after_the_screen(engine: WorkerClient, loaded_w
     assert engine.info is not None
     if not engine.info.device.startswith("cpu"):
         pytest.skip("with a GPU the cores are free")
-    [worker] = await patient_host(loaded_worker).workers.find_all()
+    [worker] = await patient_host(loaded_worker).find_all()
     server = psutil.Process(worker.pid).children()[0]
     computing = [child for child in server.children(recursive=True) if child.name().startswith("VLLM")]
     assert computing, "vLLM's engine core, in which the model computes"

@@ -46,8 +46,8 @@ def spec(shapes: Model) -> LoadSpec:
 async def host(short_path: Path) -> AsyncIterator[WorkerHost]:
     found = patient_host(Paths.below(short_path / "v"))
     yield found
-    for worker in await found.workers.find_all():
-        await found.workers.stop(worker.endpoint)
+    for worker in await found.find_all():
+        await found.stop(worker.endpoint)
 
 
 async def load(host: WorkerHost, spec: LoadSpec) -> tuple[WorkerClient, LoadEvent]:
@@ -76,7 +76,7 @@ async def test_cancelling_a_load_from_a_hub_that_never_ends_ends_its_processes(
     loading = asyncio.create_task(load(host, spec))
     await begun.wait()
     endpoint = Endpoint.of(Paths.below(short_path / "v"), spec)
-    await host.workers.stop(endpoint)
+    await host.stop(endpoint)
     client, last = await loading
     await client.close()
     assert isinstance(last, LoadFailed)

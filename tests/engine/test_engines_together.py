@@ -39,8 +39,8 @@ async def host() -> AsyncIterator[WorkerHost]:
     with tempfile.TemporaryDirectory(prefix="vlmtui-") as folder:
         found = patient_host(Paths.below(Path(folder)))
         yield found
-        for worker in await found.workers.find_all():
-            await found.workers.stop(worker.endpoint)
+        for worker in await found.find_all():
+            await found.stop(worker.endpoint)
 
 
 def fan_out(controller: EngineController, engines: LaneEngines, folder: Path) -> FanOut:

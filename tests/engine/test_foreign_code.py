@@ -86,8 +86,8 @@ async def trial(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     found = Trial(short_path)
     yield found
-    for worker in await found.host.workers.find_all():
-        await found.host.workers.stop(worker.endpoint)
+    for worker in await found.host.find_all():
+        await found.host.stop(worker.endpoint)
 
 
 async def test_a_folders_code_that_changed_after_the_yes_does_not_run(trial: Trial) -> None:

@@ -60,8 +60,8 @@ def home() -> Iterator[Paths]:
 
 async def _end(paths: Paths) -> None:
     host = patient_host(paths)
-    for worker in await host.workers.find_all():
-        await host.workers.stop(worker.endpoint)
+    for worker in await host.find_all():
+        await host.stop(worker.endpoint)
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ class Life:
 async def life(short_path: Path, shapes: Model) -> AsyncIterator[Life]:
     found = Life(Paths.below(short_path), shapes)
     yield found
-    await found.host.workers.stop(found.endpoint)
+    await found.host.stop(found.endpoint)
 
 
 def process(endpoint: Endpoint, wanted: Callable[[psutil.Process], bool]) -> psutil.Process:

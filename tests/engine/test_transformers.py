@@ -53,9 +53,9 @@ def other_worker(engine_paths: Paths, in_transformers: Model) -> Iterator[Paths]
 
     async def end() -> None:
         host = patient_host(engine_paths)
-        for worker in await host.workers.find_all():
+        for worker in await host.find_all():
             if worker.status is not None and worker.status.spec == in_transformers.spec:
-                await host.workers.stop(worker.endpoint)
+                await host.stop(worker.endpoint)
 
     asyncio.run(load())
     yield engine_paths
@@ -279,5 +279,5 @@ async def test_a_kill_is_noticed_and_leaves_nothing(short_path: Path, in_transfo
         assert failed.failure.kind is ErrorKind.ENGINE_DIED
         assert await life.nothing_is_left()
         await client.close()
-    await life.host.workers.stop(life.endpoint)
+    await life.host.stop(life.endpoint)
     assert life.files_left() == []

@@ -71,5 +71,5 @@ def opened(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 async def _stop_all(paths: Paths) -> None:
     host = patient_host(paths)
-    for worker in await host.workers.find_all():
-        await host.workers.stop(worker.endpoint)
+    for worker in await host.find_all():
+        await host.stop(worker.endpoint)

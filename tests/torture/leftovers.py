@@ -20,7 +20,7 @@ def files_left(paths: Paths, temporary: Path, *, at_rest: bool) -> list[str]:
     `at_rest`: all has ended in order, so that no app has a lock, no worker temporary files, and no answer is to be
     fetched. The lock files of a worker and of the database stay, as another process may just be waiting for one.
     """
-    asyncio.run(WorkerHost(paths).workers.find_all())  # as the next look at the workers does
+    asyncio.run(WorkerHost(paths).find_all())  # as the next look at the workers does
     remove_abandoned_files(paths)  # as the next start does
     root = paths.config.parent
     found = [path for path in root.rglob(f"{TEMPORARY_PREFIX}*") if path.is_file()]

@@ -178,7 +178,6 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
                 paths=Paths.below(tmp_path),
                 registry=registry or Registry.bundled(),
                 host=host,
-                cleanup=host,
                 settings=settings or Settings(graphics="off"),
                 store=AsyncStore(Paths.below(tmp_path)),
                 keep_alive_s=keep_alive_s,

@@ -46,7 +46,6 @@ async def test_what_the_engine_lacks_is_switched_off_and_said(
             paths=paths,
             registry=registry,
             host=host,
-            cleanup=host.workers,
             settings=Settings(graphics="off"),
             store=AsyncStore(paths),
             keep_alive_s=0.0,

@@ -58,7 +58,7 @@ async def opening(paths: Paths) -> AsyncIterator[Opening]:
 
     yield opened
     for endpoint in Endpoint.all(paths):
-        await host.workers.stop(endpoint)
+        await host.stop(endpoint)
 
 
 def ask(text: str, request_id: str = "r1") -> GenerateRequest:

@@ -51,7 +51,7 @@ async def host(paths: Paths) -> AsyncIterator[WorkerHost]:
     host = patient_host(paths, fake_launcher())
     yield host
     for endpoint in Endpoint.all(paths):
-        await host.workers.stop(endpoint)
+        await host.stop(endpoint)
 
 
 async def test_a_second_client_attaches_to_the_first_ones_worker(host: WorkerHost, paths: Paths) -> None:
@@ -138,9 +138,9 @@ async def test_a_record_with_somebody_elses_pid_harms_nobody(host: WorkerHost, p
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
         record = WorkerRecord(spec=a_spec(), pid=bystander.pid, started_at=time.time(), log=str(endpoint.log))
         endpoint.write_record(record)
-        await host.workers.stop(endpoint)
+        await host.stop(endpoint)
         endpoint.write_record(record)
-        assert await host.workers.find_all() == []
+        assert await host.find_all() == []
         assert bystander.poll() is None
         bystander.communicate(b"\n")
     assert bystander.returncode == 0
@@ -149,21 +149,21 @@ async def test_a_record_with_somebody_elses_pid_harms_nobody(host: WorkerHost, p
 async def test_a_worker_that_does_not_answer_is_found_and_can_be_stopped(paths: Paths) -> None:
     host = WorkerHost(paths, fake_launcher(), msgspec.structs.replace(PATIENT, answer_s=0.3))
     engine = await host.open(a_spec(silent=True), client="test", keep_alive_s=60)
-    [found] = await host.workers.find_all()
+    [found] = await host.find_all()
     assert (found.name, found.status) == ("fake", None)
     assert await host.running() == []
     with pytest.raises(VlmtuiError, match="does not answer"):
         await engine.ping()
     await engine.close()
-    await host.workers.stop(found.endpoint)
-    assert await host.workers.find_all() == []
+    await host.stop(found.endpoint)
+    assert await host.find_all() == []
 
 
 async def test_a_dead_workers_files_are_removed_when_somebody_looks(host: WorkerHost, paths: Paths) -> None:
     engine = await host.open(a_spec(), client="test", keep_alive_s=60)
     os.kill(engine.pid, signal.SIGKILL)
     await engine.closed()
-    assert await host.workers.find_all() == []
+    assert await host.find_all() == []
     assert Endpoint.all(paths) == []
 
 

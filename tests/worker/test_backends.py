@@ -41,8 +41,8 @@ async def host(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     offer_echo(short_path / "site", monkeypatch)
     host = patient_host(Paths.below(short_path))
     yield host
-    for worker in await host.workers.find_all():
-        await host.workers.stop(worker.endpoint)
+    for worker in await host.find_all():
+        await host.stop(worker.endpoint)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ async def test_an_unknown_backend_is_told_before_anything_is_started(host: Worke
         await host.open(msgspec.structs.replace(SPEC, backend="eho"), client="test", keep_alive_s=60)
     assert caught.value.kind is ErrorKind.NO_ENGINE
     assert caught.value.hint == "Available: echo, pinned, remote, served, transformers, vllm."
-    assert await host.workers.find_all() == []
+    assert await host.find_all() == []
 
 
 async def test_a_backend_that_only_the_app_has_is_told_by_the_worker(

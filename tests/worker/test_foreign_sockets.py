@@ -104,7 +104,7 @@ def test_commands_tell_of_a_foreign_socket_and_say_nothing_to_it(line: CommandLi
 
 async def test_a_load_tells_of_a_foreign_socket_and_says_nothing_to_it(line: CommandLine, host: WorkerHost) -> None:
     with eavesdropper(Endpoint.of(line.paths, SPEC).socket) as foreign:
-        for looking in (host.open(SPEC, client="test", keep_alive_s=0), host.running(), host.workers.leftovers()):
+        for looking in (host.open(SPEC, client="test", keep_alive_s=0), host.running(), host.leftovers()):
             with pytest.raises(VlmtuiError) as raised:
                 await looking
             assert raised.value.kind is ErrorKind.FOREIGN_PEER

@@ -61,7 +61,7 @@ class Life:
         return status
 
     async def pid(self) -> int:
-        [worker] = await self.host.workers.find_all()
+        [worker] = await self.host.find_all()
         return worker.pid
 
     async def has_lost_its_client(self) -> None:
@@ -77,7 +77,7 @@ class Life:
 async def life(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Life]:
     found = Life(short_path, monkeypatch)
     yield found
-    await found.host.workers.stop(found.endpoint)
+    await found.host.stop(found.endpoint)
 
 
 def text_of(events: list[EngineEvent] | None) -> str:
@@ -168,14 +168,14 @@ async def test_two_clients_share_a_worker_and_neither_harms_the_other(life: Life
 async def test_a_worker_whose_socket_is_gone_is_left_over_and_can_be_ended(life: Life) -> None:
     client = await life.client()
     another = patient_host(Paths.below(life.root))
-    assert await another.workers.leftovers() == []
+    assert await another.leftovers() == []
     shutil.rmtree(life.endpoint.runtime)
-    assert await life.host.workers.leftovers() == [], "its own client can use it"
-    [left] = await another.workers.leftovers()
+    assert await life.host.leftovers() == [], "its own client can use it"
+    [left] = await another.leftovers()
     assert left.id == life.endpoint.worker_id
-    await another.workers.end(left)
+    await another.end(left)
     assert worker_processes(life.endpoint) == []
-    assert await life.host.workers.leftovers() == []
+    assert await life.host.leftovers() == []
     assert await client.closed() is not None
 
 
@@ -187,11 +187,11 @@ async def test_a_stopped_worker_is_left_over_and_can_be_ended(
     client = await life.client()
     for process in worker_processes(life.endpoint):
         process.suspend()
-    assert await life.host.workers.leftovers() == [], "it is told elsewhere that it hangs"
+    assert await life.host.leftovers() == [], "it is told elsewhere that it hangs"
     another = WorkerHost(Paths.below(life.root), timeouts=hurried)
-    [left] = await another.workers.leftovers()
+    [left] = await another.leftovers()
     assert left.title.startswith("echo (pid ")
-    await another.workers.end(left)
+    await another.end(left)
     assert worker_processes(life.endpoint) == []
     await client.close()
 
@@ -200,7 +200,7 @@ async def test_a_worker_that_is_being_started_is_not_left_over(life: Life) -> No
     opening = asyncio.create_task(life.client())
     while not life.endpoint.record.exists():
         await asyncio.sleep(0.001)
-    assert await life.host.workers.leftovers() == []
+    assert await life.host.leftovers() == []
     await (await opening).close()
 
 

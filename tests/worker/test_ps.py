@@ -42,7 +42,7 @@ class Host:
 @pytest.fixture
 def shown(short_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
     idle = msgspec.structs.replace(BUSY, state=Activity.IDLE, idle_s=12.4, clients=0, keep_alive_s=None, kept=())
-    monkeypatch.setattr(running, "build_workers", lambda: Host(short_path, BUSY, idle, None))
+    monkeypatch.setattr(running, "WorkerHost", lambda paths: Host(short_path, BUSY, idle, None))
     outputs = []
     for as_json in (False, True):
         assert running.ps(argparse.Namespace(json=as_json)) == 0

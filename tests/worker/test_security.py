@@ -68,7 +68,7 @@ async def test_a_loose_umask_opens_nothing_to_others(short_path: Path, monkeypat
     await ready(engine)
     await answer(engine, request("to be kept", keep=True))
     await engine.close()
-    await host.workers.stop(engine.endpoint)
+    await host.stop(engine.endpoint)
     again = await host.open(SPEC, client="test", keep_alive_s=60)
     assert {umask(process.pid) for process in worker_processes(engine.endpoint)} == {"0077"}, (
         "what an engine makes is private"

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vlmtui.bootstrap import build_workers
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.config.duration import describe_duration
 from vlmtui.config.settings import EngineSettings, load_settings
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.engine_labels import distinction, kind_of
 from vlmtui.domain.metrics import EngineMetrics
-from vlmtui.engine.local.host import WorkerInfo
+from vlmtui.engine.local.host import WorkerHost, WorkerInfo
 from vlmtui.engine.remote_models import engine_settings, fetch_metrics
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
@@ -62,7 +61,7 @@ def fill_top(top: argparse.ArgumentParser) -> None:
 
 def ps(arguments: argparse.Namespace) -> int:
     """List the loaded models."""
-    found = asyncio.run(build_workers().find_all())
+    found = asyncio.run(WorkerHost(Paths.default()).find_all())
     if arguments.json:
         print_json([_as_json(worker) for worker in found])
     elif not found:
@@ -103,11 +102,11 @@ def _called(running: Sequence[WorkerInfo], name: str) -> list[WorkerInfo]:
 
 
 async def _stop(arguments: argparse.Namespace) -> int:
-    workers = build_workers()
-    running = await workers.find_all()
+    host = WorkerHost(Paths.default())
+    running = await host.find_all()
     wanted = running if arguments.all else _called(running, arguments.model)
     for worker in wanted:
-        await workers.stop(worker.endpoint)
+        await host.stop(worker.endpoint)
         note(f"{worker.name} (pid {worker.pid}) was stopped.")
     if arguments.json:
         print_json([{"model": worker.name, "pid": worker.pid} for worker in wanted])
@@ -173,14 +172,14 @@ def _server_of(arguments: argparse.Namespace) -> EngineSettings | None:
 
 
 async def _top(name: str | None, *, as_json: bool) -> int:
-    workers = build_workers()
-    running = await workers.find_all()
+    host = WorkerHost(Paths.default())
+    running = await host.find_all()
     wanted = running if name is None else _called(running, name)
     told: list[dict[str, object]] = []
     for worker in wanted:
         about: dict[str, object] = {"model": worker.name, "pid": worker.pid}
         try:
-            found = await workers.metrics(worker.endpoint)
+            found = await host.metrics(worker.endpoint)
         except (OSError, VlmtuiError) as error:
             said = error.message if isinstance(error, VlmtuiError) else one_line(str(error))
             note(f"{worker.name}: {said}")

@@ -90,8 +90,17 @@ class Engine(Protocol):
         ...
 
 
+class Leftover(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine that still runs but no longer answers."""
+
+    id: str
+    """An opaque id for `EngineHost.end`."""
+    title: str
+    """For display: `shapes (pid 4242)`. Hostile text."""
+
+
 class EngineHost(Protocol):
-    """Starts engines and finds running ones."""
+    """Starts engines, finds running ones, and ends those that no longer answer but still hold memory."""
 
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> Engine:
         """Attach to a running engine of the same spec, or start one. Returns once connected, before it is loaded.
@@ -125,22 +134,9 @@ class EngineHost(Protocol):
         """Delete the `unfetched_answer` of a request, once it is stored. Does nothing if there is none."""
         ...
 
-
-class Leftover(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine that still runs but no longer answers."""
-
-    id: str
-    """An opaque id for `EngineCleanup.end`."""
-    title: str
-    """For display: `shapes (pid 4242)`. Hostile text."""
-
-
-class EngineCleanup(Protocol):
-    """Ends engines that no longer answer but still hold memory."""
-
     async def leftovers(self) -> list[Leftover]:
         """Return this user's engines that run but do not answer. Engines that this process is connected to, and
-        processes that are not vlmtui's, are never included. Raises VlmtuiError as `EngineHost.running` does."""
+        processes that are not vlmtui's, are never included. Raises VlmtuiError as `running` does."""
         ...
 
     async def end(self, leftover: Leftover) -> None:

@@ -241,8 +241,8 @@ class ModelLoading:
             self._app.tell(text, seconds=30, severity="warning")
 
     async def _clean_up(self) -> None:
-        cleanup, found = self._app.services.cleanup, await self._leftovers()
-        if cleanup is None or not found:
+        found = await self._leftovers()
+        if not found:
             if found is not None:
                 self._app.tell("There are no leftover workers.")
             return
@@ -251,17 +251,15 @@ class ModelLoading:
             return
         for leftover in found:
             try:
-                await cleanup.end(leftover)
+                await self._app.services.host.end(leftover)
             except VlmtuiError as error:
                 self._app.tell_error(error)
         self._app.tell(f"Stopped: {names}")
 
     async def _leftovers(self) -> list[Leftover] | None:
         """Return the leftover workers; None if the search failed, which is reported."""
-        if self._app.services.cleanup is None:
-            return []
         try:
-            return await self._app.services.cleanup.leftovers()
+            return await self._app.services.host.leftovers()
         except VlmtuiError as error:
             self._app.tell_error(error)
             return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.engine.interface import EngineCleanup, EngineHost, ModelReader
+from vlmtui.engine.interface import EngineHost, ModelReader
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
@@ -60,8 +60,6 @@ class Services(msgspec.Struct, frozen=True):
     """Seconds that an engine stays loaded after the app exits; None: forever."""
     reader: ModelReader | None = None
     """Reads models without an engine; None: only with one."""
-    cleanup: EngineCleanup | None = None
-    """Finds and stops leftover engines; None if they are not ours to stop."""
     initial_model: str | None = None
     """The model to load at once, instead of showing the list of models."""
     initial_backend: BackendChoice | None = None

@@ -85,47 +85,71 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 # psutil and the message decoders are imported when first needed, so that they do not delay the first paint.
 
 
-class LocalWorkers:
-    """An `EngineCleanup` (see `vlmtui.engine.interface`)."""
+class WorkerHost:
+    """An `EngineHost` (see `vlmtui.engine.interface`), and what the commands `ps`, `top` and `stop` need."""
 
-    def __init__(self, paths: Paths, timeouts: Timeouts | None = None) -> None:
-        self.paths = paths
-        self.timeouts = timeouts or Timeouts()
+    def __init__(self, paths: Paths, launcher: Launcher | None = None, timeouts: Timeouts | None = None) -> None:
+        self._paths = paths
+        self._launcher = launcher or Launcher(partial(installed_program, paths))
+        self._timeouts = timeouts or Timeouts()
+        self._children: list[subprocess.Popen[bytes]] = []
         self._in_use: weakref.WeakSet[WorkerClient] = weakref.WeakSet()
+        """The connections that `open` made; their workers are no leftovers while they are open."""
 
-    def protect(self, client: WorkerClient) -> None:
-        """Never report this connection's worker as a leftover while the connection is open."""
-        self._in_use.add(client)
+    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> WorkerClient:
+        from vlmtui.engine.local.processes import locked
 
-    async def connect(
-        self, endpoint: Endpoint, client: str, *, attached: bool, timeout_s: float, name: str = "--all"
-    ) -> WorkerClient:
-        """Connect to the worker of an endpoint. Raises as `vlmtui.engine.local.client.connect` does."""
-        from vlmtui.engine.local.client import connect
+        endpoint = Endpoint.of(self._paths, spec)
+        async with locked(endpoint.lock):
+            worker = None
+            with suppress(OSError):
+                worker = await self._connect(
+                    endpoint, client, attached=True, timeout_s=self._timeouts.attach_s, name=spec.name
+                )
+            if worker is None:
+                program = await asyncio.to_thread(self._launcher.choose, spec)
+                await self._end_processes(endpoint, shutdown_sent=False)
+                worker = await self._start(program, endpoint, spec, client, keep_alive_s)
+        self._in_use.add(worker)
+        return worker
 
-        return await connect(
-            endpoint,
-            client=client,
-            attached=attached,
-            timeout_s=timeout_s,
-            answer_timeout_s=self.timeouts.answer_s,
-            end=partial(self._end_locked, endpoint, shutdown_sent=True),
-            name=name,
-        )
+    async def running(self) -> list[EngineStatus]:
+        return [worker.status for worker in await self.find_all() if worker.status is not None]
+
+    async def holder(self, request_id: str) -> LoadSpec | None:
+        for status in await self.running():
+            if request_id in status.kept:
+                return status.spec
+        return None
+
+    async def unfetched_answer(self, request_id: str) -> list[EngineEvent] | None:
+        events = await asyncio.to_thread(read_spooled, self._paths.runtime, request_id)
+        if events is None or is_complete(events):
+            return events
+        if any(worker.report is None for worker in await self.find_all()):
+            return None  # a worker that does not answer may still be running this request
+        message = "The worker was killed before it finished this answer."
+        return [*events, Failed(request_id=request_id, failure=Failure(kind=ErrorKind.ENGINE_DIED, message=message))]
+
+    async def unfetched_answers(self) -> list[str]:
+        return await asyncio.to_thread(spooled_requests, self._paths.runtime)
+
+    async def forget(self, request_id: str) -> None:
+        await asyncio.to_thread(remove_spooled, self._paths.runtime, request_id)
 
     async def find_all(self) -> list[WorkerInfo]:
         """Return every living worker of this user, including those that do not answer. Removes files of dead ones.
 
         Raises VlmtuiError if the runtime folder or a socket belongs to another user."""
-        workers = await asyncio.gather(*(self._inspect(endpoint) for endpoint in Endpoint.all(self.paths)))
+        workers = await asyncio.gather(*(self._inspect(endpoint) for endpoint in Endpoint.all(self._paths)))
         return [worker for worker in workers if worker is not None]
 
     async def metrics(self, endpoint: Endpoint) -> EngineMetrics:
         """Return what a worker's engine tells about itself now. Raises OSError or VlmtuiError."""
-        worker = await self.connect(endpoint, "ps", attached=True, timeout_s=self.timeouts.inspect_s)
+        worker = await self._connect(endpoint, "ps", attached=True, timeout_s=self._timeouts.inspect_s)
         asked_at = time.time()
         try:
-            async with asyncio.timeout(self.timeouts.answer_s), aclosing(worker.metrics()) as found:
+            async with asyncio.timeout(self._timeouts.answer_s), aclosing(worker.metrics()) as found:
                 async for one in found:
                     if isinstance(one, Failure):
                         raise one.error()
@@ -141,30 +165,79 @@ class LocalWorkers:
         from vlmtui.engine.local.processes import live_worker_ids
 
         found = [worker for worker in await self.find_all() if worker.report is None]
-        known = {endpoint.worker_id for endpoint in Endpoint.all(self.paths)}
-        for worker_id in sorted(await asyncio.to_thread(live_worker_ids, self.paths.runtime) - known):
-            found.append(WorkerInfo(Endpoint.named(self.paths, worker_id), None, None))
+        known = {endpoint.worker_id for endpoint in Endpoint.all(self._paths)}
+        for worker_id in sorted(await asyncio.to_thread(live_worker_ids, self._paths.runtime) - known):
+            found.append(WorkerInfo(Endpoint.named(self._paths, worker_id), None, None))
         used = {client.endpoint.worker_id for client in self._in_use if client.is_connected}
         others = [worker for worker in found if worker.endpoint.worker_id not in used]
         return [_leftover(worker) for worker in others if await self._is_abandoned(worker.endpoint)]
 
     async def end(self, leftover: Leftover) -> None:
-        await self.stop(Endpoint.named(self.paths, leftover.id))
+        await self.stop(Endpoint.named(self._paths, leftover.id))
 
     async def stop(self, endpoint: Endpoint) -> None:
         """End a worker, whether it answers or not. Returns when all its processes have ended."""
         try:
-            worker = await self.connect(endpoint, "stop", attached=True, timeout_s=self.timeouts.inspect_s)
+            worker = await self._connect(endpoint, "stop", attached=True, timeout_s=self._timeouts.inspect_s)
         except (OSError, VlmtuiError):
             await self._end_locked(endpoint, shutdown_sent=False)
         else:
             await worker.shutdown()
 
-    async def end_processes(self, endpoint: Endpoint, *, shutdown_sent: bool) -> None:
+    async def _connect(
+        self, endpoint: Endpoint, client: str, *, attached: bool, timeout_s: float, name: str = "--all"
+    ) -> WorkerClient:
+        """Connect to the worker of an endpoint. Raises as `vlmtui.engine.local.client.connect` does."""
+        from vlmtui.engine.local.client import connect
+
+        return await connect(
+            endpoint,
+            client=client,
+            attached=attached,
+            timeout_s=timeout_s,
+            answer_timeout_s=self._timeouts.answer_s,
+            end=partial(self._end_locked, endpoint, shutdown_sent=True),
+            name=name,
+        )
+
+    async def _start(
+        self, program: WorkerProgram, endpoint: Endpoint, spec: LoadSpec, client: str, keep_alive_s: float | None
+    ) -> WorkerClient:
+        async with AsyncExitStack() as cleanup:
+            cleanup.push_async_callback(self._end_processes, endpoint, shutdown_sent=False)
+            started = self._launcher.start(program, endpoint, spec, keep_alive_s)
+            self._children.append(started.process)
+            with started.closing():
+                worker = await self._connect_started(started, endpoint, spec, client)
+            cleanup.pop_all()
+            return worker
+
+    async def _connect_started(
+        self, started: StartedWorker, endpoint: Endpoint, spec: LoadSpec, client: str
+    ) -> WorkerClient:
+        """Connect to a worker that was just started, as soon as its socket listens."""
+        from vlmtui.engine.local.client import worker_died
+        from vlmtui.engine.local.processes import readable
+
+        deadline = time.monotonic() + self._timeouts.start_s
+        if not await readable(started.ready_pipe, self._timeouts.start_s):
+            message = f"The worker of {spec.name} did not open its socket within {self._timeouts.start_s:g} s."
+            raise VlmtuiError(ErrorKind.ENGINE_DIED, message, hint=f"Log: {endpoint.log}")
+        if not os.read(started.ready_pipe, 1):
+            status = await asyncio.to_thread(started.process.wait)
+            raise worker_died(f"The worker of {spec.name} exited during startup (status {status}).", endpoint)
+        left = max(deadline - time.monotonic(), 1.0)
+        try:
+            return await self._connect(endpoint, client, attached=False, timeout_s=left, name=spec.name)
+        except OSError as error:
+            raise worker_died(f"The worker of {spec.name} exited during startup.", endpoint) from error
+
+    async def _end_processes(self, endpoint: Endpoint, *, shutdown_sent: bool) -> None:
         """End a worker's remaining processes. The caller holds the endpoint's lock."""
         from vlmtui.engine.local.processes import end_worker
 
-        await end_worker(endpoint, self.timeouts, shutdown_sent=shutdown_sent)
+        await end_worker(endpoint, self._timeouts, shutdown_sent=shutdown_sent)
+        self._children = [child for child in self._children if child.poll() is None]
 
     async def _inspect(self, endpoint: Endpoint) -> WorkerInfo | None:
         record = endpoint.read_record()
@@ -181,7 +254,7 @@ class LocalWorkers:
 
     async def _report(self, endpoint: Endpoint) -> StatusReport:
         """Return a worker's status. Raises OSError or VlmtuiError if it does not answer."""
-        worker = await self.connect(endpoint, "ps", attached=True, timeout_s=self.timeouts.inspect_s)
+        worker = await self._connect(endpoint, "ps", attached=True, timeout_s=self._timeouts.inspect_s)
         try:
             return await worker.report()
         finally:
@@ -212,7 +285,7 @@ class LocalWorkers:
         from vlmtui.engine.local.processes import locked
 
         async with locked(endpoint.lock):
-            await self.end_processes(endpoint, shutdown_sent=shutdown_sent)
+            await self._end_processes(endpoint, shutdown_sent=shutdown_sent)
 
 
 async def _processes(endpoint: Endpoint) -> list[psutil.Process]:
@@ -224,92 +297,3 @@ async def _processes(endpoint: Endpoint) -> list[psutil.Process]:
 def _leftover(worker: WorkerInfo) -> Leftover:
     about = f"{worker.name} (pid {worker.pid})" if worker.pid else worker.name
     return Leftover(id=worker.endpoint.worker_id, title=about)
-
-
-class WorkerHost:
-    """An `EngineHost` (see `vlmtui.engine.interface`). `workers` finds and ends the same workers."""
-
-    def __init__(self, paths: Paths, launcher: Launcher | None = None, timeouts: Timeouts | None = None) -> None:
-        self.workers = LocalWorkers(paths, timeouts)
-        self._paths = paths
-        self._launcher = launcher or Launcher(partial(installed_program, paths))
-        self._timeouts = self.workers.timeouts
-        self._children: list[subprocess.Popen[bytes]] = []
-
-    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> WorkerClient:
-        worker = await self._open(spec, client, keep_alive_s)
-        self.workers.protect(worker)
-        return worker
-
-    async def running(self) -> list[EngineStatus]:
-        return [worker.status for worker in await self.workers.find_all() if worker.status is not None]
-
-    async def holder(self, request_id: str) -> LoadSpec | None:
-        for status in await self.running():
-            if request_id in status.kept:
-                return status.spec
-        return None
-
-    async def unfetched_answer(self, request_id: str) -> list[EngineEvent] | None:
-        events = await asyncio.to_thread(read_spooled, self._paths.runtime, request_id)
-        if events is None or is_complete(events):
-            return events
-        if any(worker.report is None for worker in await self.workers.find_all()):
-            return None  # a worker that does not answer may still be running this request
-        message = "The worker was killed before it finished this answer."
-        return [*events, Failed(request_id=request_id, failure=Failure(kind=ErrorKind.ENGINE_DIED, message=message))]
-
-    async def unfetched_answers(self) -> list[str]:
-        return await asyncio.to_thread(spooled_requests, self._paths.runtime)
-
-    async def forget(self, request_id: str) -> None:
-        await asyncio.to_thread(remove_spooled, self._paths.runtime, request_id)
-
-    async def _open(self, spec: LoadSpec, client: str, keep_alive_s: float | None) -> WorkerClient:
-        from vlmtui.engine.local.processes import locked
-
-        endpoint = Endpoint.of(self._paths, spec)
-        async with locked(endpoint.lock):
-            with suppress(OSError):
-                return await self.workers.connect(
-                    endpoint, client, attached=True, timeout_s=self._timeouts.attach_s, name=spec.name
-                )
-            program = await asyncio.to_thread(self._launcher.choose, spec)
-            await self._end(endpoint)
-            return await self._start(program, endpoint, spec, client, keep_alive_s)
-
-    async def _start(
-        self, program: WorkerProgram, endpoint: Endpoint, spec: LoadSpec, client: str, keep_alive_s: float | None
-    ) -> WorkerClient:
-        async with AsyncExitStack() as cleanup:
-            cleanup.push_async_callback(self._end, endpoint)
-            started = self._launcher.start(program, endpoint, spec, keep_alive_s)
-            self._children.append(started.process)
-            with started.closing():
-                worker = await self._connect_started(started, endpoint, spec, client)
-            cleanup.pop_all()
-            return worker
-
-    async def _connect_started(
-        self, started: StartedWorker, endpoint: Endpoint, spec: LoadSpec, client: str
-    ) -> WorkerClient:
-        """Connect to a worker that was just started, as soon as its socket listens."""
-        from vlmtui.engine.local.client import worker_died
-        from vlmtui.engine.local.processes import readable
-
-        deadline = time.monotonic() + self._timeouts.start_s
-        if not await readable(started.ready_pipe, self._timeouts.start_s):
-            message = f"The worker of {spec.name} did not open its socket within {self._timeouts.start_s:g} s."
-            raise VlmtuiError(ErrorKind.ENGINE_DIED, message, hint=f"Log: {endpoint.log}")
-        if not os.read(started.ready_pipe, 1):
-            status = await asyncio.to_thread(started.process.wait)
-            raise worker_died(f"The worker of {spec.name} exited during startup (status {status}).", endpoint)
-        left = max(deadline - time.monotonic(), 1.0)
-        try:
-            return await self.workers.connect(endpoint, client, attached=False, timeout_s=left, name=spec.name)
-        except OSError as error:
-            raise worker_died(f"The worker of {spec.name} exited during startup.", endpoint) from error
-
-    async def _end(self, endpoint: Endpoint) -> None:
-        await self.workers.end_processes(endpoint, shutdown_sent=False)
-        self._children = [child for child in self._children if child.poll() is None]
