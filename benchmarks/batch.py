@@ -30,10 +30,9 @@ from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.batch.job import BatchJob
-from vlmtui.session.batch.output import OutputFile
-from vlmtui.session.batch.reading import BatchReader
-from vlmtui.session.batch.runner import BatchEngine, Tally, answer_items
+from vlmtui.session.batch.items import BatchReader
+from vlmtui.session.batch.results import OutputFile
+from vlmtui.session.batch.run import BatchEngine, BatchJob, Tally, answer_items
 
 BUDGET = 0.85
 QUESTION = "What is in this image?"

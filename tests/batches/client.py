@@ -16,14 +16,14 @@ from pathlib import Path
 import vlmtui.bootstrap
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.local.launcher import Launcher, WorkerProgram
-from vlmtui.session.batch import output
+from vlmtui.session.batch import results
 
 _ROOM = 37
 
 
 def limit_the_disk(full: Path) -> None:
     """Write a part of what is to be written, as a disk does that is full then."""
-    write = output._write_all
+    write = results._write_all
 
     def limited(descriptor: int, data: bytes, place: int) -> None:
         if full.exists():
@@ -31,7 +31,7 @@ def limit_the_disk(full: Path) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(descriptor, data, place)
 
-    setattr(output, "_write_all", limited)  # noqa: B010
+    setattr(results, "_write_all", limited)  # noqa: B010
 
 
 def main() -> int:

@@ -16,9 +16,8 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.inspection.golden import encode_golden, read_golden, recorded_side
 from vlmtui.inspection.stages import Tolerance, compare_sides
 from vlmtui.session.adapters import find_adapter, list_adapters
-from vlmtui.session.batch.output import OutputFile
-from vlmtui.session.batch.reading import BatchReader
-from vlmtui.session.batch.results import ResultFilter, ResultTable, read_results, score_of
+from vlmtui.session.batch.items import BatchReader
+from vlmtui.session.batch.results import OutputFile, ResultFilter, ResultTable, read_results, score_of
 from vlmtui.store.backup import restore_archive, write_archive
 
 _OPENAI = (

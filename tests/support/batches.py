@@ -26,11 +26,9 @@ from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
 from vlmtui.registry.loader import Registry
-from vlmtui.session.batch.item import Item
-from vlmtui.session.batch.job import BatchJob
-from vlmtui.session.batch.output import OutputFile
-from vlmtui.session.batch.reading import BatchReader
-from vlmtui.session.batch.runner import BatchEngine, Tally, answer_items
+from vlmtui.session.batch.items import BatchReader, Item
+from vlmtui.session.batch.results import OutputFile
+from vlmtui.session.batch.run import BatchEngine, BatchJob, Tally, answer_items
 
 Trouble = Callable[[str], ErrorKind | None]
 """By an item's question: how its request fails, or None. ENGINE_DIED takes the engine with it."""

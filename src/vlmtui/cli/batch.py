@@ -28,12 +28,9 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_output
 from vlmtui.paths import bundled
 from vlmtui.reading import is_file, unreadable
-from vlmtui.session.batch.item import BatchItem, Item, MediaSource
-from vlmtui.session.batch.job import INCLUDES, BatchJob, ItemResult
-from vlmtui.session.batch.output import OutputFile
-from vlmtui.session.batch.reading import BatchReader, items_over_files, repeated_items
-from vlmtui.session.batch.results import batch_page, score_of, write_csv
-from vlmtui.session.batch.runner import BatchEngine, Tally, answer_items, check_media_cache
+from vlmtui.session.batch.items import BatchItem, BatchReader, Item, MediaSource, items_over_files, repeated_items
+from vlmtui.session.batch.results import OutputFile, batch_page, score_of, write_csv
+from vlmtui.session.batch.run import INCLUDES, BatchEngine, BatchJob, ItemResult, Tally, answer_items, check_media_cache
 from vlmtui.session.dials import with_default_parameters, with_parameters
 from vlmtui.text import one_line, quoted
 

@@ -20,9 +20,8 @@ import msgspec
 
 from vlmtui.cli.ask_engine import open_loaded, prepare
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.session.batch.job import BatchJob
-from vlmtui.session.batch.output import MetItem, OutputFile
-from vlmtui.session.batch.runner import BatchEngine, Tally, answer_items
+from vlmtui.session.batch.results import MetItem, OutputFile
+from vlmtui.session.batch.run import BatchEngine, BatchJob, Tally, answer_items
 from vlmtui.text import one_line
 
 _Answered = tuple[list[bytes], Tally]

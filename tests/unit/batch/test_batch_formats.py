@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.batches import Bench
 from vlmtui.errors import ErrorKind
-from vlmtui.session.batch.item import Expectation
+from vlmtui.session.batch.items import Expectation
 from vlmtui.session.batch.results import batch_page, write_csv
 
 

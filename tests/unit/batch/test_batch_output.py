@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.batch.output import OutputFile
+from vlmtui.session.batch.results import OutputFile
 
 
 def line(name: str, *, text: str = "") -> bytes:

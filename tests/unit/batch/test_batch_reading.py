@@ -14,9 +14,8 @@ from PIL import Image
 
 from tests.support.sounds import write_tone, write_with_pictures
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.batch.item import BadItem, BatchItem, Expectation, ItemMessage, MediaSource
+from vlmtui.session.batch.items import BadItem, BatchItem, BatchReader, Expectation, ItemMessage, MediaSource
 from vlmtui.session.batch.media_desk import MediaDesk
-from vlmtui.session.batch.reading import BatchReader
 
 BASE = Path("/data")
 

@@ -12,9 +12,9 @@ from PIL import Image
 
 from tests.support.batches import Bench, Gate
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.session.batch import media_desk, output
-from vlmtui.session.batch.reading import items_over_files
-from vlmtui.session.batch.runner import Tally
+from vlmtui.session.batch import media_desk, results
+from vlmtui.session.batch.items import items_over_files
+from vlmtui.session.batch.run import Tally
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ async def test_a_full_disk_stops_it_and_loses_nothing(bench: Bench, monkeypatch:
             raise OSError(28, "No space left on device")
         return os.pwrite(descriptor, data, place)
 
-    monkeypatch.setattr(output, "os", _Patched(os, pwrite))
+    monkeypatch.setattr(results, "os", _Patched(os, pwrite))
     with pytest.raises(VlmtuiError) as failed:
         await bench.run()
     assert failed.value.kind is ErrorKind.DISK_FULL

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from vlmtui.media.content_store import require_intact
-from vlmtui.session.batch.item import MediaSource
+from vlmtui.session.batch.items import MediaSource
 from vlmtui.session.batch.media_desk import MediaDesk
 
 

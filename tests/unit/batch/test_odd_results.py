@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.batch.output import OutputFile
-from vlmtui.session.batch.results import ResultTable, score_of
+from vlmtui.session.batch.results import OutputFile, ResultTable, score_of
 
 SOUND = b'{"id":"a","line":1,"key":"k","answer":"a cat","error":null,"correct":true}\n'
 ODD = (

@@ -30,7 +30,7 @@ from vlmtui.media.stage import FILE_BYTES_MAX, download_source, stage
 from vlmtui.media.web_address import is_url, public_address
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, read_whole, unreadable
-from vlmtui.session.batch.item import MediaSource
+from vlmtui.session.batch.items import MediaSource
 from vlmtui.text import one_line
 
 _CHUNK = 1 << 20
