@@ -116,7 +116,6 @@ def test_a_signal_ends_it_with_whole_lines_and_the_command_to_go_on(client: Clie
         (("missing.jsonl",), "missing.jsonl does not exist."),
         (("in.jsonl", "--image", "x.png"), "IN has its own media"),
         (("in.jsonl", "--modality", "video"), "--modality goes with --num-prompts."),
-        (("in.jsonl", "--include", "promt"), "--include takes prompt"),
         (("in.jsonl", "--set", "temprature=1"), "has no parameter temprature."),
         (("in.jsonl", "--report", "x.txt"), "must end in .html"),
         (("in.jsonl", "--csv", "x.txt"), "must end in .csv"),

@@ -37,7 +37,7 @@ def test_every_picture_gets_its_answer(batch: BatchCommand, tmp_path: Path) -> N
     assert batch.answers() == {f"{n}": one.answer for n, one in enumerate(pictures)}
     assert summary["answered"] == 6
     assert batch(str(file))["answered_before"] == 6
-    raw = batch(str(file), "--mode", "raw", "--include", "prompt,token_ids", "--min-score", "1")
+    raw = batch(str(file), "--mode", "raw", "--include-prompt", "--min-score", "1")
     assert (raw["answered"], raw["changed"]) == (6, 6)
     assert all(line["prompt"].count("<|image_pad|>") == line["usage"]["image_tokens"] for line in batch.lines())
 

@@ -84,7 +84,6 @@ def _read_results(folder: Path, data: bytes) -> None:
     try:
         line = msgspec.json.encode({"id": "new", "line": 99, "key": "k", "error": None})
         output.append([line])
-        output.drop_failed()
         output.tidy()
     finally:
         output.close()

@@ -147,7 +147,7 @@ class Bench:
         *,
         retry_errors: bool = False,
         most: int | None = None,
-        include: frozenset[str] = frozenset(),
+        includes_prompt: bool = False,
     ) -> Tally:
         """Run the batch to its end, as the command does."""
         tally = Tally()
@@ -157,11 +157,9 @@ class Bench:
             model="shapes",
             sampling=self.sampling,
             cache=self.folder / "cache",
-            include=include,
+            includes_prompt=includes_prompt,
         )
-        with closing(OutputFile(self.output)) as output:
-            if retry_errors:
-                output.drop_failed()
+        with closing(OutputFile(self.output, retries_failed=retry_errors)) as output:
             await answer_items(job, map(output.meet, self.items()), engine, output.append, tally)
             output.tidy()
         return tally

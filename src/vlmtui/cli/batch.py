@@ -30,9 +30,9 @@ from vlmtui.paths import bundled
 from vlmtui.reading import is_file, unreadable
 from vlmtui.session.batch.items import BatchItem, BatchReader, Item, MediaSource, items_over_files, repeated_items
 from vlmtui.session.batch.results import OutputFile, batch_page, score_of, write_csv
-from vlmtui.session.batch.run import INCLUDES, BatchEngine, BatchJob, ItemResult, Tally, answer_items, check_media_cache
+from vlmtui.session.batch.run import BatchEngine, BatchJob, ItemResult, Tally, answer_items, check_media_cache
 from vlmtui.session.dials import with_default_parameters, with_parameters
-from vlmtui.text import one_line, quoted
+from vlmtui.text import one_line
 
 _DESCRIPTION = """\
 Ask a model every question of a file, or one question over many pictures, and append each answer to OUT as one JSON
@@ -102,9 +102,11 @@ def _add_items(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--prompt", metavar="TEXT", help="the question about each file")
     group.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt of items without one")
     group.add_argument(
-        "--mode", choices=("chat", "raw"), help="the chat template (default), or the family's raw prompt"
+        "--mode",
+        "--method",
+        choices=("chat", "raw", "generate"),
+        help="the chat template (default), or the family's raw prompt; generate is vLLM's name for raw",
     )
-    group.add_argument("--method", choices=("chat", "generate"), help="the same by vLLM's names")
     group.add_argument("--retry-errors", action="store_true", help="ask again what failed in an earlier run")
 
 
@@ -141,7 +143,7 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--include", metavar="FIELD,…", default="", help="also write: prompt, token_ids")
+    group.add_argument("--include-prompt", action="store_true", help="also write each prompt as the model got it")
     group.add_argument("--min-score", type=_share, metavar="X", help="exit with 1 if fewer are as expected, 0 to 1")
     group.add_argument("--csv", metavar="FILE.csv", help="at the end, write all results as a table")
     group.add_argument("--report", metavar="FILE.html", help="at the end, write a web page about all results")
@@ -191,7 +193,8 @@ def batch(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         reader = _reader(arguments, stack)
         items = iter(reader) if reader is not None else _made_items(arguments)
-        output = stack.enter_context(closing(OutputFile(Path(arguments.output))))
+        output = OutputFile(Path(arguments.output), retries_failed=arguments.retry_errors)
+        stack.enter_context(closing(output))
         if output.lines:
             note(f"{one_line(output.path.name)} has {output.lines:,} lines: going on.")
         if output.cut_bytes:
@@ -218,8 +221,6 @@ class _Batch:
 
     async def run(self) -> int:
         """Answer the items, and return the exit code. Raises VlmtuiError."""
-        if self.arguments.retry_errors:
-            self.output.drop_failed()
         try:
             is_sound = await self._answer()
         except (VlmtuiError, asyncio.CancelledError):
@@ -375,26 +376,24 @@ def _made_items(arguments: argparse.Namespace) -> Iterator[BatchItem]:
 
 def _setup(arguments: argparse.Namespace) -> AskSetup:
     """Return the model, with the engine arguments that the switches stand for. Raises VlmtuiError."""
-    more = []
     if arguments.engine is None:
         if arguments.disable_mm_processor_cache:
-            more.append("mm_processor_cache_gb=0")
+            arguments.engine_arg = [*arguments.engine_arg, "mm_processor_cache_gb=0"]
         if arguments.tensor_parallel_size is not None:
-            more.append(f"tensor_parallel_size={arguments.tensor_parallel_size}")
-    return prepare(argparse.Namespace(**{**vars(arguments), "engine_arg": [*arguments.engine_arg, *more]}))
+            arguments.engine_arg = [*arguments.engine_arg, f"tensor_parallel_size={arguments.tensor_parallel_size}"]
+    return prepare(arguments)
 
 
 def _job(setup: AskSetup, arguments: argparse.Namespace) -> BatchJob:
-    is_raw = arguments.mode == "raw" or arguments.method == "generate"
     return BatchJob(
         family=setup.model.family,
         model=setup.model.spec.name,
         sampling=_sampling(setup, arguments),
         cache=setup.application.paths.cache,
-        mode="raw" if is_raw else "chat",
+        mode="raw" if arguments.mode in ("raw", "generate") else "chat",
         system=setup.application.settings.system_prompt,
         logprobs=arguments.logprobs,
-        include=_included(arguments),
+        includes_prompt=arguments.include_prompt,
         num_frames=arguments.num_frames or setup.model.spec.num_frames,
     )
 
@@ -410,20 +409,11 @@ def _sampling(setup: AskSetup, arguments: argparse.Namespace) -> Sampling:
     return with_parameters(sampling, family, arguments.settings)
 
 
-def _included(arguments: argparse.Namespace) -> frozenset[str]:
-    return frozenset(word.strip() for word in arguments.include.split(",") if word.strip())
-
-
 def _check_usage(arguments: argparse.Namespace) -> None:
     """Raise VlmtuiError(BAD_USAGE) for options that cannot be combined."""
     problem = _problem_of_input(arguments)
-    unknown = sorted(_included(arguments).difference(INCLUDES))
-    if unknown:
-        problem = f"--include takes {', '.join(INCLUDES)}, not {quoted(unknown[0])}."
-    elif arguments.on and arguments.verify_mm_cache_hit_with_uuids:
+    if arguments.on and arguments.verify_mm_cache_hit_with_uuids:
         problem = "--verify-mm-cache-hit-with-uuids asks one engine twice: not on Ray."
-    elif arguments.mode and arguments.method and (arguments.mode == "raw") != (arguments.method == "generate"):
-        problem = "--mode and --method are the same, and say different things."
     elif arguments.verify_mm_cache_hit_with_uuids and arguments.disable_mm_processor_cache:
         problem = "--verify-mm-cache-hit-with-uuids needs the cache that --disable-mm-processor-cache switches off."
     elif arguments.report is not None and Path(arguments.report).suffix.lower() != ".html":

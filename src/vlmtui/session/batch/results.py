@@ -13,7 +13,7 @@ import fcntl
 import io
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -38,7 +38,7 @@ _HEAD = b'{"id":'
 _MODE = 0o600
 _PAGE_MAX = 1_000
 """Most results on a web page; those that failed or are wrong come first."""
-_COLUMNS = ("id", "line", "question", "answer", "expected", "correct", "finish_reason", "error")
+_COLUMNS = ("id", "line", "question", "answer", "expected", "correct", "error")
 Name = str | int
 """An item's id, or where a line of the input has none, the line's number."""
 
@@ -75,11 +75,13 @@ class LineHead(msgspec.Struct, frozen=True):
 class OutputFile:
     """The output file, locked for this process. Blocking; use it from one thread at a time, and close it."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the file (0600), creating it if it is missing, and read which items have a line.
+    def __init__(self, path: Path, *, retries_failed: bool = False) -> None:
+        """Open the file (0600), creating it if it is missing, and read which items have a line. `retries_failed`: items
+        that failed count as items without a line.
 
         Raises VlmtuiError: BAD_INPUT if another batch writes it, or if it holds something else than results."""
         self.path = path.resolve()
+        self._retries_failed = retries_failed
         self.cut_bytes = 0
         """Bytes behind the last whole line that were cut off at the start."""
         self.lines = 0
@@ -122,16 +124,32 @@ class OutputFile:
             error = bad_input(f"The id {quoted(item.id)} is that of line {row.line}, too.", hint="Give it another id.")
             return self.meet(BadItem(line=item.line, failure=Failure.of(error)))
         row.line = item.line
-        return MetItem(item, row.key, row.failed) if row.number >= 0 else MetItem(item)
-
-    def drop_failed(self) -> None:
-        """Leave out the lines of failed items, which are to be tried again."""
-        self._rewrite(lambda name, row: not row.failed)
+        is_new = row.number < 0 or (row.failed and self._retries_failed)
+        return MetItem(item) if is_new else MetItem(item, row.key, row.failed)
 
     def tidy(self) -> None:
-        """Leave out replaced lines, and once the input was read, the errors of lines that are none any
-        more. Raises VlmtuiError; then the file is as it was before."""
-        self._rewrite(lambda name, row: isinstance(name, str) or bool(row.line))
+        """Replace the file, in one step, by one with only the newest line of each item, once the input was read.
+        Errors about lines of the input that were corrected go, too. Raises VlmtuiError; then the file is as it was
+        before."""
+        written = {name: row for name, row in self._rows.items() if row.number >= 0}
+        kept = {row.number: row for name, row in written.items() if isinstance(name, str) or row.line}
+        if len(kept) == self.lines:
+            return
+        size = 0
+        with new_file(self.path.parent, self.path.name, durable=True) as new:
+            for number, data in enumerate(_lines(self.path)):
+                if number in kept:
+                    new.file.write(data)
+                    size += len(data)
+            new.replace(self.path)
+            descriptor = os.dup(new.file.fileno())  # keeps the lock that an unfinished file has
+        os.close(self._descriptor)
+        self._descriptor, self._size, self.lines = descriptor, size, len(kept)
+        for name, row in written.items():
+            if row.number not in kept:
+                self._rows[name] = _Row("", False, -1, row.line)
+        for number, row in enumerate(kept[at] for at in sorted(kept)):
+            row.number = number
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -164,29 +182,6 @@ class OutputFile:
             _write_all(self._descriptor, b"\n", self._size)
             self._size += 1
 
-    def _rewrite(self, keeps: Callable[[Name, _Row], bool]) -> None:
-        """Replace the file, in one step, by one with only the newest line of each item, if `keeps` accepts it. Nothing
-        is done if that is all of them."""
-        written = {name: row for name, row in self._rows.items() if row.number >= 0}
-        kept = {row.number: row for name, row in written.items() if keeps(name, row)}
-        if len(kept) == self.lines:
-            return
-        size = 0
-        with new_file(self.path.parent, self.path.name, durable=True) as new:
-            for number, data in enumerate(_lines(self.path)):
-                if number in kept:
-                    new.file.write(data)
-                    size += len(data)
-            new.replace(self.path)
-            descriptor = os.dup(new.file.fileno())  # keeps the lock that an unfinished file has
-        os.close(self._descriptor)
-        self._descriptor, self._size, self.lines = descriptor, size, len(kept)
-        for name, row in written.items():
-            if row.number not in kept:
-                self._rows[name] = _Row("", False, -1, row.line)
-        for number, row in enumerate(kept[at] for at in sorted(kept)):
-            row.number = number
-
     def _foreign(self, number: int) -> VlmtuiError:
         name = one_line(self.path.name)
         message = f"Line {number} of {name} is not a result of a batch, so nothing is written to it."
@@ -209,7 +204,7 @@ def _decoded(data: bytes) -> LineHead | None:
 
 
 def _may_be_torn(data: bytes) -> bool:
-    """Whether a line that is no result is the rest of one: cut off, or zeros after a power failure."""
+    """Return whether a line is the rest of a result: cut off, or zeros after a power failure."""
     if b"\0" in data:
         return True
     if data.endswith(b"\n") or not (_HEAD.startswith(data) or data.startswith(_HEAD)):
@@ -258,7 +253,6 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | None = None
     """As the model got it; None: the batch was not told to include it."""
     answer: str = ""
-    finish_reason: str = ""
     usage: Usage = Usage()
     expect: Expectation | None = None
     correct: bool | None = None
@@ -310,7 +304,7 @@ def write_csv(output: Path, target: Path) -> None:
         for one in read_results(output):
             expected = one.expect.text if one.expect is not None else ""
             error = one.error.message if one.error is not None else ""
-            row = (one.id, one.line, one.question, one.answer, expected, one.correct, one.finish_reason, error)
+            row = (one.id, one.line, one.question, one.answer, expected, one.correct, error)
             rows.writerow(row)
         text.detach()
         new.replace(target)

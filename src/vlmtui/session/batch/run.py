@@ -32,8 +32,6 @@ from vlmtui.session.batch.media_desk import Copy, MediaDesk
 from vlmtui.session.batch.results import MetItem
 from vlmtui.session.generation import Answer, PromptMode, make_request, request_for, whole_answer
 
-INCLUDES = ("prompt", "token_ids")
-"""The fields that a line has only if they are asked for."""
 _SPEED_ONLY = frozenset(
     {
         "max_num_seqs", "gpu_memory_utilization", "limit_mm_per_prompt", "mm_processor_cache_gb", "disable_log_stats",
@@ -81,8 +79,8 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
     system: str = ""
     """Of items that have none."""
     logprobs: int | None = None
-    include: frozenset[str] = frozenset()
-    """Some of `INCLUDES`."""
+    includes_prompt: bool = False
+    """Whether a line has the prompt as the model got it."""
     num_frames: int = 8
     """Of a video."""
 
@@ -105,7 +103,7 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
         else:
             turns = list(self._turns(item, iter(attachments)))
             request = make_request(self.family, turns, sampling, mode=self.mode, logprobs=logprobs)
-        return msgspec.structs.replace(request, final_only="prompt" not in self.include)
+        return msgspec.structs.replace(request, final_only=not self.includes_prompt)
 
     def check_raw(self, request: GenerateRequest, info: EngineInfo) -> None:
         """Raise VlmtuiError if the placeholders of a raw prompt do not fit its attachments."""
@@ -133,21 +131,15 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
             value["mode"] = "raw" if item.raw is not None else self.mode
             value["media"] = [one.sha256 for one in result.attachments]
         if answer is not None:
-            value |= self._answer(answer)
+            value |= answer_json(self.model, answer, 0.0) | tokens_json(answer)
+            del value["prompt_token_ids"], value["answer_token_ids"]
+            if not self.includes_prompt:
+                del value["prompt"]
         if isinstance(item, BatchItem) and item.expect is not None:
             value["expect"] = item.expect
             value["correct"] = result.is_answered and answer is not None and item.expect.holds(answer.text)
         value["ended"] = round(result.ended, 3)
         return msgspec.json.encode(value)
-
-    def _answer(self, answer: Answer) -> dict[str, object]:
-        found = answer_json(self.model, answer, 0.0)
-        tokens = tokens_json(answer)
-        if "prompt" not in self.include:
-            del found["prompt"]
-        if "token_ids" not in self.include:
-            del tokens["prompt_token_ids"], tokens["answer_token_ids"]
-        return found | tokens
 
     def _turns(self, item: BatchItem, attachments: Iterator[Attachment]) -> Iterator[Turn]:
         if self.system and not any(message.role == "system" for message in item.messages):
