@@ -48,7 +48,7 @@ _TITLES: dict[Part, str] = {
     "answer": "Answer",
 }
 _NOTHING: dict[Part, str] = {
-    "prompt": "The engine did not report this prompt. A batch keeps prompts with --include prompt.",
+    "prompt": "The engine did not report this prompt. A batch keeps prompts with --include-prompt.",
     "tokens": "The prompt's tokens are no longer available.",
     "media": "The prompt has no images or videos.",
     "template": "No chat template: the model has none in Jinja, or it is no longer loaded.",
