@@ -36,7 +36,7 @@ from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.generation import Answer, make_request, run_turn
-from vlmtui.session.occlusion import OcclusionPlan, occlusion_map
+from vlmtui.session.seeing import OcclusionPlan, occlusion_map
 
 Where = Literal["asked", "other", "elsewhere", "not named"]
 NAMES: dict[Where, str] = {

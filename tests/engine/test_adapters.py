@@ -25,9 +25,8 @@ from vlmtui.engine.local.client import WorkerClient
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, bundled
 from vlmtui.registry.match import Model, with_backend
-from vlmtui.session.fan_out import FanOut
+from vlmtui.session.fan_out import FanOut, parse_plan
 from vlmtui.session.generation import make_request
-from vlmtui.session.plan_text import parse_plan
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("adapters")]
 

@@ -19,13 +19,11 @@ from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, bundled
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model
-from vlmtui.session.comparison import CompareController, ComparisonInput
+from vlmtui.session.comparison import CompareController, ComparisonInput, RawDraft
 from vlmtui.session.engines import EngineController
-from vlmtui.session.fan_out import FanOut
-from vlmtui.session.lane_engines import LaneEngines, engines_of
-from vlmtui.session.lane_plan import plan_of
+from vlmtui.session.fan_out import FanOut, plan_of
+from vlmtui.session.lanes import LaneEngines, engines_of
 from vlmtui.session.models import memory_need
-from vlmtui.session.raw_draft import RawDraft
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 HALF = "here dtype=bfloat16"

@@ -21,16 +21,15 @@ from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import ErrorKind
 from vlmtui.inspection.answer_diff import answer_diff
 from vlmtui.inspection.build import comparison_of, pieces, prompt_tokens, side_of, texts_of
-from vlmtui.inspection.findings import Finding, FindingKind, apply_fix
 from vlmtui.inspection.prompt_diff import prompt_diff
-from vlmtui.inspection.raw_prompt_check import check_raw
+from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, apply_fix, check_raw
 from vlmtui.inspection.replay import from_json, to_json
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.session.generation import Answer, PromptMode, make_request, render
-from vlmtui.session.model_view import ask_model_view
 from vlmtui.session.opened_view import open_model_view
+from vlmtui.session.seeing import ask_model_view
 
 pytestmark = pytest.mark.engine
 BOTH: Sequence[PromptMode] = ("chat", "raw")

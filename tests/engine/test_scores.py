@@ -14,11 +14,9 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.registry.match import Model
-from vlmtui.session.fan_out import FanOut
+from vlmtui.session.fan_out import FanOut, PictureMap, changed_pictures, plan_of, verdict
 from vlmtui.session.generation import make_request
-from vlmtui.session.lane_plan import plan_of
-from vlmtui.session.likelihood import score_lanes, verdict
-from vlmtui.session.picture_changes import PictureMap, changed_pictures
+from vlmtui.session.lanes import score_lanes
 
 pytestmark = pytest.mark.engine
 QUESTION = "What is in this image?"

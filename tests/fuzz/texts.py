@@ -33,9 +33,9 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import family_of_config, family_of_name, model_of, resolve
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.registry.routes import route_name, status_of, why_closed
+from vlmtui.session.comparison import SavedPrompts, draft_file, read_draft
 from vlmtui.session.generation import make_request
 from vlmtui.session.prompt_history import PromptHistory
-from vlmtui.session.raw_draft import SavedPrompts, draft_file, read_draft
 from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.ui.terminal.reports import ReportFilter
 

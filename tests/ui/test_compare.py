@@ -24,9 +24,9 @@ from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
 from vlmtui.inspection.replay import Comparison, DiffSummary, Side, from_json
+from vlmtui.session.comparison import LoadedComparison
 from vlmtui.session.engines import EngineState
 from vlmtui.session.settings import ChatSettings
-from vlmtui.session.stored_comparisons import LoadedComparison
 from vlmtui.store.records import StoredComparison
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.answers import AnswerPane

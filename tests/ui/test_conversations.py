@@ -25,8 +25,8 @@ from vlmtui.files import write_private
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, private_dir
 from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.comparison import draft_file
 from vlmtui.session.conversation_list import PAGE, ago, undelete_last
-from vlmtui.session.raw_draft import draft_file
 from vlmtui.store.backup import back_up_daily
 from vlmtui.store.database import StoreError
 from vlmtui.store.document import add_document, document_of, read_document

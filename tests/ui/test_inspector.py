@@ -25,8 +25,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
 from vlmtui.session.engines import engine_died
 from vlmtui.session.generation import Answer, make_request, run_turn
-from vlmtui.session.past_prompt import made_here
-from vlmtui.session.prompt_report import PARTS, AnswerToken, Part, PromptReport
+from vlmtui.session.prompt_report import PARTS, AnswerToken, Part, PromptReport, made_here
 from vlmtui.store.records import GenerationRecord
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.screen import ChatScreen

@@ -13,7 +13,7 @@ from tests.support.documents import written
 from tests.support.scripted_engine import Hold
 from tests.ui.conftest import Chat, StartChat, picture
 from tests.unit.store.made import bulk
-from vlmtui.session.past_prompt import exchange_numbered
+from vlmtui.session.prompt_report import exchange_numbered
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.blocks import Part
 from vlmtui.ui.chat.transcript import MessageCursor, Transcript

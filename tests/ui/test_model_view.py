@@ -13,8 +13,8 @@ from tests.ui.seeing_host import Host
 from tests.unit.test_seen_pixels import drawing
 from vlmtui.domain.generation import SeenMedium, SeenPicture
 from vlmtui.media.stage import stage
-from vlmtui.session.model_view import ModelView
 from vlmtui.session.opened_view import crop_region
+from vlmtui.session.seeing import ModelView
 from vlmtui.ui.seeing.model_view_screen import ModelViewScreen
 
 

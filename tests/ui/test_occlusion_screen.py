@@ -20,7 +20,7 @@ from vlmtui.domain.prompt import ChatPrompt, attachments_of
 from vlmtui.errors import ErrorKind
 from vlmtui.media.images import open_prepared
 from vlmtui.media.stage import stage
-from vlmtui.session.occlusion import OcclusionPlan
+from vlmtui.session.seeing import OcclusionPlan
 from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
 
 

@@ -27,10 +27,9 @@ from vlmtui.session.adapters import (
     takes_adapter,
     with_adapters,
 )
+from vlmtui.session.fan_out import parse_plan, planned_specs, verdict
 from vlmtui.session.generation import make_request
-from vlmtui.session.lanes import planned_specs
-from vlmtui.session.likelihood import LaneScore, TokenDrop, verdict
-from vlmtui.session.plan_text import parse_plan
+from vlmtui.session.lanes import LaneScore, TokenDrop
 from vlmtui.session.settings import ChatSettings
 from vlmtui.worker.backends.vllm.adapters import AdapterShelf
 from vlmtui.worker.backends.vllm.engine_args import engine_arguments

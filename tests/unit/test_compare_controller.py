@@ -20,15 +20,20 @@ from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
-from vlmtui.inspection.folded_prompt import folded_runs, folds, placeholders
+from vlmtui.inspection.prompt_turns import folded_runs, folds, placeholders
 from vlmtui.inspection.replay import from_json
 from vlmtui.paths import Paths
-from vlmtui.session.comparison import CompareController, ComparisonInput
+from vlmtui.session.comparison import (
+    CompareController,
+    ComparisonInput,
+    RawDraft,
+    RawDrafts,
+    SavedPrompts,
+    answer_of,
+    difference_of,
+)
 from vlmtui.session.comparison_export import export_comparison
-from vlmtui.session.difference import difference_of
 from vlmtui.session.persistence import LiveConversation
-from vlmtui.session.raw_draft import RawDraft, RawDrafts, SavedPrompts
-from vlmtui.session.stored_comparisons import answer_of
 
 
 @pytest.fixture(autouse=True)

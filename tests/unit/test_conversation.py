@@ -28,8 +28,8 @@ from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.exchange import AnswerEnded, AnswerReplaced, AttachmentsLeftOut, ConversationEvent, RequestSent
 from vlmtui.session.generation import Answer, make_request
-from vlmtui.session.past_prompt import report_of
 from vlmtui.session.persistence import Recorder, past_of, write_past
+from vlmtui.session.prompt_report import report_of
 from vlmtui.session.resume import Generation
 from vlmtui.session.settings import ChatSettings
 from vlmtui.store.records import StoredTurn

@@ -28,9 +28,8 @@ from vlmtui.session.dials import (
     with_parameters,
     with_setting,
 )
+from vlmtui.session.fan_out import parse_plan, variants
 from vlmtui.session.generation import Answer, check_end
-from vlmtui.session.lane_plan import variants
-from vlmtui.session.plan_text import parse_plan
 from vlmtui.session.resume import load_conversation
 from vlmtui.session.settings import ChatSettings
 from vlmtui.session.structured import check_structure

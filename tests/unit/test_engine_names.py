@@ -11,7 +11,7 @@ from vlmtui.config.settings import EngineSettings
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.session.lane_engines import find_engine
+from vlmtui.session.lanes import find_engine
 
 REGISTRY = Registry.bundled()
 SHAPES = resolve(REGISTRY, "shapes")

@@ -15,9 +15,8 @@ from vlmtui.inspection.replay import engine_of as engine_behind
 from vlmtui.inspection.replay import from_json, to_json
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.lane_engines import answer_in_turns, find_engine
-from vlmtui.session.lane_plan import plan_of
-from vlmtui.session.lanes import Lane, Lanes, planned_specs
+from vlmtui.session.fan_out import plan_of, planned_specs
+from vlmtui.session.lanes import Lane, Lanes, answer_in_turns, find_engine
 from vlmtui.session.models import memory_need
 
 REGISTRY = Registry.bundled()

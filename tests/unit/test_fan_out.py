@@ -14,9 +14,7 @@ from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
-from vlmtui.session.fan_out import FanOut
-from vlmtui.session.lane_plan import Plan, plan_of, variants, why_identical, with_text
-from vlmtui.session.plan_text import parse_plan, read_values
+from vlmtui.session.fan_out import FanOut, Plan, parse_plan, plan_of, read_values, variants, why_identical, with_text
 
 SHAPES = Registry.bundled()["shapes"]
 PICTURE = Attachment(

@@ -25,8 +25,8 @@ from vlmtui.registry.estimate import tokens_of_size
 from vlmtui.registry.loader import Registry, parse_family
 from vlmtui.registry.match import model_of
 from vlmtui.registry.remote_code import RemoteCode
+from vlmtui.session.comparison import draft_file, read_draft
 from vlmtui.session.prompt_history import PromptHistory
-from vlmtui.session.raw_draft import draft_file, read_draft
 from vlmtui.session.recent_folders import RecentFolders
 
 NO_VALUE = {

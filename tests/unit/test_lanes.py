@@ -11,9 +11,9 @@ from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.replay import from_json, to_json
 from vlmtui.registry.loader import Registry
+from vlmtui.session.fan_out import parse_plan, planned_specs
 from vlmtui.session.generation import Answer
-from vlmtui.session.lanes import InFlightRequest, Lane, Lanes, LaneSpec, lane_spec, planned_specs, recorded_specs
-from vlmtui.session.plan_text import parse_plan
+from vlmtui.session.lanes import InFlightRequest, Lane, Lanes, LaneSpec, lane_spec, recorded_specs
 
 SHAPES = Registry.bundled()["shapes"]
 TURNS = [user_turn("Hi")]

@@ -21,8 +21,8 @@ from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.images import open_prepared
 from vlmtui.media.stage import stage
-from vlmtui.session.occlusion import OcclusionPlan, draw_heat, occlusion_map, occlusion_plan
 from vlmtui.session.prompt_report import PromptReport
+from vlmtui.session.seeing import OcclusionPlan, draw_heat, occlusion_map, occlusion_plan
 
 TEXTS = ("a", " red", " cir", "cle")
 SPOT = (310, 70)

@@ -24,10 +24,17 @@ from vlmtui.inspection.comparison_pages import difference_lines
 from vlmtui.inspection.replay import from_json, to_json
 from vlmtui.media.stage import stage
 from vlmtui.registry.loader import Registry
-from vlmtui.session.fan_out import FanOut
-from vlmtui.session.lane_plan import plan_of, variants, with_system
-from vlmtui.session.likelihood import LaneScore, TokenDrop, times, verdict
-from vlmtui.session.picture_changes import PictureChange, changed_pictures, possible_changes
+from vlmtui.session.fan_out import (
+    FanOut,
+    PictureChange,
+    changed_pictures,
+    plan_of,
+    possible_changes,
+    variants,
+    verdict,
+    with_system,
+)
+from vlmtui.session.lanes import LaneScore, TokenDrop, times
 
 SHAPES = Registry.bundled()["shapes"]
 LOOK = plan_of("picture", ["sent", "none"])

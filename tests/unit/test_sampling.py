@@ -14,8 +14,7 @@ from vlmtui.domain.parameters import PARAMETERS, find_parameter
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.dials import with_setting
-from vlmtui.session.lane_plan import variants
-from vlmtui.session.plan_text import parse_plan
+from vlmtui.session.fan_out import parse_plan, variants
 
 
 def test_settings_have_every_parameter() -> None:

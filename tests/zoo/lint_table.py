@@ -15,8 +15,8 @@ from tests.zoo.kit import load_recipes, make_checkpoint
 from tests.zoo.test_lint import EXCEPTIONS
 from vlmtui.domain.model_reading import ReadRequest
 from vlmtui.inspection.lint.check import check_reading, record_templates
-from vlmtui.inspection.lint.conversations import canned_conversations, render_case
 from vlmtui.inspection.lint.finding import LintFinding
+from vlmtui.inspection.lint.subject import canned_conversations, render_case
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
 from vlmtui.worker.model_reader.reader import read_model

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.zoo.kit import load_recipes, make_checkpoint
 from vlmtui.domain.model_reading import ReadRequest
 from vlmtui.inspection.lint.check import check_reading
-from vlmtui.inspection.lint.conversations import canned_conversations, render_case
+from vlmtui.inspection.lint.subject import canned_conversations, render_case
 from vlmtui.registry.loader import Registry
 from vlmtui.worker.model_reader.reader import read_model
 

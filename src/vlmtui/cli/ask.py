@@ -35,8 +35,7 @@ from vlmtui.files import write_output
 from vlmtui.inspection.answer_diff import tally_text
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.comparison_pages import difference_lines
-from vlmtui.inspection.findings import Finding, FindingKind
-from vlmtui.inspection.raw_prompt_check import check_raw
+from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, check_raw
 from vlmtui.inspection.replay import Comparison, MediaRecord
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import check_attachments
@@ -44,13 +43,21 @@ from vlmtui.session.adapters import find_adapter
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.comparison_export import ENDINGS, FORMATS
 from vlmtui.session.dials import with_default_parameters, with_parameters
+from vlmtui.session.fan_out import (
+    ENGINE,
+    PICTURE,
+    PIXELS,
+    Plan,
+    changed_pictures,
+    is_unchanged,
+    parse_plan,
+    plan_of,
+    planned_specs,
+    verdict,
+    why_identical,
+)
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.lane_engines import answer_in_turns
-from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, Plan, plan_of, why_identical
-from vlmtui.session.lanes import Lane, Lanes, LaneSpec, OnChange, lane_spec, planned_specs
-from vlmtui.session.likelihood import LaneScore, is_unchanged, score_lanes, verdict
-from vlmtui.session.picture_changes import changed_pictures
-from vlmtui.session.plan_text import parse_plan
+from vlmtui.session.lanes import Lane, Lanes, LaneScore, LaneSpec, OnChange, answer_in_turns, lane_spec, score_lanes
 
 _DESCRIPTION = """\
 Ask one question and stream the answer to stdout. Uses a running worker of that model, or starts one, which stays for

@@ -24,10 +24,9 @@ from vlmtui.registry.match import Model, resolve, with_trust
 from vlmtui.registry.routes import model_closed
 from vlmtui.session.adapters import NONE, find_adapter, rank_for
 from vlmtui.session.engines import is_remote, release
-from vlmtui.session.lane_engines import HERE, find_engine
-from vlmtui.session.lane_plan import ADAPTER
+from vlmtui.session.fan_out import ADAPTER, parse_plan
+from vlmtui.session.lanes import HERE, find_engine
 from vlmtui.session.models import memory_need
-from vlmtui.session.plan_text import parse_plan
 from vlmtui.text import one_line
 
 _SETTINGS = ("model", "keep_alive", "system_prompt", *PARAMETERS)

@@ -18,8 +18,7 @@ from vlmtui.files import write_output
 from vlmtui.inspection.grounding import PlacedMark, Size
 from vlmtui.media.images import as_png
 from vlmtui.registry.schema import Grounding
-from vlmtui.session.answer_places import AnswerPlaces, read_places, resized_by_rule
-from vlmtui.session.places_picture import draw_places, range_line
+from vlmtui.session.answer_places import AnswerPlaces, draw_places, range_line, read_places, resized_by_rule
 from vlmtui.text import one_line
 
 _LISTED_MAX = 20

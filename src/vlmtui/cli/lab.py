@@ -56,7 +56,7 @@ from vlmtui.session.checking import (
 )
 from vlmtui.session.engines import is_remote
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.lane_engines import HERE
+from vlmtui.session.lanes import HERE
 from vlmtui.session.lint import model_folder
 from vlmtui.text import one_line
 

@@ -13,8 +13,8 @@ from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.inspection.answer_diff import answer_diff
 from vlmtui.inspection.build import tokens_of
-from vlmtui.inspection.folded_prompt import Run
 from vlmtui.inspection.prompt_diff import prompt_diff
+from vlmtui.inspection.prompt_turns import Run
 from vlmtui.inspection.replay import Comparison, EngineFingerprint, MediaRecord, Side, engine_of
 from vlmtui.inspection.sequence_diff import Operation
 from vlmtui.inspection.tokens import Piece
@@ -245,7 +245,6 @@ def _with_shown_space(runs: Iterable[Run]) -> list[Run]:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
 _SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
 
 

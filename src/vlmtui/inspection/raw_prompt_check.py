@@ -1,32 +1,606 @@
-"""Check a raw prompt before it is sent."""
+"""Checks a raw prompt before it is sent: its placeholders against the attachments, its special tokens, its turns."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from difflib import SequenceMatcher
+from enum import StrEnum
+from itertools import accumulate
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.inspection.findings import Finding, FindingKind, Fix
-from vlmtui.inspection.placeholder_check import (
-    ForeignPlaceholder,
-    InsertionPoint,
-    PlaceholderCount,
-    foreign_finding,
-    foreign_placeholders,
-    placeholder_findings,
-    template_in_text,
-)
-from vlmtui.inspection.placeholders import MODALITIES, Form, Occurrence, forms_of, occurrences, pattern_of
+from vlmtui.inspection.placeholders import MODALITIES, Form, Occurrence, all_forms, forms_of, occurrences, pattern_of
 from vlmtui.inspection.prompt_turns import head_of, own_tokens, segments, tail_of, template_for
-from vlmtui.inspection.special_tokens import indexes_of, losses, lost_placeholders, torn_tokens, unknown_tokens
+from vlmtui.inspection.sequence_diff import diff_blocks
 from vlmtui.registry.schema import Family, Layout, RawTemplate
-from vlmtui.text import quoted
+from vlmtui.text import one_line, quoted
 
+_SURE = r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>"
+_NEAR = r"\[/?[A-Z][A-Z_]+\]|<\|[^\s<>|]{1,80}>|<[^\s<>|]{1,80}\|>|</?[a-z]+(?:_[a-z]+)+>"
+"""Reported only if a known token is similar: these shapes are common in text and code."""
+_TOKEN = re.compile(f"(?P<sure>{_SURE})|{_NEAR}")
 _BREAK = re.compile(r"\n|<[^<>\s]+>|\[[^\[\]\s]+\]")
+
+
+class FindingKind(StrEnum):
+    """What is wrong."""
+
+    TOO_FEW = "too_few"
+    """Fewer placeholders than attachments of a modality."""
+    TOO_MANY = "too_many"
+    NUMBERING = "numbering"
+    """Numbered placeholders that do not count from 1 without repeats and gaps."""
+    NOT_TAKEN = "not_taken"
+    """The family accepts nothing of this modality."""
+    FOREIGN = "foreign"
+    """A placeholder of another family."""
+    UNWRAPPED = "unwrapped"
+    """A placeholder without the tokens that belong around it."""
+    UNKNOWN_TOKEN = "unknown_token"
+    """A text that looks like a special token but is not one of the tokenizer's."""
+    TORN_TOKEN = "torn_token"
+    """A part of a special token, or one with a space in it."""
+    STOP_AT_END = "stop_at_end"
+    """The prompt ends with a token that ends the answer."""
+    END_OF_TURN = "end_of_turn"
+    """A user's turn is not closed."""
+    GENERATION_PROMPT = "generation_prompt"
+    """The generation prompt is missing or incomplete."""
+    BOS_MISSING = "bos_missing"
+    BOS_DOUBLED = "bos_doubled"
+
+
+class Fix(msgspec.Struct, frozen=True):
+    """One edit of the text that clears its finding."""
+
+    start: int
+    end: int
+    replacement: str
+    label: str
+    """For people: `insert <|image_pad|> at the beginning`."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something wrong with a raw prompt."""
+
+    kind: FindingKind
+    message: str
+    """One sentence; may quote the prompt, so hostile."""
+    start: int
+    """Offset in the text; with `end`, the range to mark. Both are equal where something is missing."""
+    end: int
+    fix: Fix | None = None
+    """Valid for the checked text only: after any other edit, check again."""
+    blocks: bool = False
+    """The engine would reject the prompt or be harmed by it."""
+
+
+def apply_fix(text: str, fix: Fix) -> str:
+    """Return the text with the edit applied."""
+    return text[: fix.start] + fix.replacement + text[fix.end :]
+
+
+def special_looking(text: str) -> set[str]:
+    """Return the texts that look like special tokens, also those that are common in text and code."""
+    return {match[0] for match in _TOKEN.finditer(text)}
+
+
+def unknown_tokens(text: str, known: AbstractSet[str], taken: Sequence[tuple[int, int]]) -> Iterator[Finding]:
+    """Yield findings for those that overlap no span in `taken`, with the most similar of `known` as the fix."""
+    spans = sorted(taken)
+    choices = sorted(known)
+    for match in _TOKEN.finditer(text):
+        if match[0] in known or any(start < match.end() and match.start() < end for start, end in spans):
+            continue
+        cutoff = 0.6 if match["sure"] else 0.8
+        near = difflib.get_close_matches(match[0], choices, n=1, cutoff=cutoff)
+        if not near and not match["sure"]:
+            continue
+        fix = Fix(match.start(), match.end(), near[0], f"replace {match[0]} with {near[0]}") if near else None
+        ask = f" Did you mean {near[0]}?" if near else ""
+        message = f"{match[0]} is not a special token here; it is tokenized as plain text.{ask}"
+        yield Finding(FindingKind.UNKNOWN_TOKEN, message, match.start(), match.end(), fix)
+
+
+_LENGTH_MAX = 200_000
+"""Characters up to which a prompt is compared with the one it was made from."""
+_SIMILAR = 0.75
+_CHANCE = 3
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """A place where `text[start:end]` stands instead of `original`, which has special tokens."""
+
+    start: int
+    end: int
+    original: str
+    original_start: int
+    """Offset in the original prompt."""
+    is_torn: bool
+    """Whether `text[start:end]` is what is left of `original`; otherwise that was deleted, and other text may stand
+    there."""
+
+
+class LostPlaceholders(msgspec.Struct, frozen=True):
+    """Placeholders that were deleted or torn at one place, and the edit that restores them."""
+
+    indexes: tuple[int, ...]
+    """Their places among the placeholders of the modality, from 0."""
+    start: int
+    end: int
+    original: str
+
+
+def losses(text: str, original: str, tokens: AbstractSet[str]) -> list[Loss]:
+    """Return the places where special tokens of `original` are missing or torn in `text`, in order, and those where
+    white space was added: their own `original` is empty."""
+    if not original or text == original or max(len(text), len(original)) > _LENGTH_MAX:
+        return []
+    there, here = _pieces(original, tokens), _pieces(text, tokens)
+    there_at, here_at = ([0, *accumulate(map(len, pieces))] for pieces in (there, here))
+    found = []
+    for (first, last), (left, right) in _differing(there, here):
+        gone = there[first:last]
+        start, end, was = here_at[left], here_at[right], "".join(gone)
+        if any(len(piece) > 1 for piece in gone) or (not gone and text[start:end].isspace()):
+            found.append(Loss(start, end, was, there_at[first], not was or _is_torn(text[start:end], [was, *gone])))
+    return found
+
+
+def _differing(there: Sequence[str], here: Sequence[str]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield the ranges of pieces that differ. A few characters that are equal by chance do not end one."""
+    blocks = diff_blocks(there, here)
+    waiting: tuple[tuple[int, int], tuple[int, int]] | None = None
+    for at, block in enumerate(blocks):
+        pieces = there[block.left_start : block.left_end]
+        is_chance = 0 < at < len(blocks) - 1 and len("".join(pieces)) <= _CHANCE
+        if block.operation == "equal" and not is_chance:
+            if waiting:
+                yield waiting
+            waiting = None
+        elif waiting:
+            waiting = (waiting[0][0], block.left_end), (waiting[1][0], block.right_end)
+        else:
+            waiting = (block.left_start, block.left_end), (block.right_start, block.right_end)
+    if waiting:
+        yield waiting
+
+
+def lost_placeholders(
+    text: str, original: str, form: Form, tokens: AbstractSet[str], no_core: AbstractSet[str], *, found: int
+) -> list[LostPlaceholders]:
+    """Return the placeholders of `original` that `text` has lost. Empty where it has other ones, too: then its own
+    are not those of `original`."""
+    places = occurrences(original, form, no_core)
+    cores = set(re.findall(pattern_of([form.core]), original))
+    all_lost = (_lost_in(loss, original, places, tokens) for loss in losses(text, original, tokens | cores))
+    lost = [one for one in all_lost if one is not None]
+    return lost if len(indexes_of(lost)) == len(places) - found else []
+
+
+def indexes_of(lost: Iterable[LostPlaceholders]) -> list[int]:
+    """Return the places of the lost placeholders, each once: one may have been torn apart."""
+    return sorted({index for one in lost for index in one.indexes})
+
+
+def _lost_in(
+    loss: Loss, original: str, places: Sequence[Occurrence], tokens: AbstractSet[str]
+) -> LostPlaceholders | None:
+    begin, edge = loss.original_start, loss.original_start + len(loss.original)
+    inside = [(at, place) for at, place in enumerate(places) if place.start < edge and begin < place.end]
+    if not inside:
+        return None
+    indexes = tuple(at for at, _ in inside)
+    outer = sum(place.outer_end - place.outer_start for _, place in inside)
+    if loss.is_torn or (loss.start == loss.end and len(loss.original) <= outer):
+        return LostPlaceholders(indexes, loss.start, loss.end, loss.original)
+    first, last = max(begin, inside[0][1].outer_start), min(edge, inside[-1][1].outer_end)
+    first, last = _with_tokens(original, (first, last), (begin, edge), tokens)
+    return LostPlaceholders(indexes, loss.start, loss.start, original[first:last])
+
+
+def _with_tokens(
+    original: str, span: tuple[int, int], limits: tuple[int, int], tokens: AbstractSet[str]
+) -> tuple[int, int]:
+    """Return the span with the special tokens and line breaks right beside it, within the limits."""
+    (first, last), (begin, edge) = span, limits
+    any_of = "|".join(re.escape(token) for token in sorted(tokens, key=len, reverse=True)) or r"(?!)"
+    before = re.search(rf"(?:{any_of}|\s)+\Z", original[begin:first])
+    behind = re.match(rf"(?:{any_of}|\s)+", original[last:edge])
+    return (begin + before.start() if before else first), (last + behind.end() if behind else last)
+
+
+def _pieces(text: str, tokens: AbstractSet[str]) -> list[str]:
+    """Split a text into its special tokens and single characters."""
+    several = sorted((token for token in tokens if len(token) > 1), key=len, reverse=True)
+    pattern = "|".join([*map(re.escape, several), "."])
+    return re.findall(pattern, text, re.DOTALL)
+
+
+def _is_torn(left: str, original: Sequence[str]) -> bool:
+    """Whether `left` is what is left of one of these: a beginning or end with one of its signs, or almost all of it."""
+    if not left.strip() or re.fullmatch(r"[\w\s]+", left):
+        return False
+    tokens = [token for token in original if len(token) > 1]
+    if any(token.startswith(left) or token.endswith(left) for token in tokens):
+        return True
+    bare, whole = re.sub(r"\s+", "", left), re.sub(r"\s+", "", original[0])
+    return len(bare) <= 2 * len(whole) and SequenceMatcher(None, bare, whole).ratio() >= _SIMILAR
+
+
+_SPACED = re.compile(r"<[|｜]?[^<>\n]{1,80}>|\[[^\[\]\n]{1,80}\]")
+_END = re.compile(r"(?<![\w<|｜])[\w]{1,80}[|｜]>")
+_BEGINNING = re.compile(r"<[|｜]\w{1,80}(?![\w|｜>])|<\w{4,80}(?=\s|$)")
+"""A word with its opening sign alone. Of a token without `|` most is needed: code and text have `<` before words."""
+_SIGNS = 2
+"""Characters before the name of a token with `|`."""
+_MOST = 0.6
+"""The least part of a token without `|` that its beginning has."""
+
+
+def torn_tokens(
+    text: str, original: str, tokens: AbstractSet[str], taken: Sequence[tuple[int, int]]
+) -> Iterator[Finding]:
+    """Yield findings that overlap no span in `taken`, with the whole token as the fix: those of the prompt that the
+    text was made from, then what can only be a part of one of `tokens`."""
+    any_of = "|".join(re.escape(token) for token in sorted(tokens, key=len, reverse=True)) or r"(?!)"
+    spans = [*taken, *(match.span() for match in re.finditer(any_of, text))]
+    found = [
+        (loss.start, loss.end, loss.original)
+        for loss in losses(text, original, tokens)
+        if loss.is_torn and loss.original
+    ]
+    for start, end, whole in [*found, *_partial(text, tokens)]:
+        if any(first < end and start < last for first, last in spans):
+            continue
+        spans.append((start, end))
+        torn = text[start:end]
+        message = f"{torn} is not {whole}: the special token is torn, its rest is tokenized as plain text."
+        fix = Fix(start, end, whole, f"restore {whole}")
+        yield Finding(FindingKind.TORN_TOKEN, message, start, end, fix)
+
+
+def _partial(text: str, tokens: AbstractSet[str]) -> Iterator[tuple[int, int, str]]:
+    for match in _SPACED.finditer(text):
+        whole = re.sub(r"\s+", "", match[0])
+        if whole != match[0] and whole in tokens:
+            yield match.start(), match.end(), whole
+    for pattern in (_END, _BEGINNING):
+        for match in pattern.finditer(text):
+            piece = match[0]
+            begun = [token for token in tokens if token[1:_SIGNS] in ("|", "｜") and piece.endswith(token[_SIGNS:])]
+            if pattern is _END and begun:
+                whole = max(begun, key=len)
+                yield match.end() - len(whole) + _SIGNS, match.end(), whole
+                continue
+            fits = [token for token in tokens if token != piece and _is_part(piece, token)]
+            if len(fits) == 1:
+                yield match.start(), match.end(), fits[0]
+
+
+def _is_part(piece: str, token: str) -> bool:
+    if piece[0] != "<":
+        return token.endswith(piece)
+    return token.startswith(piece) and (piece[1:2] in ("|", "｜") or len(piece) >= _MOST * len(token))
+
+
+class ForeignPlaceholder(msgspec.Struct, frozen=True):
+    """A placeholder that belongs to other families."""
+
+    start: int
+    end: int
+    text: str
+    modality: Modality
+    titles: tuple[str, ...]
+    """The families that use it."""
+
+
+def foreign_placeholders(
+    text: str,
+    family: Family,
+    families: Iterable[Family],
+    own: AbstractSet[str],
+    taken: Sequence[tuple[int, int]],
+) -> list[ForeignPlaceholder]:
+    """Return those in the text that overlap no span in `taken`.
+
+    `own`: tokens that mean something to the family, or are no family's placeholder by themselves.
+    """
+    known: dict[str, tuple[Modality, list[str]]] = {}
+    for other, form in all_forms(families):
+        if other.family == family.family:
+            continue
+        for written in {form.full, form.core} - own:
+            known.setdefault(written, (form.modality, []))[1].append(other.title)
+    if not known:
+        return []
+    found: list[ForeignPlaceholder] = []
+    for match in re.finditer(pattern_of(known), text):
+        if any(start < match.end() and match.start() < end for start, end in taken):
+            continue
+        modality, titles = known.get(match[0]) or known[re.sub(r"\d+", "{i}", match[0])]
+        found.append(ForeignPlaceholder(match.start(), match.end(), match[0], modality, tuple(dict.fromkeys(titles))))
+    return found
+
+
+def foreign_finding(foreign: ForeignPlaceholder, family: Family, form: Form | None, *, number: int | None) -> Finding:
+    """Return the finding. `number`: the item of the modality that still lacks its placeholder, if any."""
+    others = len(foreign.titles) - 1
+    more = f" and {others} more" if others else ""
+    message = f"{foreign.text} is the placeholder of {foreign.titles[0]}{more}; {family.title} reads it as plain text."
+    if form is not None and number is not None:
+        new = form.numbered_as(number)
+        fix = Fix(foreign.start, foreign.end, new, f"replace {foreign.text} with {new}")
+    else:
+        fix = Fix(foreign.start, foreign.end, "", f"remove {foreign.text}")
+    return Finding(FindingKind.FOREIGN, message, foreign.start, foreign.end, fix)
+
+
+class InsertionPoint(msgspec.Struct, frozen=True):
+    """Chooses where to insert a missing placeholder in the last user turn of a raw prompt."""
+
+    text: str
+    raw: RawTemplate | None
+    """How turns are written; None where unknown."""
+
+    def of(
+        self, form: Form, layout: Layout, found: Sequence[Occurrence], numbers: Sequence[int]
+    ) -> tuple[int, str, str]:
+        """Return offset, text to insert, and the place in words, for the items with these numbers."""
+        if found:
+            new = "".join(layout.separator + form.written(number) for number in numbers)
+            return found[-1].outer_end, new, "after the last one"
+        position = self._position(layout)
+        new = layout.separator.join(form.written(number) for number in numbers)
+        match layout.place:
+            case "before":
+                new += layout.gap
+            case "after" if self.text[:position][-1:] not in ("", " ", "\n", "\t"):
+                new = layout.gap + new
+        return position, new, self._in_words(position)
+
+    def _position(self, layout: Layout) -> int:
+        if layout.place == "front":
+            return 0
+        if self.raw is None:
+            return len(self.text.rstrip()) if layout.place == "after" else 0
+        users = [one for one in segments(self.text, self.raw) if one.role == "user"]
+        if not users:
+            return len(self.text.rstrip()) if layout.place == "after" else 0
+        last = users[-1]
+        if layout.place == "turn":
+            return last.head
+        if layout.place == "after":
+            tail = tail_of(self.raw.user).strip()
+            at = self.text.rfind(tail, last.start, last.end) if tail else -1
+            return at if at >= 0 else len(self.text[: last.end].rstrip())
+        return last.start
+
+    def _in_words(self, position: int) -> str:
+        if position == 0:
+            return "at the beginning"
+        return "at the end" if position >= len(self.text.rstrip()) else "in the last message"
+
+
+def template_in_text(text: str, families: Iterable[Family]) -> RawTemplate | None:
+    """Find another family's template by its marker of a user turn, a special token; the longest marker wins."""
+    best: RawTemplate | None = None
+    for family in families:
+        head = head_of(family.raw.user)
+        if head[:1] in ("<", "[") and head in text and (best is None or len(head) > len(head_of(best.user))):
+            best = family.raw
+    return best
+
+
+Edit = tuple[int, int, str]
+_MOST_NAMES = 3
+
+
+class PlaceholderCount(msgspec.Struct, frozen=True):
+    """The placeholders of one modality: how many are needed, and which were found."""
+
+    text: str
+    form: Form
+    layout: Layout
+    wanted: int
+    found: Sequence[Occurrence]
+    foreign: Sequence[ForeignPlaceholder]
+    """Placeholders of other families for this modality."""
+    names: Sequence[str] = ()
+    """Of the attachments of this modality, in order."""
+    lost: Sequence[LostPlaceholders] = ()
+    """The placeholders of the original prompt that the text lacks; empty if that is not known."""
+    losses: Sequence[Loss] = ()
+    """Where special tokens of the original prompt are missing."""
+
+
+def placeholder_findings(count: PlaceholderCount, insertion: InsertionPoint) -> Iterator[Finding]:
+    """Yield at most one finding about the number of placeholders; if that is right, those about how they are
+    written."""
+    found = count.found
+    if len(found) < count.wanted:
+        yield _too_few(count, insertion)
+    elif len(found) > count.wanted:
+        yield _too_many(count)
+    elif count.form.numbered and {one.number for one in found} != set(range(1, len(found) + 1)):
+        yield _misnumbered(count)
+    elif count.form.wrapped:
+        yield from (_restored(count, one) or _unwrapped(count, one) for one in found if not one.is_full)
+
+
+def one_edit(text: str, edits: Sequence[Edit], label: str) -> Fix:
+    """Merge several edits, which must not overlap, into one from the first to the last."""
+    ordered = sorted(edits)
+    start, end = ordered[0][0], max(edit[1] for edit in ordered)
+    position, parts = start, []
+    for first, last, new in ordered:
+        parts += [text[position:first], new]
+        position = last
+    return Fix(start, end, "".join(parts) + text[position:end], label)
+
+
+def _too_few(count: PlaceholderCount, insertion: InsertionPoint) -> Finding:
+    missing = count.wanted - len(count.found)
+    message = f"{_in_words(count)}: {missing} too few."
+    numbers, edits = _free_numbers(count)
+    if names := _without_place(count, numbers):
+        message += f" No place for {names}."
+    if len(indexes_of(count.lost)) == missing:
+        edits = [(one.start, one.end, one.original) for one in count.lost]
+        start, end = count.lost[0].start, count.lost[0].end
+        label = f"restore {count.lost[0].original.strip() or count.form.numbered_as(count.lost[0].indexes[0] + 1)}"
+    elif len(count.foreign) >= missing:
+        replaced = count.foreign[:missing]
+        edits += [(one.start, one.end, count.form.numbered_as(numbers[at])) for at, one in enumerate(replaced)]
+        label = f"replace {replaced[0].text} with {count.form.core}"
+        start, end = replaced[0].start, replaced[0].end
+    elif len(hollows := count.form.hollows(count.text)) >= missing:
+        cores = [count.form.core.replace("{i}", str(number)) for number in numbers]
+        edits += [(at, at, core) for at, core in zip(hollows, cores, strict=False)]
+        label = f"insert {cores[0]} between the tokens that belong around it"
+        start = end = hollows[0]
+    else:
+        start, new, where = insertion.of(count.form, count.layout, count.found, numbers)
+        edits.append((start, start, new))
+        times = f"{missing} × " if missing > 1 else ""
+        label = f"insert {times}{count.form.core.replace('{i}', str(numbers[0]))} {where}"
+        end = start
+    fix = one_edit(count.text, edits, label)
+    return Finding(FindingKind.TOO_FEW, message, start, end, fix, blocks=True)
+
+
+def _free_numbers(count: PlaceholderCount) -> tuple[list[int], list[Edit]]:
+    """Return the numbers of the missing placeholders, and the edits that renumber the existing ones."""
+    have = [one.number for one in count.found]
+    valid = set(range(1, count.wanted + 1))
+    if not count.form.numbered or (len(set(have)) == len(have) and set(have) <= valid):
+        taken = set(have) if count.form.numbered else set(range(1, len(have) + 1))
+        return sorted(valid - taken), []
+    return list(range(len(have) + 1, count.wanted + 1)), _renumbered(count, count.found)
+
+
+def _without_place(count: PlaceholderCount, numbers: Sequence[int]) -> str:
+    """Return the names of the attachments that no placeholder stands for; the engine takes them in order."""
+    missing = indexes_of(count.lost) if count.lost else [number - 1 for number in numbers]
+    names = [one_line(count.names[at]) for at in missing if at < len(count.names)]
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _too_many(count: PlaceholderCount) -> Finding:
+    surplus = len(count.found) - count.wanted
+    groups = _runs(count.found)
+    mark = count.form.core
+    if 0 < len(groups) == count.wanted and not count.form.numbered:
+        edits: list[Edit] = [(group[0].end, group[-1].end, "") for group in groups if len(group) > 1]
+        longest = max(len(group) for group in groups)
+        message = f"{_in_words(count)}: write {mark} once for each; the engine repeats it."
+        fix = one_edit(count.text, edits, f"write {mark} once instead of {longest:,} times")
+        return Finding(FindingKind.TOO_MANY, message, groups[0][0].start, groups[0][-1].end, fix, blocks=True)
+    kept = _kept(count)
+    removed = [one for one in count.found if one not in kept]
+    edits = [(one.outer_start, one.outer_end, "") for one in removed]
+    if count.form.numbered and {one.number for one in kept} != set(range(1, len(kept) + 1)):
+        edits += _renumbered(count, kept)
+    what = count.text[removed[0].start : removed[0].end]
+    label = f"remove {what}" if surplus == 1 else f"remove {surplus:,} × {mark}"
+    fix = one_edit(count.text, edits, label)
+    message = f"{_in_words(count)}: {surplus:,} too many."
+    return Finding(FindingKind.TOO_MANY, message, removed[0].start, removed[0].end, fix, blocks=True)
+
+
+def _kept(count: PlaceholderCount) -> list[Occurrence]:
+    """Return the placeholders to keep, as many as needed; of numbered ones first those with a valid, new number."""
+    if not count.form.numbered:
+        return list(count.found[: count.wanted])
+    seen: set[int | None] = set()
+    right: list[Occurrence] = []
+    for one in count.found:
+        if one.number not in seen and 1 <= (one.number or 0) <= count.wanted:
+            right.append(one)
+            seen.add(one.number)
+    others = [one for one in count.found if one not in right]
+    return sorted((right + others)[: count.wanted], key=lambda one: one.start)
+
+
+def _runs(found: Sequence[Occurrence]) -> list[list[Occurrence]]:
+    """Group adjacent placeholders: an image as the model is given it, copied from the inspector."""
+    groups: list[list[Occurrence]] = []
+    for one in found:
+        if groups and groups[-1][-1].end == one.start and one.is_full == groups[-1][-1].is_full:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups
+
+
+def _misnumbered(count: PlaceholderCount) -> Finding:
+    numbers = [one.number for one in count.found]
+    wrong = next(
+        one
+        for at, one in enumerate(count.found)
+        if one.number in numbers[:at] or not 1 <= (one.number or 0) <= count.wanted
+    )
+    said = count.text[wrong.start : wrong.end]
+    if wrong.number in numbers[: count.found.index(wrong)]:
+        what = f"{said} appears twice"
+    else:
+        what = f"{said} has the wrong number"
+    message = f"{what}: {_things(count.form.modality, count.wanted)} are numbered 1 to {count.wanted}."
+    fix = one_edit(count.text, _renumbered(count, count.found), "number the placeholders in order")
+    return Finding(FindingKind.NUMBERING, message, wrong.start, wrong.end, fix, blocks=True)
+
+
+def _renumbered(count: PlaceholderCount, kept: Sequence[Occurrence]) -> list[Edit]:
+    return [(one.start, one.end, count.form.numbered_as(number)) for number, one in enumerate(kept, 1)]
+
+
+def _unwrapped(count: PlaceholderCount, bare: Occurrence) -> Finding:
+    text, form = count.text, count.form
+    before, _, behind = form.full.partition(form.core)
+    near = max(0, bare.start - 4 * len(form.full))
+    head = re.search(rf"{_spaced(before)}\s*\Z", text[near : bare.start]) if before else None
+    tail = re.match(rf"\s*{_spaced(behind)}", text[bare.end : bare.end + 4 * len(form.full)]) if behind else None
+    start = near + head.start() if head else bare.start
+    end = bare.end + tail.end() if tail else bare.end
+    if (head or not before) and (tail or not behind):
+        message = f"White space separates {form.core} from {before} or {behind}; the model was trained without it."
+    else:
+        message = f"{form.core} lacks {before} and {behind} around it; the model was trained with them."
+    fix = Fix(start, end, form.full, f"write {form.full}")
+    return Finding(FindingKind.UNWRAPPED, message, bare.start, bare.end, fix)
+
+
+def _restored(count: PlaceholderCount, bare: Occurrence) -> Finding | None:
+    """Restore the tokens around a placeholder that were deleted from the original prompt."""
+    most = len(count.form.full)
+    for loss in count.losses:
+        is_near = bare.start - most <= loss.start <= bare.end + most
+        if is_near and loss.start == loss.end and loss.original and len(loss.original) < most:
+            message = f"{count.form.core} lacks {loss.original} beside it; the model was trained with it."
+            fix = Fix(loss.start, loss.end, loss.original, f"restore {loss.original}")
+            return Finding(FindingKind.UNWRAPPED, message, bare.start, bare.end, fix)
+    return None
+
+
+def _spaced(text: str) -> str:
+    """Return a pattern for the text, with white space anywhere in it."""
+    return r"\s*".join(re.escape(one) for one in text if not one.isspace())
+
+
+def _in_words(count: PlaceholderCount) -> str:
+    things = _things(count.form.modality, count.wanted)
+    found = len(count.found)
+    return f"The prompt has {found:,} {count.form.modality} placeholder{'' if found == 1 else 's'} for {things}"
+
+
+def _things(modality: Modality, count: int) -> str:
+    return f"no {modality}" if not count else f"{count} {modality}{'' if count == 1 else 's'}"
 
 
 class CheckedPrompt(msgspec.Struct, frozen=True):

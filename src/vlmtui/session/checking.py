@@ -26,7 +26,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import write_atomically
 from vlmtui.inspection.golden import By, Golden, encode_golden, golden_of, read_golden, recorded_side
 from vlmtui.inspection.lint.check import tokenizer_fault
-from vlmtui.inspection.lint.conversations import canned_conversations, in_each_form
+from vlmtui.inspection.lint.subject import canned_conversations, in_each_form
 from vlmtui.inspection.replay import Comparison, EngineFingerprint, MediaRecord, engine_of, from_json
 from vlmtui.inspection.stages import CheckedSide, StageResult, Tolerance, compare_sides, first_difference
 from vlmtui.media.content_store import place, store_medium

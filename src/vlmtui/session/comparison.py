@@ -1,43 +1,375 @@
-"""Compares the chat template with a raw prompt: both prompts, the raw prompt's draft, and both answers."""
+"""A comparison of the chat template with a raw prompt: two lanes, the raw prompt's draft, the document, the store."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.conversation import Turn, all_attachments
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.generation import GenerateRequest, PromptReady
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateRequest, PromptReady, Token
 from vlmtui.domain.prompt import Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
-from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
-from vlmtui.inspection.build import fingerprint_of
-from vlmtui.inspection.findings import Finding
-from vlmtui.inspection.folded_prompt import PlaceholderSlot, placeholders, raw_text_of
-from vlmtui.inspection.prompt_turns import own_tokens
-from vlmtui.inspection.raw_prompt_check import check_raw, lost_attachments
-from vlmtui.inspection.replay import Comparison, Side
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
+from vlmtui.files import write_private
+from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
+from vlmtui.inspection.build import fingerprint_of, tokens_of
+from vlmtui.inspection.prompt_diff import PromptDiff, prompt_diff
+from vlmtui.inspection.prompt_turns import PlaceholderSlot, own_tokens, placeholders, raw_text_of
+from vlmtui.inspection.raw_prompt_check import Finding, check_raw, lost_attachments
+from vlmtui.inspection.replay import Comparison, Side, from_json
+from vlmtui.paths import Paths
+from vlmtui.reading import read_struct, read_whole
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
-from vlmtui.session.compared_message import ComparedMessage
-from vlmtui.session.difference import Difference, difference_of
-from vlmtui.session.generation import Answer, PromptMode, render, request_for
-from vlmtui.session.lane_engines import HERE, LaneEngines
-from vlmtui.session.lane_plan import with_seed
-from vlmtui.session.lanes import InFlightRequest, Lane, Lanes, LaneSpec, recorded_side
+from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.engines import EngineController
+from vlmtui.session.exchange import Exchange
+from vlmtui.session.generation import Answer, PromptMode, render, request_for, tags_of
+from vlmtui.session.lanes import (
+    EXAMPLES,
+    HERE,
+    InFlightRequest,
+    Lane,
+    LaneEngines,
+    Lanes,
+    LaneSpec,
+    recorded_side,
+    with_seed,
+)
+from vlmtui.session.persistence import LiveConversation
 from vlmtui.session.prompt_report import PromptReport
-from vlmtui.session.raw_draft import RawDraft
+from vlmtui.session.resume import Generation
+from vlmtui.store.records import TurnId
 
+_NAME = re.compile(r"[^\s./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,79}")
+_BYTES_MAX = 10_000_000
 ALTERNATIVES = 5
 """How many of the most likely tokens to request with log-probabilities."""
 TEMPLATE = "raw template"
 RENDERED = "chat template's text"
+FindEngines = Callable[[Mapping[str, str]], Awaitable[LaneEngines | None]]
+"""Finds engines by the names that the user gave each side; None if the user chose none. Raises VlmtuiError."""
+_SIDE = re.compile(r'(chat|raw)=(?:"([^"]*)"|(\S*))(?:\s+|$)')
+_HINT = 'For instance /compare raw=transformers, or /compare chat=here raw="here dtype=bfloat16".'
+
+
+@dataclass(eq=False, slots=True)
+class RawDraft:
+    """The text of the raw prompt's editor. It outlives the screen, so that nothing typed is lost."""
+
+    text: str = ""
+    filled: str = ""
+    """The text that the editor was last filled with."""
+    origin: str = ""
+    """Where that came from, for people: `raw template`, `chat template`; empty: nowhere yet, or a saved prompt."""
+    saved_as: str = ""
+    """The name of the saved prompt that it was loaded from, or saved as; empty: none."""
+
+    @property
+    def is_edited(self) -> bool:
+        return self.text != self.filled
+
+    def fill(self, text: str, origin: str = "", *, saved_as: str = "") -> None:
+        """Replace the text."""
+        self.text = self.filled = text
+        self.origin, self.saved_as = origin, saved_as
+
+
+def draft_file(paths: Paths, conversation: str) -> Path:
+    """Return the file of a stored conversation's raw prompt."""
+    return paths.state / "raw" / f"{conversation}.json"
+
+
+class RawDrafts:
+    """The raw prompt drafts of the conversations, one file each."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._known: dict[LiveConversation, RawDraft] = {}
+
+    async def of(self, conversation: LiveConversation) -> RawDraft:
+        """Return the draft from this or an earlier session; otherwise an empty one."""
+        draft = self._known.get(conversation)
+        if draft is None:
+            draft = await asyncio.to_thread(_read_of, self._paths, conversation.id) or RawDraft()
+            draft = self._known.setdefault(conversation, draft)
+        return draft
+
+    async def write(self, conversation: LiveConversation) -> None:
+        """Store the draft, if its conversation is stored. Raises VlmtuiError if that fails."""
+        draft, id = self._known.get(conversation), conversation.id
+        if draft is not None and id is not None:
+            kept = _DraftFile(draft.text, draft.filled, draft.origin, draft.saved_as)
+            await asyncio.to_thread(write_private, draft_file(self._paths, id), msgspec.json.encode(kept))
+
+
+def read_draft(paths: Paths, conversation: str) -> RawDraft | None:
+    """Return the draft of a stored conversation; None if there is none or it cannot be read. Blocking."""
+    try:
+        kept = read_struct(draft_file(paths, conversation), _DraftFile, bytes_max=_BYTES_MAX)
+    except VlmtuiError:
+        return None
+    return RawDraft(kept.text, kept.filled, kept.origin, kept.saved_as)
+
+
+def _read_of(paths: Paths, conversation: str | None) -> RawDraft | None:
+    return read_draft(paths, conversation) if conversation is not None else None
+
+
+class _DraftFile(msgspec.Struct):
+    text: str
+    filled: str
+    origin: str
+    saved_as: str = ""
+
+
+class SavedPrompts:
+    """Raw prompts of one family as files `prompts/FAMILY/NAME.txt` in the config folder."""
+
+    def __init__(self, paths: Paths, family: str) -> None:
+        self._folder = paths.config / "prompts" / (family if _NAME.fullmatch(family) else "unlisted")
+
+    def names(self) -> list[str]:
+        """Return the names of all saved prompts, sorted."""
+        try:
+            found = [file.stem for file in self._folder.iterdir() if file.suffix == ".txt" and file.is_file()]
+        except OSError:
+            return []
+        return sorted((name for name in found if _NAME.fullmatch(name)), key=str.casefold)
+
+    def save(self, name: str, text: str) -> str:
+        """Save the text atomically, replacing an older prompt with this name. Return the name as saved.
+
+        Raises VlmtuiError for an invalid name, and if the file cannot be written.
+        """
+        name = name.strip()
+        if not _NAME.fullmatch(name) or len(os.fsencode(name)) > 200:
+            hint = "A name has up to 80 characters, no slashes, and does not begin with a dot."
+            raise bad_input("Not a valid name for a prompt.", hint=hint)
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise bad_input(
+                "Can't save the prompt: it contains characters that are not text.", detail=str(error)
+            ) from error
+        write_private(self._file(name), data, durable=True)
+        return name
+
+    def load(self, name: str) -> str:
+        """Return the saved text. Raises VlmtuiError if it is gone or not text."""
+        data = read_whole(self._file(name), bytes_max=_BYTES_MAX)
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise bad_input("The saved prompt is not UTF-8 text.", detail=str(error)) from error
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{name}.txt"
+
+
+class TokenAt(msgspec.Struct, frozen=True):
+    """The token of an answer at a position. Hostile text."""
+
+    text: str
+    logprob: float | None = None
+    top: tuple[tuple[str, float], ...] = ()
+    """The most likely tokens at this position with their log-probabilities, most likely first."""
+
+
+class Divergence(msgspec.Struct, frozen=True):
+    """The first differing token of the two answers."""
+
+    index: int
+    left: TokenAt | None
+    """None: that answer has already ended."""
+    right: TokenAt | None
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """The difference of the two sides, as far as they exist."""
+
+    prompts: PromptDiff | None = None
+    answers: AnswerDiff | None = None
+    divergence: Divergence | None = None
+    failed: tuple[PromptMode, ...] = ()
+    """Sides without a complete answer."""
+    is_stale: bool = False
+    """The raw prompt changed since."""
+    is_stored: bool = False
+    """Whether this is an earlier comparison, read from the store."""
+    problem: VlmtuiError | None = None
+    """Why nothing can be compared."""
+
+
+def difference_of(
+    sides: Sequence[Side],
+    *,
+    generation_prompt: str = "",
+    failed: Iterable[PromptMode] = (),
+    has_answers: bool = True,
+    is_stale: bool = False,
+) -> Difference:
+    """Compute the difference of the first two sides of a comparison. Slow for long prompts."""
+    left, right = sides[:2]
+    prompts = None
+    if left.prompt_token_texts and right.prompt_token_texts:
+        tokens = [tokens_of(side, attachments_of(side.request) if side.request else ()) for side in (left, right)]
+        prompts = prompt_diff(*tokens, generation_prompt=generation_prompt)
+    without = tuple(failed)
+    if not has_answers or any(not side.answer and side.mode in without for side in (left, right)):
+        return Difference(prompts, failed=without, is_stale=is_stale)
+    ids = (left.answer_token_ids or None, right.answer_token_ids or None)
+    answers = answer_diff(left.answer, right.answer, *ids)
+    divergence = None
+    if answers.first_divergence is not None:
+        at = answers.first_divergence
+        divergence = Divergence(at, _token_at(left, at), _token_at(right, at))
+    return Difference(prompts, answers, divergence, without, is_stale)
+
+
+def _token_at(side: Side, index: int) -> TokenAt | None:
+    if index >= len(side.answer_token_ids):
+        return None
+    text = side.answer_token_texts[index] if side.answer_token_texts else f"⟨{side.answer_token_ids[index]}⟩"
+    if side.logprobs is None or index >= len(side.logprobs):
+        return TokenAt(text)
+    known = side.logprobs[index]
+    return TokenAt(text, known.logprob, tuple((one.text, one.logprob) for one in known.top))
+
+
+class LoadedComparison(msgspec.Struct, frozen=True):
+    """A comparison from the store."""
+
+    created_ms: int
+    """Milliseconds since 1970, UTC."""
+    document: Comparison
+
+
+async def read_comparisons(store: AsyncStore, turn: TurnId) -> list[LoadedComparison]:
+    """Return the comparisons of a user's turn, newest first; unreadable ones are left out. Raises VlmtuiError."""
+    found: list[LoadedComparison] = []
+    for one in reversed(await store.run(lambda store: store.comparisons(turn))):
+        try:
+            document = from_json(msgspec.json.encode(one.document))
+        except VlmtuiError:
+            continue
+        found.append(LoadedComparison(one.created_ms, document))
+    return found
+
+
+def answer_of(side: Side) -> Answer:
+    """Return the answer of a document's side, with its prompt if that has its tokens."""
+    special = frozenset(side.special_token_ids)
+    pairs = (
+        *zip(side.prompt_token_ids, side.prompt_token_texts, strict=False),
+        *zip(side.answer_token_ids, side.answer_token_texts, strict=False),
+    )
+    vocabulary = {id: Token(text=text, special=id in special, data=side.token_bytes.get(id)) for id, text in pairs}
+    ready = PromptReady(
+        request_id="",
+        prompt=side.prompt,
+        token_ids=side.prompt_token_ids,
+        media=side.media,
+        vocabulary=vocabulary,
+        used=side.used,
+    )
+    answer = Answer(
+        "", [side.answer], ready if side.prompt_token_ids else None, tokens=len(side.answer_token_ids), used=side.used
+    )
+    answer.vocabulary = vocabulary
+    answer.token_ids = list(side.answer_token_ids)
+    answer.outcome = _outcome(side)
+    return answer
+
+
+def _outcome(side: Side) -> Finished | Failed | Cancelled:
+    if side.finish_reason is not None:
+        return Finished(
+            request_id="", finish_reason=side.finish_reason, usage=side.usage, timings=side.timings, stop=side.stop
+        )
+    if side.timings.total_s:
+        return Cancelled(request_id="", usage=side.usage, timings=side.timings)
+    return Failed(request_id="", failure=Failure(kind=ErrorKind.INTERNAL, message=side.failure))
+
+
+@dataclass(eq=False, slots=True)
+class ComparedMessage:
+    """The message to compare: the draft, or the conversation's last message."""
+
+    conversation: Conversation
+    exchange: Exchange | None = None
+    """None: the draft, not sent yet."""
+
+    @classmethod
+    def of(cls, conversation: Conversation) -> ComparedMessage:
+        """Return the draft; if it is empty, the last message. Raises VlmtuiError when there is neither, or while an
+        answer is running."""
+        conversation.require_rest()
+        draft = conversation.draft
+        if draft.pending:
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "A file is still loading.")
+        if draft.words.strip() or draft.attachments:
+            return cls(conversation)
+        if conversation.last is None:
+            hint = "Write a message first. Compare sends it with the chat template and with a raw prompt."
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "There is nothing to compare yet.", hint=hint)
+        return cls(conversation, conversation.last)
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """Return the turns to send: system prompt, history, and the message."""
+        return tuple(self.conversation.turns_until(self.exchange))
+
+    def sent(self, exchange: Exchange) -> InFlightRequest:
+        """Note that the draft was sent as this exchange; return its request, for a lane that follows it."""
+        assert exchange.request is not None
+        self.exchange = exchange
+        answers = self.conversation.answers
+        return InFlightRequest(
+            exchange.request,
+            exchange.answer,
+            lambda: answers.wait_until_sent(exchange),
+            lambda: answers.wait_until_over(exchange),
+        )
+
+    async def adopt(self, lane: Lane, model: Model) -> None:
+        """Add a lane's answer to the message's answers and show it. Raises VlmtuiError if there is no answer, or
+        another message follows."""
+        if lane.is_running or not lane.answer.text:
+            raise bad_input("There is no answer to use yet.")
+        lane.answer.read_by(tags_of(model.family))
+        made = Generation(lane.request, lane.answer, model, lane.info, lane.spec.mode)
+        if self.exchange is not None:
+            await self.conversation.adopt(self.exchange, made)
+        elif lane.spec.turn is not None:
+            self.exchange = await self.conversation.fork(lane.spec.turn, made)
+
+    async def store(self, document: Comparison, attachments: Iterable[Attachment]) -> None:
+        """Store a comparison with the message. Raises VlmtuiError if that is impossible now."""
+        exchange, items = self.exchange, tuple(attachments)
+        await self.conversation.record()
+        turn = exchange.user_id if exchange is not None else None
+        if turn is None:
+            raise VlmtuiError(ErrorKind.INTERNAL, "Can't store the comparison: its message is not stored yet.")
+        await self.conversation.recorder.store.run(lambda store: store.add_comparison(turn, document, items))
+
+    async def stored(self) -> list[LoadedComparison]:
+        """Return the comparisons stored with the message, newest first. Raises VlmtuiError."""
+        turn = self.exchange.user_id if self.exchange is not None else None
+        return [] if turn is None else await read_comparisons(self.conversation.recorder.store, turn)
 
 
 class ComparisonInput(msgspec.Struct, frozen=True):
@@ -365,3 +697,54 @@ class CompareController:
         ready = await render(engine, prompt, self._request(prompt).sampling)
         side.rendered, side.rendered_from = ready, prompt
         return ready
+
+
+def comparison_of_message(
+    message: ComparedMessage, draft: RawDraft, controller: EngineController, families: tuple[Family, ...]
+) -> CompareController:
+    """Return the comparison of a message. `families`: the registry's, whose placeholders the guard recognizes. Raises
+    VlmtuiError if no engine is loaded, or if it takes no raw prompts like this one."""
+    info, model = controller.require_info(), controller.require_model()
+    require_capability(info, "raw_prompts")
+    if all_attachments(message.turns):
+        require_capability(info, "raw_media")
+    settings = message.conversation.settings
+    shared = ComparisonInput(message.turns, model.family, info, settings.sampling, families, settings.adapter)
+    return CompareController(shared, draft)
+
+
+def require_family(engines: LaneEngines, family: Family) -> None:
+    """Raise VlmtuiError if a side's engine has a model of another family: its raw prompt would be another one."""
+    for model in engines.models.values():
+        if model.family.family != family.family:
+            message = f"{model.spec.name} is {model.family.title}, not {family.title}: it needs another raw prompt."
+            raise bad_input(message, hint="/compare engine=A,B asks models of different families.")
+
+
+def read_side_engines(text: str) -> tuple[dict[str, str], str]:
+    """Return the engines of `raw=transformers chat="here dtype=bfloat16"`, and the text after them. Raises VlmtuiError
+    for a side that is given twice or without a name, and for a quotation mark that is not closed."""
+    found: dict[str, str] = {}
+    rest = text.strip()
+    while match := _SIDE.match(rest):
+        mode = match[1]
+        name = (match[2] or match[3] or "").strip()
+        if '"' in name:
+            raise bad_input("A quotation mark is not closed.", hint=_HINT)
+        if not name:
+            raise bad_input(f"{mode}= names no engine.", hint=EXAMPLES)
+        if mode in found:
+            raise bad_input(f"{mode} is given twice.", hint=_HINT)
+        found[mode] = name
+        rest = rest[match.end() :]
+    return found, rest
+
+
+async def choose_side_engines(controller: CompareController, names: Mapping[str, str], find: FindEngines) -> None:
+    """Give sides the engines with these names; the others keep theirs, and all do if the user cancels. Raises
+    VlmtuiError."""
+    wanted = {**controller.engine_names, **names}
+    if set(wanted.values()) == {HERE}:
+        controller.engine_names, controller.engines = wanted, None
+    elif (engines := await find(wanted)) is not None:
+        controller.engine_names, controller.engines = wanted, engines

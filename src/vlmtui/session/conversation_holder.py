@@ -215,7 +215,7 @@ async def keep_house(
 async def _purge(conversations: AsyncStore, paths: Paths, *, older_than_s: float) -> list[ConversationId]:
     """Purge conversations deleted more than `older_than_s` seconds ago, and return their ids. Raises VlmtuiError as
     the store does."""
-    from vlmtui.session.raw_draft import draft_file
+    from vlmtui.session.comparison import draft_file
 
     def work(store: Store) -> list[ConversationId]:
         purged = store.purge_deleted(older_than_s)

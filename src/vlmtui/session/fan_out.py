@@ -1,29 +1,386 @@
-"""A fan-out: one turn asked several ways at the same time, and one of the answers chosen."""
+"""A fan-out: one turn asked with several values of a parameter. The plan, its lanes, and what their answers say."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import enum
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Turn
-from vlmtui.domain.parameters import PARAMETERS
+from vlmtui.domain.capabilities import require_capability
+from vlmtui.domain.conversation import Media, Text, Turn, all_attachments, system_turn, with_changed_media
+from vlmtui.domain.dials import ARGUMENTS, DIALS, dial_name, read_dial
+from vlmtui.domain.parameters import PARAMETERS, Number, find_parameter
+from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
-from vlmtui.inspection.replay import Comparison
+from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
-from vlmtui.session.changed_since import sampling_since
-from vlmtui.session.compared_message import ComparedMessage
+from vlmtui.session.adapters import NONE, find_adapter
+from vlmtui.session.adapters import NONE as NO_ADAPTER
+from vlmtui.session.comparison import ComparedMessage
+from vlmtui.session.dials import with_parameter
+from vlmtui.session.engines import EngineController
 from vlmtui.session.exchange import Exchange
-from vlmtui.session.lane_engines import LaneEngines
-from vlmtui.session.lane_plan import Plan
-from vlmtui.session.lanes import Lane, Lanes, planned_specs
-from vlmtui.session.likelihood import LaneScore, is_unchanged, score_lanes, verdict
-from vlmtui.session.picture_changes import PictureMap
+from vlmtui.session.generation import (
+    PromptMode,
+)
+from vlmtui.session.lanes import Lane, LaneEngines, Lanes, LaneScore, LaneSpec, lane_spec, score_lanes, with_seed
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.resume import Generation
+from vlmtui.session.settings import ChatSettings
+from vlmtui.text import is_number, one_line
+
+MATTERS = 0.5
+"""Below this ratio an answer counts as less likely, and above its inverse as more likely."""
+PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE = "prompt", "system", "picture", "pixels", "engine"
+ADAPTER = "adapter"
+"""The names of plans that vary the turn's text, the system prompt, the pictures, their sizes, the engine, or the LoRA
+adapter."""
+MOST = 8
+"""Most answers at a time."""
+PIXELS_LEAST = 28 * 28
+_NOUNS = {
+    PROMPT: "prompts",
+    SYSTEM: "system prompts",
+    PICTURE: "pictures",
+    PIXELS: "picture sizes",
+    ENGINE: "engines",
+    ADAPTER: "adapters",
+}
+_COMMA = re.compile(r"\s*,\s*")
+_PART = re.compile(r"([A-Za-z_][\w.-]*)\s*=\s*([^\s=]+)")
+_QUOTED = re.compile(r'"([^"]*)"')
+_HIDDEN = 0xF0000
+"""Inside quotes every character is shifted by this, to hide commas, spaces and `=`."""
+_TEXTS = (PROMPT, SYSTEM)
+_EXAMPLE = "For instance seed=1,2,3 or picture=sent,none,grey; further parameters take one value each."
+
+
+class PictureChange(enum.StrEnum):
+    """A change of every picture of the prompt."""
+
+    SENT = "sent"
+    NONE = "none"
+    GREY = "grey"
+    BLUR = "blur"
+    SWAP = "swap"
+    """Each takes the place of the next one."""
+
+
+PictureMap = Mapping[tuple[str, str | int], Attachment]
+"""The picture to send instead, by the SHA-256 of a picture and its change."""
+_LABELS = {
+    PictureChange.SENT: "as sent",
+    PictureChange.NONE: "no picture",
+    PictureChange.GREY: "grey",
+    PictureChange.BLUR: "blurred",
+    PictureChange.SWAP: "exchanged",
+}
+_ALIASES = {"gray": PictureChange.GREY, "removed": PictureChange.NONE, "blurred": PictureChange.BLUR}
+_UNCHANGED: dict[str, str] = {PICTURE: PictureChange.SENT, ADAPTER: NONE}
+"""The value of a plan whose answer a verdict is about, by the plan's parameter."""
+_WITHOUT = {
+    PictureChange.NONE: "without the picture",
+    PictureChange.GREY: "with grey in the picture's place",
+    PictureChange.BLUR: "with the picture blurred",
+    PictureChange.SWAP: "with another picture in its place",
+}
+"""In the order of preference for the verdict."""
+
+
+def label_of(change: PictureChange) -> str:
+    """Return the change's label."""
+    return _LABELS[change]
+
+
+def read_change(text: str) -> PictureChange | None:
+    """Return the change with this name, or None."""
+    name = text.strip().lower()
+    return _ALIASES.get(name) or next((change for change in PictureChange if change == name), None)
+
+
+def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
+    """Return every change that makes sense for these turns, `SENT` first. Raises VlmtuiError if they have no
+    picture."""
+    items = all_attachments(turns)
+    if not items:
+        raise bad_input("There is no picture to leave out.", hint="Attach one, or ask about one that was sent.")
+    changes = [PictureChange.SENT, PictureChange.NONE]
+    if all(item.modality == "image" for item in items):
+        changes += [PictureChange.GREY, PictureChange.BLUR]
+        if len({item.sha256 for item in items}) > 1:
+            changes.append(PictureChange.SWAP)
+    return changes
+
+
+def changed_pictures(changes: Sequence[Number | str], turns: Sequence[Turn], store: Path) -> PictureMap:
+    """Make the pictures for these changes (names, or the most pixels). Blocking. Raises VlmtuiError."""
+    from vlmtui.media.changed_images import blurred_image, bounded_image, grey_image
+
+    possible = possible_changes(turns)
+    items = {item.sha256: item for item in all_attachments(turns)}
+    made: dict[tuple[str, str | int], Attachment] = {}
+    for change in changes:
+        if isinstance(change, str) and change not in possible:
+            raise bad_input(_why_not(PictureChange(change)))
+        for (sha256, item), other in zip(items.items(), [*list(items.values())[1:], *items.values()], strict=False):
+            match change:
+                case int():
+                    made[sha256, change] = bounded_image(item, change, store) if item.modality == "image" else item
+                case PictureChange.GREY:
+                    made[sha256, change] = grey_image(item, store)
+                case PictureChange.BLUR:
+                    made[sha256, change] = blurred_image(item, store)
+                case PictureChange.SWAP:
+                    made[sha256, change] = other
+    return made
+
+
+def with_pictures(turns: Sequence[Turn], change: PictureChange | int, made: PictureMap) -> tuple[Turn, ...]:
+    """Return the turns with every picture changed."""
+    if change is PictureChange.SENT:
+        return tuple(turns)
+
+    def changed(item: Attachment) -> Attachment | None:
+        return None if change is PictureChange.NONE else made[item.sha256, change]
+
+    return tuple(Turn(turn.role, with_changed_media(turn.parts, changed)) for turn in turns)
+
+
+def _why_not(change: PictureChange) -> str:
+    if change is PictureChange.SWAP:
+        return "There is no other picture to swap it with."
+    return "A video can be left out, but not made grey or blurred."
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One parameter with several values; the others are fixed."""
+
+    parameter: str
+    """The name of a sampling parameter or dial (`vlmtui.domain.dials`), or `PROMPT`, `SYSTEM`, `PICTURE`, `PIXELS`,
+    `ENGINE` or `ADAPTER`."""
+    values: tuple[Number | str, ...]
+    """Numbers, texts, names of picture changes or engines, or folders of adapters; 2 to `MOST`, all different."""
+    fixed: Mapping[str, Number] = msgspec.field(default_factory=dict)
+    """Sampling parameters with one value for all, overriding the conversation's."""
+
+    @property
+    def title(self) -> str:
+        """`3 seeds`, `2 prompts · temperature 0.8`."""
+        parameter = find_parameter(self.parameter)
+        noun = _NOUNS.get(self.parameter) or (parameter.plural if parameter else "") or f"{self.parameter} values"
+        fixed = (PARAMETERS[name].describe(value) for name, value in self.fixed.items())
+        return " · ".join([f"{len(self.values)} {noun}", *fixed])
+
+    @property
+    def changes_prompt(self) -> bool:
+        """Whether the same answer can be scored in each lane: what surrounds the message differs, or the adapter."""
+        return self.parameter in (SYSTEM, PICTURE, PIXELS, ADAPTER)
+
+
+class LaneVariant(msgspec.Struct, frozen=True):
+    """One request of a plan."""
+
+    label: str
+    """`seed 1`, `prompt 2`."""
+    turns: tuple[Turn, ...]
+    """All that is sent."""
+    sampling: Sampling
+    adapter: str = ""
+    """The folder of a LoRA adapter; empty: none."""
+
+
+def plan_of(parameter: str, values: Sequence[Number | str], fixed: Mapping[str, Number] | None = None) -> Plan:
+    """Return a validated plan. Raises VlmtuiError."""
+    what = _NOUNS.get(parameter) or f"values of {parameter}"
+    if not 2 <= len(values) <= MOST:
+        raise bad_input(f"A fan-out needs 2 to {MOST} {what}, not {len(values)}.")
+    if len(set(values)) != len(values):
+        raise bad_input(f"The {what} must all be different.")
+    others = dict(fixed or {})
+    for value in values if parameter in PARAMETERS else ():
+        if problem := msgspec.structs.replace(Sampling(), **others, **{parameter: value}).problem():
+            raise bad_input(f"{problem}.")
+    if problem := msgspec.structs.replace(Sampling(), **others).problem():
+        raise bad_input(f"{problem}.")
+    return Plan(parameter, tuple(values), others)
+
+
+def variants(
+    plan: Plan, turns: Sequence[Turn], sampling: Sampling, pictures: PictureMap | None = None
+) -> list[LaneVariant]:
+    """Return what each request of the plan sends. `pictures`: the result of `changed_pictures` for the plan."""
+    base = msgspec.structs.replace(sampling, **plan.fixed)
+    if plan.changes_prompt:
+        base = with_seed(base)  # the same for all, so that the prompt alone makes the difference
+    made = pictures or {}
+    found = []
+    for number, value in enumerate(plan.values, 1):
+        match plan.parameter:
+            case "prompt":
+                asked = (*turns[:-1], with_text(turns[-1], str(value)))
+                found.append(LaneVariant(f"prompt {number}", asked, base))
+            case "system":
+                found.append(LaneVariant(f"system prompt {number}", with_system(turns, str(value)), base))
+            case "engine":
+                found.append(LaneVariant(str(value), tuple(turns), with_seed(base)))
+            case "adapter":
+                folder = "" if value == NO_ADAPTER else str(value)
+                label = f"adapter {one_line(Path(folder).name)}" if folder else "no adapter"
+                found.append(LaneVariant(label, tuple(turns), base, folder))
+            case "picture":
+                change = PictureChange(str(value))
+                found.append(LaneVariant(label_of(change), with_pictures(turns, change, made), base))
+            case "pixels":
+                found.append(LaneVariant(f"≤ {value:,} pixels", with_pictures(turns, int(value), made), base))
+            case name if name not in PARAMETERS:
+                own = with_parameter(base, None, name, str(value))
+                label = f"{name.removeprefix('processor.').replace('_', ' ')} {value}"
+                found.append(LaneVariant(label, tuple(turns), own))
+            case name:
+                own = msgspec.structs.replace(base, **{name: value})
+                label = PARAMETERS[name].describe(value) if not isinstance(value, str) else value
+                found.append(LaneVariant(label, tuple(turns), own))
+    return found
+
+
+def with_text(turn: Turn, text: str) -> Turn:
+    """Replace the text of a turn. Attachments keep their places; those between texts move to the front."""
+    texts = [part for part in turn.parts if isinstance(part, Text)]
+    if len(texts) == 1:
+        return Turn(turn.role, tuple(Text(text) if isinstance(part, Text) else part for part in turn.parts))
+    return Turn(turn.role, (*(part for part in turn.parts if isinstance(part, Media)), Text(text)))
+
+
+def with_system(turns: Sequence[Turn], text: str) -> tuple[Turn, ...]:
+    """The turns with another system prompt; with none where the text is empty."""
+    rest = [turn for turn in turns if turn.role != "system"]
+    return (system_turn(text), *rest) if text else tuple(rest)
+
+
+def why_identical(plan: Plan, sampling: Sampling) -> str:
+    """Return a sentence on why all answers will be the same; empty if they may differ."""
+    temperature = plan.fixed.get("temperature", sampling.temperature)
+    if plan.parameter in ("seed", "top_p") and temperature == 0:
+        return "At temperature 0 all answers will be the same: set a temperature."
+    return ""
+
+
+def parse_plan(text: str) -> Plan:
+    """Parse a plan such as `seed=1,2,3 temperature=0.8`. Raises VlmtuiError with what is wrong."""
+    if text.count('"') % 2:
+        raise bad_input("A quotation mark is not closed.", hint=_EXAMPLE)
+    hidden = _COMMA.sub(",", _QUOTED.sub(_hide, text))
+    given: dict[str, list[str]] = {}
+    for found, values in _PART.findall(hidden):
+        parameter = find_parameter(found)
+        dial = dial_name(found, ARGUMENTS)
+        name = parameter.name if parameter else dial or found.lower()
+        if parameter is None and dial is None and name not in (*_TEXTS, PICTURE, PIXELS, ENGINE, ADAPTER):
+            names = (*PARAMETERS, PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE, ADAPTER, *DIALS, *sorted(ARGUMENTS))
+            known = ", ".join(names)
+            raise bad_input(f"Can't fan out over {found}. Parameters: {known}.", hint=_EXAMPLE)
+        if name in given:
+            raise bad_input(f"{name} is given twice.", hint=_EXAMPLE)
+        given[name] = [_shown(value) for value in values.split(",")]
+    if not given or _PART.sub("", hidden).strip():
+        raise bad_input(f"{text!r} is not a list of values.", hint=_EXAMPLE)
+    read = {name: [_read(name, value) for value in values] for name, values in given.items()}
+    several = [name for name, values in read.items() if len(values) > 1]
+    if len(several) != 1:
+        raise bad_input("Exactly one parameter must have several values.", hint=_EXAMPLE)
+    fixed: dict[str, Number] = {}
+    for name, (value, *_) in read.items():
+        if name in several:
+            continue
+        if isinstance(value, str) or name == PIXELS:
+            raise bad_input(f"{name} takes several values, or none.", hint=_EXAMPLE)
+        fixed[name] = value
+    return plan_of(several[0], read[several[0]], fixed)
+
+
+def read_values(parameter: str, text: str) -> tuple[Number | str, ...]:
+    """Parse typed values: numbers and picture changes separated by commas or spaces, texts one on each line. Raises
+    VlmtuiError."""
+    if parameter in _TEXTS:
+        return tuple(line.strip() for line in text.splitlines() if line.strip())
+    if parameter == ENGINE:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    return tuple(_read(parameter, part) for part in re.split(r"[,\s]+", text.strip()) if part)
+
+
+def read_number(name: str, text: str) -> Number:
+    """Parse a typed value of a sampling parameter. Raises VlmtuiError."""
+    return PARAMETERS[name].read(text)
+
+
+def _read(name: str, text: str) -> Number | str:
+    if name in (*_TEXTS, ENGINE):
+        return text
+    if name == ADAPTER:
+        return text if text == NONE else find_adapter(text).folder
+    if dial_name(name, ARGUMENTS) is not None:
+        read_dial(name, text, {})
+        return text
+    if name == PICTURE:
+        return _change(text).value
+    if name != PIXELS:
+        return read_number(name, text)
+    if not is_number(text) or int(text) < PIXELS_LEAST:
+        raise bad_input(f"pixels must be a whole number from {PIXELS_LEAST} on, not {text!r}.", hint=_EXAMPLE)
+    return int(text)
+
+
+def _change(text: str) -> PictureChange:
+    change = read_change(text)
+    if change is None:
+        known = ", ".join(PictureChange)
+        raise bad_input(f"A picture cannot be {text!r}. There are: {known}.", hint=_EXAMPLE)
+    return change
+
+
+def _hide(match: re.Match[str]) -> str:
+    return "".join(chr(ord(char) + _HIDDEN) if ord(char) < 0x10000 else char for char in match[1]) or chr(_HIDDEN)
+
+
+def _shown(text: str) -> str:
+    return "".join(chr(ord(char) - _HIDDEN) if ord(char) >= _HIDDEN else char for char in text).replace("\0", "")
+
+
+def sampling_since(before: Sampling, now: Sampling, *, besides: Collection[str] = ()) -> str:
+    """Describe the changed parameters, `temperature 0.7 → 0.5`; empty if there are none. A seed that was drawn is no
+    change. `besides`: parameters that do not count."""
+    names = {*besides, *(["seed"] if now.seed is None else [])}
+    same = {name: getattr(now, name) for name in names}
+    return ChatSettings("", msgspec.structs.replace(before, **same)).changed_to(ChatSettings("", now))
+
+
+def side_since(document: Comparison, side: Side, turns: Sequence[Turn], now: Sampling) -> str:
+    """Describe what changed since a stored side was sent, if these turns were sent now; empty if nothing. A raw
+    prompt's own text is never compared."""
+    before = msgspec.structs.replace(document.sampling, **side.sampling)
+    changed = [sampling_since(before, now)]
+    if isinstance(side.request, ChatPrompt):
+        was, new = (ChatSettings(_system_prompt(sent), now) for sent in (side.request.turns, turns))
+        changed.append(was.changed_to(new))
+    if side.request is not None:
+        hashes = [
+            sorted(item.sha256 for item in items) for items in (attachments_of(side.request), all_attachments(turns))
+        ]
+        changed.append("" if hashes[0] == hashes[1] else "attachments changed")
+    return " · ".join(filter(None, changed))
+
+
+def _system_prompt(turns: Sequence[Turn]) -> str:
+    return next((turn.text for turn in turns if turn.role == "system"), "")
 
 
 class FanOut:
@@ -143,3 +500,108 @@ async def _first_answer(lane: Lane, message: ComparedMessage, made: Generation) 
         return await conversation.fork(turn, made, instead_of=exchange)
     await conversation.adopt(exchange, made)
     return exchange
+
+
+def look_plan(message: ComparedMessage) -> Plan:
+    """Return the plan that asks whether an answer needs its pictures. Raises VlmtuiError if there is no picture."""
+    return plan_of(PICTURE, possible_changes(message.turns))
+
+
+async def planned_fan_out(
+    plan: Plan,
+    message: ComparedMessage,
+    controller: EngineController,
+    *,
+    media: Path,
+    engines: LaneEngines | None = None,
+) -> FanOut:
+    """Return the fan-out of a message, ready to be sent. `media`: the folder of stored pictures; `engines`: those of a
+    plan over engines. Raises VlmtuiError if the engine, the family or the message does not allow the plan."""
+    engine = controller.require_engine()
+    if plan.parameter == "seed":
+        require_capability(controller.info, "seed")
+    family, settings, turns = controller.require_model().family, message.conversation.settings, message.turns
+    pictures = None
+    if plan.parameter in (PICTURE, PIXELS):
+        pictures = await asyncio.to_thread(changed_pictures, plan.values, turns, media)
+    return FanOut(
+        plan, family, turns, settings.sampling, engine, adapter=settings.adapter, pictures=pictures, engines=engines
+    )
+
+
+def planned_specs(
+    plan: Plan,
+    family: Family,
+    turns: Sequence[Turn],
+    sampling: Sampling,
+    *,
+    mode: PromptMode = "chat",
+    raw: RawPrompt | None = None,
+    logprobs: int | None = None,
+    adapter: str = "",
+    pictures: PictureMap | None = None,
+    families: Mapping[str, Family] | None = None,
+) -> list[LaneSpec]:
+    """Return a spec for each variant of a plan. `adapter`: the folder of the LoRA adapter where the plan does not vary
+    it. `pictures`: the result of `changed_pictures` for the plan. `families`: by the label of a variant, where its
+    engine's model is of another one. Raises VlmtuiError if the family does not
+    accept one."""
+    return [
+        lane_spec(
+            (families or {}).get(variant.label, family),
+            variant.turns,
+            variant.sampling,
+            mode=mode,
+            raw=raw,
+            label=variant.label,
+            logprobs=logprobs,
+            adapter=variant.adapter if plan.parameter == ADAPTER else adapter,
+        )
+        for variant in variants(plan, turns, sampling, pictures)
+    ]
+
+
+def is_unchanged(plan: Plan, at: int) -> bool:
+    """Return whether a lane is the one that a verdict is about: the picture as sent, or no adapter."""
+    return plan.parameter in _UNCHANGED and plan.values[at] == _UNCHANGED[plan.parameter]
+
+
+def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
+    """Return whether the answer depends on the picture, or on the adapter, in words; empty if unknown. `scores` are
+    those of the answer to the prompt as sent, or with no adapter."""
+    if plan.parameter == ADAPTER and NONE in plan.values:
+        score = next((score for score in scores if score is not None), None)
+        return "" if score is None else _adapter_sentence(score)
+    if plan.parameter != PICTURE or PictureChange.SENT not in plan.values:
+        return ""
+    by_change = {PictureChange(str(value)): score for value, score in zip(plan.values, scores, strict=True) if score}
+    for change, words in _WITHOUT.items():
+        if score := by_change.get(change):
+            return _sentence(score, words)
+    return ""
+
+
+def _adapter_sentence(score: LaneScore) -> str:
+    if score.is_equal:
+        return "The adapter changes nothing here: every token of the answer is as likely without it."
+    return f"The adapter changes the model: the answer is {score.times} as likely with it.{_most(score)}"
+
+
+def _sentence(score: LaneScore, words: str) -> str:
+    if score.ratio < MATTERS:
+        return f"The answer is {score.times} as likely {words}.{_most(score)}"
+    if score.ratio > 1 / MATTERS:
+        return f"The answer is {score.times} as likely {words}: the picture makes it less likely."
+    return f"The answer is about as likely {words} ({score.times}): the model may not look at it."
+
+
+def _most(score: LaneScore) -> str:
+    drop = score.drop
+    if drop is None:
+        return ""
+    change = f"{_percent(drop.before)} → {_percent(drop.after)}"
+    return f" Most at token {drop.index:,}, “{one_line(drop.text)}”: {change}."
+
+
+def _percent(probability: float) -> str:
+    return f"{probability:.0%}" if probability >= 0.01 else f"{probability:.1%}" if probability >= 0.001 else "<0.1%"

@@ -1,29 +1,47 @@
-"""Lanes: one turn answered in several ways at the same time, each with its own prompt, sampling, engine and answer."""
+"""Lanes: one turn answered in several ways at the same time, each with its own prompt, sampling, engine and answer.
+
+Scores say how likely the answer of one lane is under the prompts of the others. The probabilities are the model's own,
+before temperature and other sampling parameters, and include the token that ends the answer. Results are ratios:
+`0.02×` means that the whole answer is 50 times less likely.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
+from vlmtui.config.settings import EngineSettings
+from vlmtui.config.trust import TrustStore
 from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.backend_choice import read_backend
+from vlmtui.domain.capabilities import lack
 from vlmtui.domain.conversation import Turn
 from vlmtui.domain.dials import no_dials
-from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.generation import Cancelled, Finished, GenerateRequest, PromptReady, Timings, Usage
+from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, EngineInfo
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateRequest, PromptReady, Timings, Usage
 from vlmtui.domain.parameters import PARAMETERS, Number
 from vlmtui.domain.prompt import Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
-from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.inspection.build import comparison_of, fingerprint_of, side_of, with_paths
 from vlmtui.inspection.replay import Comparison, Side
+from vlmtui.registry.engine_values import with_engine_args
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import Model, resolve
+from vlmtui.registry.routes import model_closed
 from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import recorded_folder
+from vlmtui.session.engines import EngineController, is_remote, names_of
 from vlmtui.session.generation import (
     Answer,
     PromptMode,
@@ -33,12 +51,23 @@ from vlmtui.session.generation import (
     request_for,
     run_turn,
 )
-from vlmtui.session.lane_plan import ADAPTER, Plan, variants
-from vlmtui.session.picture_changes import PictureMap
+from vlmtui.session.models import LoadChecks
 from vlmtui.text import one_line
 
+_SEEDS = 2**31
 OnChange = Callable[["Lane"], None]
 """Called after each event of a lane's answer, and when it ends."""
+_NOISE = 1e-3
+"""Differences of log-probabilities up to this come from the order of sums in a batch."""
+_SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+HERE = "here"
+"""The engine and model that are used without a name."""
+EXAMPLES = (
+    "Write here, vllm, transformers, vllm==X.Y.Z, a model, a server's address or its name in config.toml; engine "
+    "arguments may follow: here dtype=bfloat16."
+)
+_ADDRESSES = ("http://", "https://", "unix:")
+_BACKENDS = (DEFAULT_BACKEND, TRANSFORMERS_BACKEND)
 
 
 class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +105,7 @@ class Lane:
 
     spec: LaneSpec
     engine: Engine | None
-    """None until it is loaded (`session.lane_engines`)."""
+    """None until it is loaded (`answer_in_turns`)."""
     in_flight: InFlightRequest | None = None
     answer: Answer = field(init=False)
     waits_for: str = ""
@@ -207,38 +236,6 @@ def lane_spec(
     return LaneSpec(request=request, sampling=sampling, mode=mode, label=label, turns=tuple(turns))
 
 
-def planned_specs(
-    plan: Plan,
-    family: Family,
-    turns: Sequence[Turn],
-    sampling: Sampling,
-    *,
-    mode: PromptMode = "chat",
-    raw: RawPrompt | None = None,
-    logprobs: int | None = None,
-    adapter: str = "",
-    pictures: PictureMap | None = None,
-    families: Mapping[str, Family] | None = None,
-) -> list[LaneSpec]:
-    """Return a spec for each variant of a plan. `adapter`: the folder of the LoRA adapter where the plan does not vary
-    it. `pictures`: the result of `changed_pictures` for the plan. `families`: by the label of a variant, where its
-    engine's model is of another one. Raises VlmtuiError if the family does not
-    accept one."""
-    return [
-        lane_spec(
-            (families or {}).get(variant.label, family),
-            variant.turns,
-            variant.sampling,
-            mode=mode,
-            raw=raw,
-            label=variant.label,
-            logprobs=logprobs,
-            adapter=variant.adapter if plan.parameter == ADAPTER else adapter,
-        )
-        for variant in variants(plan, turns, sampling, pictures)
-    ]
-
-
 def recorded_specs(comparison: Comparison, paths: Mapping[str, str]) -> list[LaneSpec]:
     """Return specs that repeat a document's sides. `paths` maps the SHA-256 of the attachments to files.
 
@@ -308,3 +305,321 @@ def _side(lane: Lane, own: dict[str, Number | None], info: EngineInfo, first: Sa
         engine=other,
         own=None if is_alike else used,
     )
+
+
+class TokenDrop(msgspec.Struct, frozen=True):
+    """The token of the answer whose probability drops most."""
+
+    index: int
+    text: str
+    """Hostile text."""
+    before: float
+    after: float
+    """Its probabilities before and after, 0 to 1."""
+
+
+class LaneScore(msgspec.Struct, frozen=True):
+    """How likely the base's answer is under a lane's prompt, compared with its own prompt."""
+
+    log_ratio: float
+    """The natural logarithm of the ratio, over the tokens that both scored."""
+    tokens: int
+    """Number of these tokens."""
+    drop: TokenDrop | None = None
+    """None if no probability drops."""
+
+    is_equal: bool = False
+    """Whether each token is as likely, but for what batching does to sums of floats."""
+
+    @property
+    def ratio(self) -> float:
+        return math.exp(min(self.log_ratio, 700.0))
+
+    @property
+    def times(self) -> str:
+        """`0.02×`, `1.7·10⁻⁴×`."""
+        return times(self.log_ratio)
+
+
+async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
+    """Score the answer of lane `base` under every lane's prompt; None for the base itself.
+
+    Raises VlmtuiError if there is no answer, or the engine cannot score it.
+    """
+    lane = lanes[base]
+    if why := lack(lane.info, "scores"):
+        raise bad_input(why)
+    ids = tuple(lane.answer.token_ids)
+    if not ids or lane.has_failed:
+        raise bad_input("There is no complete answer to score.")
+    scored = [scoring_lane(one.engine, one.request.prompt, ids, adapter=one.request.adapter) for one in lanes]
+    found = await scores_of(Lanes(scored))
+    texts = [lane.answer.vocabulary[token].text if token in lane.answer.vocabulary else f"⟨{token}⟩" for token in ids]
+    return [None if at == base else _compared(found[base], other, texts) for at, other in enumerate(found)]
+
+
+def scoring_lane(engine: Engine | None, prompt: Prompt, ids: tuple[int, ...], *, adapter: str = "") -> Lane:
+    """Return a lane that generates nothing, and scores the tokens `ids` as the answer to a prompt."""
+    sampling = Sampling(temperature=0)
+    request = GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=sampling, score=ids, adapter=adapter)
+    return Lane(LaneSpec(request=request, sampling=sampling), engine)
+
+
+async def scores_of(lanes: Lanes, on_change: OnChange = lambda lane: None) -> list[list[float]]:
+    """Run scoring lanes; return the log-probability of each token for each lane, fewer where the context ends.
+    Raises VlmtuiError."""
+    await lanes.run(on_change)
+    for lane in lanes:
+        if lane.answer.failure is not None:
+            raise lane.answer.failure.error()
+        if not lane.answer.logprobs:
+            raise bad_input("The engine scored no token of the answer.")
+    return [[one.logprob for one in lane.answer.logprobs] for lane in lanes]
+
+
+def times(log_ratio: float) -> str:
+    """Return a ratio with two digits: `0.02×`, `1.1×`, `1.7·10⁻⁴×`."""
+    exponent = log_ratio / math.log(10)
+    if abs(exponent) >= 3:
+        whole = math.floor(exponent)
+        leading = f"{10 ** (exponent - whole):.1f}"
+        if leading == "10.0":
+            whole, leading = whole + 1, "1.0"
+        shown = "" if leading == "1.0" else f"{leading}·"
+        return f"{shown}10{str(whole).translate(_SUPERSCRIPTS)}×"
+    value = 10**exponent
+    return f"{value:.0f}×" if value >= 10 else f"{float(f'{value:.2g}'):g}×"
+
+
+def _compared(own: Sequence[float], other: Sequence[float], texts: Sequence[str]) -> LaneScore:
+    pairs = list(zip(own, other, strict=False))
+    losses = [after - before for before, after in pairs]
+    drop = None
+    if losses and min(losses) < 0:
+        at = losses.index(min(losses))
+        drop = TokenDrop(at, texts[at], math.exp(pairs[at][0]), math.exp(pairs[at][1]))
+    return LaneScore(math.fsum(losses), len(pairs), drop, not any(abs(loss) > _NOISE for loss in losses))
+
+
+def find_engine(
+    name: str,
+    base: Model | None,
+    registry: Registry,
+    servers: Mapping[str, EngineSettings],
+    *,
+    loaded: Sequence[tuple[str, Model]] = (),
+    key_env: str | None = None,
+) -> Model:
+    """Return the model behind an engine's name. Blocks: a server is asked what it serves.
+
+    base: what `here` is, and whose model a backend runs. loaded: what is loaded, by what it is called. key_env: the
+    environment variable with a server's key. Raises VlmtuiError.
+    """
+    head, *arguments = name.split()
+    if head in servers or head.startswith(_ADDRESSES):
+        from vlmtui.engine.remote_models import find_remote_model  # the HTTP client takes a while to import
+
+        if len(arguments) > 1 or "=" in "".join(arguments):
+            raise bad_input(f"{head} is a server: it has its own engine arguments.", hint="Name one of its models.")
+        return find_remote_model(registry, servers, head, key_env=key_env, name=next(iter(arguments), None))
+    return with_engine_args(_local(head, base, registry, loaded), arguments)
+
+
+def _local(head: str, base: Model | None, registry: Registry, loaded: Sequence[tuple[str, Model]]) -> Model:
+    if head == HERE:
+        return _based(base, head)
+    if head in _BACKENDS or "==" in head:
+        choice = read_backend(head)
+        of = _based(base, head)
+        found = resolve(registry, of.spec.name if of.spec.name in registry else of.spec.model, choice)
+        return _with_permission(found, of)
+    known = next((model for called, model in loaded if called == head), None)
+    if known is not None:
+        return known
+    try:
+        return resolve(registry, head)
+    except VlmtuiError as error:
+        message = error.message.replace("Unknown model", "Unknown engine or model")
+        raise VlmtuiError(error.kind, message, detail=error.detail, hint=EXAMPLES) from error
+
+
+def _based(base: Model | None, head: str) -> Model:
+    if base is None:
+        raise bad_input(f"{head} needs a model.", hint=EXAMPLES)
+    return base
+
+
+def _with_permission(model: Model, base: Model) -> Model:
+    """Return the model with the permission to run its own code that the same model has elsewhere."""
+    if not base.spec.trust_remote_code or model.spec.model != base.spec.model:
+        return model
+    names = ("trust_remote_code", "revision", "code_revision", "code_sha256")
+    spec = msgspec.structs.replace(model.spec, **{name: getattr(base.spec, name) for name in names})
+    return msgspec.structs.replace(model, spec=spec)
+
+
+class EngineSource(Protocol):
+    """Loads engines for lanes."""
+
+    async def has_room(self, model: Model) -> bool:
+        """Return whether the model can be loaded beside what is loaded now; True where it is loaded already."""
+        ...
+
+    async def open(self, model: Model) -> Engine:
+        """Return the loaded engine with this model. Raises VlmtuiError."""
+        ...
+
+    async def make_room(self) -> None:
+        """Unload what takes memory of this machine; return when it has ended."""
+        ...
+
+
+async def answer_in_turns(
+    lanes: Lanes,
+    models: Sequence[Model],
+    source: EngineSource,
+    on_change: OnChange = lambda lane: None,
+    *,
+    names: Mapping[str, str] | None = None,
+) -> None:
+    """Give each lane the engine of its model and run them: all together where memory allows, else those that are
+    loaded answer first, and make room for the next. A lane whose engine can't be loaded fails; the others go on.
+    Cancelling the caller cancels the requests. `names`: the engines' by the lanes' labels, where they differ."""
+    for lane in lanes:
+        if lane.engine is None:
+            lane.waits_for = "its engine"
+    for lane, model in zip(lanes, models, strict=True):
+        if lane.engine is not None or not lane.is_running:
+            continue
+        if not await source.has_room(model):
+            _tell_waiting(lanes, "memory: it loads after the answers before it", on_change)
+            await lanes.run(on_change)
+            if lane.answer.outcome is not None:  # stopped while it waited
+                continue
+            await source.make_room()
+        lane.waits_for = f"{(names or {}).get(lane.spec.label, lane.spec.label)} to load"
+        on_change(lane)
+        try:
+            lane.engine = await source.open(model)
+        except VlmtuiError as error:
+            lane.answer.take(Failed(request_id=lane.request.request_id, failure=Failure.of(error)))
+        lane.waits_for = ""
+        on_change(lane)
+    await lanes.run(on_change)
+
+
+def _tell_waiting(lanes: Lanes, reason: str, on_change: OnChange) -> None:
+    for lane in lanes:
+        if lane.engine is None and lane.is_running:
+            lane.waits_for = reason
+            on_change(lane)
+
+
+class LaneEngines:
+    """The engines of lanes, by their labels. `one_by_one`: load those of this machine one after the other, and unload
+    the others meanwhile."""
+
+    def __init__(
+        self,
+        controller: EngineController,
+        models: Mapping[str, Model],
+        names: Mapping[str, str],
+        on_unloaded: Callable[[Model], None],
+    ) -> None:
+        """`names`: as the user called the engines. `on_unloaded` is called at the end where the app's model was
+        unloaded, with that model."""
+        self._names = names
+        self._controller = controller
+        self._on_unloaded = on_unloaded
+        self.models = dict(models)
+        """By the lane's label."""
+        self.one_by_one = False
+        self._home: Model | None = None
+        """The app's model, while it is unloaded."""
+
+    def loaded(self, label: str) -> Engine | None:
+        """Return the engine of a lane, if it is loaded."""
+        return self._controller.engine_of(self.models[label])
+
+    def is_current(self, label: str) -> bool:
+        """Whether a lane's engine is the app's own."""
+        current = self._controller.model
+        return current is not None and self.models[label].spec == current.spec
+
+    @property
+    def to_load(self) -> tuple[Model, ...]:
+        """The models to be loaded on this machine."""
+        found = [model for name, model in self.models.items() if self.loaded(name) is None and not is_remote(model)]
+        return tuple(model for at, model in enumerate(found) if model.spec not in [one.spec for one in found[:at]])
+
+    async def run(self, lanes: Lanes) -> None:
+        """Answer every lane."""
+        try:
+            await answer_in_turns(lanes, [self.models[lane.spec.label] for lane in lanes], self, names=self._names)
+        finally:
+            home, self._home = self._home, None
+            if home is not None:
+                self._on_unloaded(home)
+
+    async def has_room(self, model: Model) -> bool:
+        """See `EngineSource`."""
+        return not self.one_by_one or is_remote(model) or self._controller.engine_of(model) is not None
+
+    async def open(self, model: Model) -> Engine:
+        """See `EngineSource`."""
+        return await self._controller.open_beside(model)
+
+    async def make_room(self) -> None:
+        """See `EngineSource`."""
+        current = self._controller.model
+        if current is not None and not is_remote(current) and self._home is None:
+            self._home = current
+        await self._controller.make_room()
+
+
+async def engines_of(
+    names: Mapping[str, str],
+    controller: EngineController,
+    registry: Registry,
+    servers: Mapping[str, EngineSettings],
+    trust: TrustStore,
+    on_unloaded: Callable[[Model], None],
+) -> LaneEngines:
+    """Return the engines of lanes. `names`: those of the engines, by the lanes' labels. Servers are connected. Raises
+    VlmtuiError naming the engine that is not there, or that can't run here."""
+    controller.require_engine()
+    home, checks = controller.require_model(), LoadChecks(trust)
+    loaded = [(name, model) for model in controller.models for name in names_of(model)]
+    found: dict[str, Model] = {}
+    for label, name in names.items():
+        own = next((model for called_so, model in loaded if called_so == name), None)
+        if name == HERE or own is not None:
+            found[label] = own or home
+            continue
+        model = await asyncio.to_thread(find_engine, name, home, registry, servers, loaded=loaded)
+        found[label] = model if is_remote(model) else _allowed(model, checks)
+    engines = LaneEngines(controller, found, names, on_unloaded)
+    for model in found.values():
+        if is_remote(model):
+            await controller.open_beside(model)
+    return engines
+
+
+def _allowed(model: Model, checks: LoadChecks) -> Model:
+    """Return the model with permission for its own code. Raises VlmtuiError where it does not run here, or where that
+    permission was not given."""
+    if error := model_closed(model.family, model.spec):
+        raise error
+    allowed = checks.allowed(model)
+    if allowed.family.trust_remote_code and not allowed.spec.trust_remote_code:
+        message = f"{model.spec.name} needs your permission to run its own Python code."
+        hint = "Load it once by itself: it asks then."
+        raise VlmtuiError(ErrorKind.REMOTE_CODE_REFUSED, message, hint=hint, remedy=Remedy.PICK_MODEL)
+    return allowed
+
+
+def with_seed(sampling: Sampling) -> Sampling:
+    """Return the sampling with a random seed if none is set and tokens are sampled."""
+    if sampling.seed is not None or sampling.temperature == 0:
+        return sampling
+    return msgspec.structs.replace(sampling, seed=random.randrange(_SEEDS))

@@ -12,9 +12,8 @@ from vlmtui.domain.model_reading import ReadRequest
 from vlmtui.engine.interface import ModelReader
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.lint.check import check_reading, record_templates
-from vlmtui.inspection.lint.conversations import canned_conversations, render_case
 from vlmtui.inspection.lint.finding import LintFinding
-from vlmtui.inspection.lint.subject import TOKEN
+from vlmtui.inspection.lint.subject import TOKEN, canned_conversations, render_case
 from vlmtui.inspection.prompt_turns import tail_of
 from vlmtui.reading import is_folder
 from vlmtui.registry.hub_cache import snapshot_of

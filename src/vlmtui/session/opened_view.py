@@ -18,7 +18,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.images import BYTES_MAX, open_image, open_prepared
 from vlmtui.media.pixels import open_pixels
 from vlmtui.reading import read_whole
-from vlmtui.session.model_view import ModelView
+from vlmtui.session.seeing import ModelView
 
 ViewKind = Literal["original", "sent", "seen", "difference"]
 VIEW_KINDS: tuple[ViewKind, ...] = ("original", "sent", "seen", "difference")
@@ -26,7 +26,6 @@ LEVELS_MAX = 20.0
 """Most levels of 255, in the mean, by which a part may differ from what it is taken for."""
 _SIDE = 24
 """Pixels per side at which parts are compared."""
-
 Region = tuple[float, float, float, float]
 """Left, top, right and bottom as shares of the picture; below 0 and above 1 is padding."""
 

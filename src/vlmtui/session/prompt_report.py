@@ -1,4 +1,4 @@
-"""Everything known of a prompt and its answer, for the inspector."""
+"""Prompts and answers for the inspector: those of an answer, of a past answer, and the shares of a prompt."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import require_capability
+from vlmtui.domain.conversation import Turn, all_attachments
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import GenerateRequest, PromptReady, TokenLogprob, Vocabulary
-from vlmtui.domain.prompt import ChatPrompt, attachments_of
+from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
-from vlmtui.errors import Remedy, bad_input
+from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.inspection.build import pieces, texts_of
 from vlmtui.inspection.prompt_diff import PromptTokens
 from vlmtui.inspection.tokens import Piece, attachment_of
-from vlmtui.session.generation import Answer, render, whole_answer
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import Model
+from vlmtui.registry.prompts import raw_prompt
+from vlmtui.registry.schema import Family
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.engines import EngineController
+from vlmtui.session.exchange import Exchange, turns_as_sent
+from vlmtui.session.generation import Answer, make_request, render, whole_answer
+from vlmtui.session.resume import is_of_engine, stored_sampling
 from vlmtui.store.records import GenerationRecord
+from vlmtui.text import is_number
 
 Part = Literal["prompt", "tokens", "media", "template", "request", "answer"]
 PARTS: tuple[Part, ...] = ("prompt", "tokens", "media", "template", "request", "answer")
-
 ALTERNATIVES = 5
 """Alternatives requested for each token of an answer."""
 _EXTENSIONS: dict[Part, str] = {
@@ -267,3 +276,111 @@ def _answer(inspected: PromptReport) -> dict[str, object]:
 
 def _json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def exchange_numbered(conversation: Conversation, number: str) -> Exchange:
+    """Return exchange `number`, from 1 over the whole conversation; the newest if empty. Raises VlmtuiError."""
+    everything = conversation.all_exchanges()
+    if not everything:
+        raise bad_input("There is no prompt to inspect yet.", hint="Send a message first.")
+    wanted = len(everything) if not number else int(number) if is_number(number) else 0
+    if not 1 <= wanted <= len(everything):
+        raise bad_input(f"There is no message {number}.", hint=f"Messages: 1 to {len(everything)}.")
+    return everything[wanted - 1]
+
+
+async def report_of(conversation: Conversation, exchange: Exchange, now: EngineInfo | None) -> PromptReport:
+    """Return everything known of it. `now` is the loaded engine: it supplies what was not recorded in an earlier
+    session. Raises VlmtuiError if the store cannot be read."""
+    record, turn = exchange.record, exchange.answer_id
+    if record is None and turn is not None:
+        record = (await conversation.recorder.store.run(lambda store: store.turn(turn))).generation
+    info = exchange.info
+    if info is None and now is not None and record is not None and is_of_engine(record, now):
+        info = now
+    return PromptReport.of_answer(
+        f"exchange {conversation.number_of(exchange)}",
+        exchange.answer,
+        request=exchange.request,
+        info=info,
+        recipe=record,
+        attachments=all_attachments(_turns(conversation, exchange, record)),
+    )
+
+
+def made_here(known: PromptReport, family: Family | None) -> PromptReport:
+    """Return the report with a prompt made from the family's record, if the engine told none of its own."""
+    asked = known.request.prompt if known.request is not None else None
+    if known.text or family is None or not isinstance(asked, ChatPrompt):
+        return known
+    try:
+        prompt = raw_prompt(family, asked.turns)
+    except VlmtuiError:
+        return known
+    text = prompt.text if isinstance(prompt, RawPrompt) else ""
+    return msgspec.structs.replace(known, made_here=text)
+
+
+def request_again(
+    conversation: Conversation, exchange: Exchange, known: PromptReport, family: Family
+) -> GenerateRequest:
+    """Return the request that would reproduce the exchange now. Raises VlmtuiError if the family does not accept it."""
+    record, sampling = known.recipe, known.sampling
+    if record is None or sampling is None:
+        raise bad_input("How this answer was generated is unknown.")
+    turns = _turns(conversation, exchange, record)
+    adapter = "" if record.imported else record.adapter
+    return make_request(family, turns, stored_sampling(sampling), mode=record.mode, adapter=adapter)
+
+
+async def prompt_again(
+    conversation: Conversation, exchange: Exchange, controller: EngineController
+) -> tuple[PromptReport, Prompt]:
+    """Return what is known of an exchange, and its prompt for the loaded model. Raises VlmtuiError."""
+    model = controller.require_model()
+    known = await report_of(conversation, exchange, controller.info)
+    request = known.request or request_again(conversation, exchange, known, model.family)
+    return known, request.prompt
+
+
+def family_of(known: PromptReport, loaded: Model | None, registry: Registry) -> Family | None:
+    """Return the record of the model that answered; None if it is neither loaded nor in the registry."""
+    if loaded is not None and known.model in (loaded.spec.model, ""):
+        return loaded.family
+    name = known.recipe.family if known.recipe is not None else None
+    return registry.get(name) if name else None
+
+
+def _turns(conversation: Conversation, exchange: Exchange, record: GenerationRecord | None) -> list[Turn]:
+    """Return the turns sent for the exchange's answer."""
+    if record is None:
+        return conversation.turns_until(exchange)
+    return turns_as_sent(exchange, record.system_prompt, record.attachments)
+
+
+class PromptShare(msgspec.Struct, frozen=True):
+    """An attachment of a prompt, and its tokens."""
+
+    number: int
+    """Number in the prompt, from 1."""
+    attachment: Attachment
+    tokens: int | None
+    """None if unknown."""
+
+
+def prompt_shares(exchange: Exchange) -> list[PromptShare]:
+    """Return the attachments of an exchange's prompt, in order, with their tokens."""
+    attachments = prompt_attachments(exchange)
+    spans = exchange.answer.prompt.media if exchange.answer.prompt else ()
+    tokens = {id(item): span.tokens for span in spans if (item := attachment_of(span, attachments))}
+    return [PromptShare(number, item, tokens.get(id(item))) for number, item in enumerate(attachments, 1)]
+
+
+def prompt_attachments(exchange: Exchange) -> tuple[Attachment, ...]:
+    """Return the attachments of the exchange's prompt, in order; empty if unknown."""
+    if exchange.request is not None:
+        return attachments_of(exchange.request.prompt)
+    if exchange.record is not None:
+        sent = turns_as_sent(exchange, exchange.record.system_prompt, exchange.record.attachments)
+        return all_attachments(sent)
+    return ()

@@ -58,22 +58,18 @@ if TYPE_CHECKING:
     from vlmtui.engine.interface import Engine
     from vlmtui.media.folder import FolderView
     from vlmtui.session.answer_places import AnswerPlaces
-    from vlmtui.session.compared_message import ComparedMessage
-    from vlmtui.session.comparison import CompareController
+    from vlmtui.session.comparison import CompareController, ComparedMessage, FindEngines
     from vlmtui.session.conversation import Conversation
     from vlmtui.session.cost import EstimateTokens
-    from vlmtui.session.fan_out import FanOut
-    from vlmtui.session.lane_plan import Plan
+    from vlmtui.session.fan_out import FanOut, Plan
     from vlmtui.session.lanes import InFlightRequest
     from vlmtui.session.lint import LintReport
-    from vlmtui.session.model_view import ModelView
     from vlmtui.session.models import LoadCheck, LoadOption
-    from vlmtui.session.occlusion import OcclusionPlan
     from vlmtui.session.prompt_report import PromptReport
     from vlmtui.session.recent_folders import RecentFolders
     from vlmtui.session.recovery import InterruptedAnswers
+    from vlmtui.session.seeing import ModelView, OcclusionPlan
     from vlmtui.session.settings import ChatSettings
-    from vlmtui.session.side_engines import FindEngines
     from vlmtui.store.records import ConversationId
     from vlmtui.ui.chat.screen import ChatScreen
     from vlmtui.ui.conversations.screen import ConversationsScreen
@@ -82,7 +78,6 @@ if TYPE_CHECKING:
     from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 _log = logging.getLogger(__name__)
-
 _WARNINGS_MAX = 3
 _ANSWERS = "answers.jsonl"
 """The results that `/batch` shows without a name, as docs/batch.md calls them."""

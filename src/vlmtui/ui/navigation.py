@@ -14,18 +14,14 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.media.folder import FolderView
 from vlmtui.registry.match import Model
 from vlmtui.session.answer_places import AnswerPlaces
-from vlmtui.session.compared_message import ComparedMessage
-from vlmtui.session.comparison import CompareController
+from vlmtui.session.comparison import CompareController, ComparedMessage, FindEngines
 from vlmtui.session.cost import EstimateTokens
-from vlmtui.session.fan_out import FanOut
-from vlmtui.session.lane_plan import Plan
+from vlmtui.session.fan_out import FanOut, Plan
 from vlmtui.session.lanes import InFlightRequest
-from vlmtui.session.model_view import ModelView
-from vlmtui.session.occlusion import OcclusionPlan
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.recent_folders import RecentFolders
+from vlmtui.session.seeing import ModelView, OcclusionPlan
 from vlmtui.session.settings import ChatSettings
-from vlmtui.session.side_engines import FindEngines
 
 
 class FilesChoice(msgspec.Struct, frozen=True):

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
 from vlmtui.domain.prompt import Message, MessagesPrompt, RawPrompt
-from vlmtui.inspection.findings import Finding, FindingKind
 from vlmtui.inspection.placeholders import Form, forms_of
 from vlmtui.inspection.prompt_turns import own_tokens
-from vlmtui.inspection.raw_prompt_check import check_raw
+from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, check_raw
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family

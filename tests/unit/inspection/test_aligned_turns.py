@@ -13,12 +13,14 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.inspection.folded_prompt import Run, folded_runs, placeholders
 from vlmtui.inspection.prompt_turns import (
     PromptPart,
     PromptTurn,
+    Run,
     TurnPair,
     aligned,
+    folded_runs,
+    placeholders,
     prompt_parts,
     raw_turns,
     rendered_turns,

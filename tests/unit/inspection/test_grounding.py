@@ -12,7 +12,7 @@ from vlmtui.inspection.grounding import MARKS_MAX, find_marks, find_time_ranges,
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Grounding, GroundingFormat
 from vlmtui.registry.token_rules import PatchTokens
-from vlmtui.session.places_picture import draw_marks
+from vlmtui.session.answer_places import draw_marks
 
 REGISTRY = Registry.bundled()
 THOUSAND = (1000, 1000)

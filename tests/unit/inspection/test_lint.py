@@ -13,8 +13,8 @@ import pytest
 from tests.zoo.kit import write_tokenizer
 from vlmtui.domain.model_reading import ModelReading, ReadRequest, ReadTrouble
 from vlmtui.inspection.lint.check import check_reading, record_templates
-from vlmtui.inspection.lint.conversations import canned_conversations, render_case
 from vlmtui.inspection.lint.finding import ADVICE, LintFinding, LintKind
+from vlmtui.inspection.lint.subject import canned_conversations, render_case
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
 from vlmtui.worker.model_reader.reader import read_model

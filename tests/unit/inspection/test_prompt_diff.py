@@ -13,8 +13,7 @@ import pytest
 from tests.support.cases import in_one_test
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import MediaSpan
-from vlmtui.inspection.prompt_changes import MOST, MovedContent
-from vlmtui.inspection.prompt_diff import PromptDiff, PromptTokens, prompt_diff
+from vlmtui.inspection.prompt_diff import MOST, MovedContent, PromptDiff, PromptTokens, prompt_diff
 from vlmtui.inspection.sequence_diff import common_start, diff_blocks
 
 PROMPTS = json.loads((Path(__file__).parents[1] / "registry" / "prompts.json").read_bytes())

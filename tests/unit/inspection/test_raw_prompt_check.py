@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.unit.inspection.raw_prompts import REGISTRY, check, items, kinds
-from vlmtui.inspection.findings import Finding, FindingKind, apply_fix
+from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, apply_fix
 
 
 def phi(text: str, count: int) -> list[Finding]:

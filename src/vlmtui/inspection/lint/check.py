@@ -1,4 +1,4 @@
-"""Checks what was read of a model: every template on its own, then against each other and the record."""
+"""The checks of a chat template: each reports what it finds."""
 
 from __future__ import annotations
 
@@ -6,20 +6,348 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from vlmtui.domain.conversation import Media, Text
 from vlmtui.domain.model_reading import LIMITS, ModelReading, ReadTrouble, TemplateReading, TemplateTrouble
 from vlmtui.domain.prompt import RawPrompt
-from vlmtui.inspection.lint.content_checks import content_findings
-from vlmtui.inspection.lint.conversations import Canned
 from vlmtui.inspection.lint.finding import LintFinding, LintKind
-from vlmtui.inspection.lint.subject import Subject
-from vlmtui.inspection.lint.turn_checks import turn_findings
+from vlmtui.inspection.lint.subject import (
+    AGAIN,
+    ANSWER,
+    ASKED,
+    BEGUN,
+    PYTHON,
+    TOKEN,
+    Canned,
+    RenderedPart,
+    Subject,
+    resembles,
+)
+from vlmtui.inspection.prompt_turns import head_of, tail_of
+from vlmtui.inspection.raw_prompt_check import unknown_tokens
 from vlmtui.inspection.sequence_diff import common_start
 from vlmtui.registry.chat_template import chat_template_of
-from vlmtui.registry.prompts import raw_prompt
+from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.text import quoted
 
+_GROWING = (
+    ("text", "answered"),
+    ("text", "three_turns"),
+    ("two_turns", "three_turns"),
+    ("system", "system_later"),
+    ("image", "image_answered"),
+    ("image_answered", "image_each_turn"),
+)
+"""Conversations, and longer ones that begin with them."""
 _COMPARED = ("text", "two_turns", "system", "image", "images")
+
+
+def content_findings(subject: Subject) -> Iterator[LintFinding]:
+    """Yield what is wrong with texts, placeholders and tokens, conversation by conversation."""
+    for canned in subject.canned.values():
+        text = subject.text(canned.name)
+        if text is None:
+            continue
+        faults = list(_text_faults(subject, canned, text))
+        yield from faults or _placeholder_faults(subject, canned, text)
+        yield from _token_faults(subject, canned, text)
+
+
+def _text_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintFinding]:
+    name = canned.name
+    plain = text
+    for _, said in canned.texts:
+        plain = plain.replace(said, " " * len(said))
+    if printed := PYTHON.search(plain):
+        message = f"The prompt holds Python's notation of a value: {quoted(printed[0])}."
+        yield subject.finding(LintKind.PYTHON_PRINTED, message, name, printed.start(), token=printed[0])
+        return
+    for role, said in canned.texts:
+        count = text.count(said)
+        if count == 1:
+            continue
+        owner = {"user": "user's text", "assistant": "answer", "system": "system message"}[role]
+        if count > 1:
+            message = f"The {owner} {quoted(said)} is written {count} times."
+            yield subject.finding(LintKind.TEXT_REPEATED, message, name, text.rfind(said), token=said)
+        elif resembles(said, text):
+            message = f"The {owner} {quoted(said)} is changed."
+            yield subject.finding(LintKind.TEXT_CHANGED, message, name, _beginning_of(said, text), token=said)
+        else:
+            kind = LintKind.SYSTEM_LOST if role == "system" else LintKind.TEXT_LOST
+            yield subject.finding(kind, f"The {owner} {quoted(said)} is not in the prompt.", name, token=said)
+    said_in_order = [said for _, said in canned.texts]
+    seen = [one for one in subject.found(canned, text) if one.is_text]
+    if len(seen) == len(said_in_order) and [one.what for one in seen] != said_in_order:
+        first = next(one for one, wanted in zip(seen, said_in_order, strict=True) if one.what != wanted)
+        message = f"{quoted(first.what)} stands at another place than in the conversation."
+        yield subject.finding(LintKind.TEXT_MOVED, message, name, first.start, token=first.what)
+
+
+def _beginning_of(said: str, text: str) -> int:
+    """Return where the longest beginning of `said` stands in the prompt, in any case."""
+    said, text = said.casefold(), text.casefold()
+    longest = next((size for size in range(len(said), 0, -1) if said[:size] in text), 0)
+    return text.find(said[:longest])
+
+
+def _placeholder_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintFinding]:
+    found = subject.found(canned, text)
+    is_sound = True
+    for modality in dict.fromkeys(canned.modalities or [*subject.family.takes]):
+        placeholder = subject.placeholder(modality)
+        if placeholder is None:
+            continue
+        wanted = canned.modalities.count(modality)
+        marks = [one for one in found if one.what == modality and not one.is_text]
+        if len(marks) != wanted:
+            is_sound = False
+            kind = LintKind.PLACEHOLDER_MISSING if len(marks) < wanted else LintKind.PLACEHOLDER_SURPLUS
+            things = modality if wanted == 1 else f"{modality}s"
+            message = f"{wanted} {things}, but {len(marks)} placeholders {placeholder.name}."
+            yield subject.finding(kind, message, canned.name, marks[-1].start if marks else 0, token=placeholder.name)
+            continue
+        for number, mark in enumerate(marks, 1):
+            match = placeholder.core.match(text, mark.start)
+            if placeholder.numbered and match is not None and match[1] != str(number):
+                is_sound = False
+                message = f"{match[0]} stands for {modality} {number}."
+                yield subject.finding(LintKind.PLACEHOLDER_NUMBER, message, canned.name, mark.start, token=match[0])
+            if lacking := _lacking(placeholder.before, placeholder.after, text, mark):
+                is_sound = False
+                message = f"{lacking} is missing beside the placeholder {placeholder.name}."
+                yield subject.finding(LintKind.PLACEHOLDER_UNWRAPPED, message, canned.name, mark.start, token=lacking)
+    if is_sound and canned.modalities and subject.form != "text" and subject.family.question == "free":
+        yield from _order_fault(subject, canned, found)
+
+
+def _lacking(before: str, after: str, text: str, mark: RenderedPart) -> str:
+    if before and not text[: mark.start].endswith(before):
+        return before
+    return after if after and not text.startswith(after, mark.end) else ""
+
+
+def _order_fault(subject: Subject, canned: Canned, found: list[RenderedPart]) -> Iterator[LintFinding]:
+    """Compare the order of texts and placeholders with that of the conversation, as the record arranges it."""
+    wanted: list[tuple[str, bool]] = []
+    front: list[tuple[str, bool]] = []
+    for turn in chat_prompt(subject.family, canned.turns).turns:
+        at = len(wanted)
+        for part in turn.parts:
+            match part:
+                case Text(text) if text.strip():
+                    wanted.append((text, True))
+                case Media(attachment):
+                    takes = subject.family.takes[attachment.modality]
+                    layout = takes.several if canned.has_several and takes.several is not None else takes
+                    if subject.placeholder(attachment.modality) is None:
+                        continue
+                    mark = (attachment.modality, False)
+                    if layout.place == "front":
+                        front.append(mark)
+                    elif layout.place == "turn":
+                        wanted.insert(at, mark)
+                    else:
+                        wanted.append(mark)
+                case _:
+                    continue
+    seen = [(one.what, one.is_text) for one in found]
+    if seen == [*front, *wanted]:
+        return
+    first = next((one for one, due in zip(found, [*front, *wanted], strict=False) if one.what != due[0]), None)
+    message = "A placeholder stands at another place than its picture in the conversation."
+    yield subject.finding(LintKind.PLACEHOLDER_MOVED, message, canned.name, first.start if first is not None else 0)
+
+
+def _token_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintFinding]:
+    """Texts that look like special tokens but are none."""
+    tokenizer = subject.tokenizer
+    if tokenizer is None:
+        return
+    known = {*tokenizer.special, *(one for one, is_token in tokenizer.known.items() if is_token)}
+    own = {
+        token
+        for modality in subject.family.takes
+        if (placeholder := subject.placeholder(modality)) is not None
+        for token in (placeholder.name, placeholder.before, placeholder.after)
+    }
+    taken = [(one.start, one.end) for one in subject.found(canned, text)]
+    for finding in unknown_tokens(text, known | own, taken):
+        token = text[finding.start : finding.end]
+        message = f"{token} is not a token of this tokenizer."
+        if finding.fix is not None:
+            message += f" Did you mean {finding.fix.replacement}?"
+        yield subject.finding(LintKind.UNKNOWN_TOKEN, message, canned.name, finding.start, token=token)
+
+
+def turn_findings(subject: Subject) -> Iterator[LintFinding]:
+    """Yield what is wrong with the prompt's beginning, turns and end."""
+    yield from _bos(subject)
+    yield from _roles(subject)
+    generation = list(_generation_prompt(subject))
+    yield from generation
+    if not any(one.kind is LintKind.GENERATION_PROMPT_ALWAYS for one in generation):
+        yield from _ends(subject)
+    if not generation:
+        yield from _prefill(subject)
+    yield from _prefixes(subject)
+
+
+def _bos(subject: Subject) -> Iterator[LintFinding]:
+    tokenizer, written = subject.tokenizer, subject.family.raw.bos
+    bos = tokenizer.bos if tokenizer is not None else written
+    is_wanted = written.startswith(bos) if written and bos else tokenizer is not None and tokenizer.adds_bos
+    if not bos or bos in subject.stops or any(bos in turn for turn in (subject.family.raw.user, written[len(bos) :])):
+        return
+    for name in ("text", "two_turns", "system", "image", "later_image"):
+        text = subject.text(name)
+        if text is None:
+            continue
+        at_start = len(text) - len(text.lstrip())
+        count = 0
+        while text.startswith(bos, at_start + count * len(bos)):
+            count += 1
+        later = text.find(bos, at_start + count * len(bos))
+        if count > 1:
+            message = f"The prompt begins with {bos} {count} times."
+            yield subject.finding(LintKind.BOS_DOUBLED, message, name, at_start + len(bos), token=bos)
+        if is_wanted and count == 0:
+            yield subject.finding(LintKind.BOS_MISSING, f"The prompt does not begin with {bos}.", name, 0, token=bos)
+        elif later >= 0 and is_wanted:
+            message = f"{bos} stands in the middle of the prompt."
+            yield subject.finding(LintKind.BOS_INSIDE, message, name, later, token=bos)
+
+
+def _roles(subject: Subject) -> Iterator[LintFinding]:
+    """Whether a question and an answer are told apart."""
+    to_answer, to_question = subject.between("two_turns", ASKED, ANSWER), subject.between("two_turns", ANSWER, AGAIN)
+    if to_answer is None or to_answer != to_question:
+        return
+    if not _record_has(subject, ASKED, to_answer, ANSWER, to_answer, AGAIN):
+        text = subject.text("two_turns") or ""
+        message = f"Nothing but {quoted(to_answer)} stands between question and answer, and answer and question."
+        yield subject.finding(LintKind.ROLES_ALIKE, message, "two_turns", text.find(ANSWER) - 1)
+
+
+def _record_has(subject: Subject, *pieces: str) -> bool:
+    """Whether the record's own prompt of two turns holds these pieces in a row."""
+    if subject.raw is None:
+        return False
+    raw = raw_prompt(subject.family, subject.canned["two_turns"].turns)
+    return isinstance(raw, RawPrompt) and "".join(pieces) in raw.text
+
+
+def _generation_prompt(subject: Subject) -> Iterator[LintFinding]:
+    end, closed = subject.after("text", ASKED), subject.after("text", ASKED, generation_prompt=False)
+    head = subject.between("answered", ASKED, ANSWER)
+    raw = subject.raw
+    if end is None or closed is None or head is None or (raw is not None and not raw.generation_prompt.strip()):
+        return
+    answered = subject.after("answered", ANSWER, generation_prompt=False) or ""
+    start = len(subject.text("text") or "") - len(end)
+    opening = head[len(closed) :] if head.startswith(closed) else head[common_start(head, closed) :]
+    mark = opening.strip() or (raw.generation_prompt.strip() if raw is not None else "")
+    if mark and end.count(mark) > 1:
+        message = f"The generation prompt {quoted(mark)} is written {end.count(mark)} times."
+        yield subject.finding(LintKind.GENERATION_PROMPT_DOUBLED, message, "text", start + end.rfind(mark), token=mark)
+    elif end == closed and head.startswith(end) and head[len(end) :].strip():
+        message = f"The prompt ends without the generation prompt {quoted(head[len(end) :])}."
+        yield subject.finding(LintKind.GENERATION_PROMPT_MISSING, message, "text", start + len(end))
+    elif end.strip() and end == closed and answered.endswith(end) and TOKEN.search(end):
+        message = f"The prompt ends with {quoted(end)} although no generation prompt is asked for."
+        at = start + len(end) - 1
+        yield subject.finding(LintKind.GENERATION_PROMPT_ALWAYS, message, "text", at, generation_prompt=False)
+    elif raw is not None and raw.generation_prompt.strip() in answered:
+        message = f"{quoted(raw.generation_prompt)} follows an answer although no generation prompt is asked for."
+        offset = len(subject.text("answered", generation_prompt=False) or "") - 1
+        kind = LintKind.GENERATION_PROMPT_ALWAYS
+        yield subject.finding(kind, message, "answered", offset, generation_prompt=False)
+    elif not (end.startswith(head.rstrip()) or head.startswith(end.rstrip()) or _only_thinks(head, end)):
+        message = f"An answer in the conversation begins after {quoted(head)}, a new one after {quoted(end)}."
+        yield subject.finding(LintKind.GENERATION_PROMPT_DIFFERS, message, "text", start + len(end) - 1)
+
+
+def _only_thinks(head: str, end: str) -> bool:
+    """Whether the two differ by an empty reasoning block: histories leave reasoning out, or keep it empty."""
+    start = common_start(head, end)
+    rests = [head[start:], end[start:]]
+    return any("think" in rest for rest in rests) and all(not rest.strip() or "think" in rest for rest in rests)
+
+
+def _prefill(subject: Subject) -> Iterator[LintFinding]:
+    """Whether an answer that is to be continued stands behind the generation prompt of a new one."""
+    end, begun = subject.after("two_turns", AGAIN), subject.text("prefill", generation_prompt=False)
+    head = subject.between("prefill", AGAIN, BEGUN)
+    if end is None or begun is None or head is None or (subject.raw and not subject.raw.generation_prompt.strip()):
+        return
+    if end.split() != head.split() and not _only_thinks(head, end):
+        message = f"An answer to continue stands behind {quoted(head)}, a new one behind {quoted(end)}."
+        at = begun.rfind(BEGUN) - 1
+        yield subject.finding(LintKind.PREFILL_DIFFERS, message, "prefill", at, generation_prompt=False)
+
+
+def _ends(subject: Subject) -> Iterator[LintFinding]:
+    """Whether each turn is closed, by a token that ends an answer."""
+    text = subject.text("two_turns")
+    following = subject.between("two_turns", ANSWER, AGAIN)
+    first = subject.text("text")
+    if text is None or following is None or first is None:
+        return
+    start = text.find(ANSWER) + len(ANSWER)
+    raw = subject.raw if subject.raw is not None and head_of(subject.raw.user).strip() in first else None
+    user_end, end = subject.after("text", ASKED), tail_of(raw.user).strip() if raw is not None else ""
+    if end and user_end is not None and end not in user_end:
+        message = f"The user's turn is not closed: {end} is missing."
+        yield subject.finding(LintKind.TURN_NOT_CLOSED, message, "text", first.find(ASKED) + len(ASKED), token=end)
+    tail = _after_answer(subject, first, following)
+    if raw is not None and tail_of(raw.assistant).strip() and tail_of(raw.assistant).strip() not in following:
+        wanted = tail_of(raw.assistant).strip()
+        message = f"The answer's turn is not closed: {wanted} is missing."
+        yield subject.finding(LintKind.TURN_NOT_CLOSED, message, "two_turns", start, token=wanted)
+        return
+    tokens = TOKEN.findall(tail if tail.strip() else following)
+    if raw is None and not tail.strip() and (not tokens or tokens[0] not in subject.stops) and subject.stops:
+        message = f"Nothing closes an answer: {quoted(following)} follows it."
+        yield subject.finding(LintKind.TURN_NOT_CLOSED, message, "two_turns", start)
+    elif tail.strip() and tokens and subject.tokenizer is not None and not _stops(subject, tail, tokens):
+        message = f"{tokens[0]} ends an answer, but the engine does not stop at it."
+        yield subject.finding(LintKind.STOP_MISSING, message, "two_turns", start, token=tokens[0])
+
+
+def _after_answer(subject: Subject, first: str, following: str) -> str:
+    """Return what closes an answer: what follows the last one, or what is not the next question's beginning."""
+    last = subject.after("answered", ANSWER, generation_prompt=False) or ""
+    head = first[: first.find(ASKED)]
+    shared = common_start(head[::-1], following[::-1])
+    return last if last.strip() else following[: len(following) - shared]
+
+
+def _stops(subject: Subject, tail: str, tokens: list[str]) -> bool:
+    return not subject.stops.isdisjoint(tokens) or any(tail.lstrip().startswith(stop) for stop in subject.stops)
+
+
+def _prefixes(subject: Subject) -> Iterator[LintFinding]:
+    """Whether a conversation is written the same way once it is longer."""
+    for shorter, longer in _GROWING:
+        if shorter not in subject.canned or longer not in subject.canned:
+            continue
+        if len(subject.canned[longer].modalities) > len(subject.canned[shorter].modalities) and _moves(subject):
+            continue
+        before, after = subject.text(shorter), subject.text(longer)
+        said = subject.canned[shorter].texts[-1][1]
+        if before is None or after is None or said not in before:
+            continue
+        kept = before[: before.rfind(said) + len(said)]
+        if not after.startswith(kept):
+            at = common_start(kept, after)
+            message = f"The first turns are written otherwise once more follow, from {quoted(kept[at : at + 30])} on."
+            yield subject.finding(LintKind.PREFIX_CHANGES, message, longer, at)
+
+
+def _moves(subject: Subject) -> bool:
+    """Whether the family has all pictures at the front, or numbers several otherwise than one."""
+    takes = subject.family.takes.get("image")
+    return takes is not None and (takes.place == "front" or takes.several is not None)
 
 
 def record_findings(subject: Subject) -> Iterator[LintFinding]:

@@ -16,20 +16,21 @@ from vlmtui.domain.conversation import all_attachments
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
-from vlmtui.session.compared_message import ComparedMessage
-from vlmtui.session.comparison import CompareController
-from vlmtui.session.comparison_setup import comparison_of_message, require_family
+from vlmtui.session.comparison import (
+    CompareController,
+    ComparedMessage,
+    RawDraft,
+    RawDrafts,
+    choose_side_engines,
+    comparison_of_message,
+    read_side_engines,
+    require_family,
+)
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engines import EngineController
-from vlmtui.session.fan_out import FanOut, choose_lane
-from vlmtui.session.fan_out_setup import look_plan, planned_fan_out
-from vlmtui.session.lane_engines import LaneEngines, engines_of
-from vlmtui.session.lane_plan import ENGINE, PICTURE, Plan
-from vlmtui.session.lanes import InFlightRequest
+from vlmtui.session.fan_out import ENGINE, PICTURE, FanOut, Plan, choose_lane, look_plan, parse_plan, planned_fan_out
+from vlmtui.session.lanes import InFlightRequest, LaneEngines, engines_of
 from vlmtui.session.models import memory_need
-from vlmtui.session.plan_text import parse_plan
-from vlmtui.session.raw_draft import RawDraft, RawDrafts
-from vlmtui.session.side_engines import choose_side_engines, read_side_engines
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost

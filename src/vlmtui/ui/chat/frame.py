@@ -23,7 +23,7 @@ from vlmtui.session.answer_line import answer_line, answer_speed
 from vlmtui.session.conversation import Conversation, QueuedMessage, head_of
 from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.session.exchange import Exchange
-from vlmtui.session.prompt_shares import PromptShare, prompt_shares
+from vlmtui.session.prompt_report import PromptShare, prompt_shares
 from vlmtui.text import one_line
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.keys import with_keys

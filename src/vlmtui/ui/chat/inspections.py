@@ -10,12 +10,11 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.prompt import Prompt
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
-from vlmtui.session.answer_places import AnswerPlaces, ShownMedium, places_of
+from vlmtui.session.answer_places import AnswerPlaces, ShownMedium, badges_of, places_of
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engines import EngineController
-from vlmtui.session.model_view import ask_model_view
-from vlmtui.session.occlusion import occlusion_plan
-from vlmtui.session.past_prompt import (
+from vlmtui.session.prompt_report import (
+    PromptReport,
     exchange_numbered,
     family_of,
     made_here,
@@ -23,8 +22,7 @@ from vlmtui.session.past_prompt import (
     report_of,
     request_again,
 )
-from vlmtui.session.places_picture import badges_of
-from vlmtui.session.prompt_report import PromptReport
+from vlmtui.session.seeing import ask_model_view, occlusion_plan
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.composer import Composer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from textual.message import Message
 
-from vlmtui.session.compared_message import ComparedMessage
+from vlmtui.session.comparison import ComparedMessage
 from vlmtui.session.conversation import Conversation
 from vlmtui.ui.view import View
 

@@ -12,7 +12,7 @@ from textual.content import Content
 from vlmtui.inspection.answer_diff import AnswerDiff, AnswerSpan
 from vlmtui.inspection.prompt_diff import PromptDiff, PromptSpan
 from vlmtui.inspection.tokens import Piece
-from vlmtui.session.difference import Difference, TokenAt
+from vlmtui.session.comparison import Difference, TokenAt
 from vlmtui.text import one_line, visible
 from vlmtui.ui.document.blocks import TextBlock
 from vlmtui.ui.document.view import DocumentView

@@ -11,9 +11,20 @@ from textual.widgets import Input, RadioButton, RadioSet, Static, TextArea
 from vlmtui.domain.parameters import Number
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.lane_plan import ENGINE, MOST, PICTURE, PIXELS, PROMPT, SYSTEM, Plan, plan_of, why_identical
-from vlmtui.session.picture_changes import PictureChange
-from vlmtui.session.plan_text import read_number, read_values
+from vlmtui.session.fan_out import (
+    ENGINE,
+    MOST,
+    PICTURE,
+    PIXELS,
+    PROMPT,
+    SYSTEM,
+    PictureChange,
+    Plan,
+    plan_of,
+    read_number,
+    read_values,
+    why_identical,
+)
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint

@@ -21,9 +21,8 @@ from vlmtui.files import free_path
 from vlmtui.inspection.answer_diff import AnswerDiff, tally_text
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.session.comparison_export import SUFFIXES, export_comparison
-from vlmtui.session.fan_out import FanOut
-from vlmtui.session.lane_plan import PICTURE, PIXELS, PROMPT, SYSTEM, why_identical
-from vlmtui.session.likelihood import LaneScore
+from vlmtui.session.fan_out import PICTURE, PIXELS, PROMPT, SYSTEM, FanOut, why_identical
+from vlmtui.session.lanes import LaneScore
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
@@ -35,8 +34,6 @@ from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _FORMATS = ("Markdown, to read", "A web page with its images", "JSON, to replay")
-
-
 Leave = int | Literal["new_plan", "look"] | None
 
 

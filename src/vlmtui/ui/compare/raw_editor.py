@@ -22,12 +22,11 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 from textual.widgets.text_area import Document, DocumentBase, DocumentNavigator, Location, WrappedDocument
 
-from vlmtui.inspection.folded_prompt import PlaceholderSlot
+from vlmtui.inspection.prompt_turns import PlaceholderSlot
 from vlmtui.ui.actions import bindings
 
 _CONTROL = {code: 0x2400 + code for code in range(0x20) if code != 0x09}
 _ONE_CELL = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-
 _NOTE_MIN = 12
 """Fewest cells for a note behind the text."""
 

@@ -15,8 +15,8 @@ from textual.timer import Timer
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from vlmtui.inspection.findings import Finding
-from vlmtui.inspection.folded_prompt import PlaceholderSlot, chip, placeholders, special_pattern
+from vlmtui.inspection.prompt_turns import PlaceholderSlot, chip, placeholders, special_pattern
+from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.session.comparison import CompareController
 from vlmtui.text import one_line
 from vlmtui.ui.compare.raw_editor import LineNote, RawEditor, marks_of

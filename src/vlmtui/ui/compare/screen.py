@@ -14,18 +14,22 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import PromptReady, usage_of
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import Remedy, VlmtuiError
-from vlmtui.inspection.findings import Finding
 from vlmtui.inspection.prompt_turns import TurnPair, aligned, prompt_parts, raw_turns, rendered_turns
-from vlmtui.session.compared_message import ComparedMessage
-from vlmtui.session.comparison import RENDERED, CompareController, ComparedSide
-from vlmtui.session.difference import Difference
+from vlmtui.inspection.raw_prompt_check import Finding
+from vlmtui.session.comparison import (
+    RENDERED,
+    CompareController,
+    ComparedMessage,
+    ComparedSide,
+    Difference,
+    FindEngines,
+    SavedPrompts,
+    choose_side_engines,
+)
 from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.lane_engines import EXAMPLES, HERE
-from vlmtui.session.lanes import InFlightRequest
+from vlmtui.session.lanes import EXAMPLES, HERE, InFlightRequest
 from vlmtui.session.prompt_report import PromptReport
-from vlmtui.session.raw_draft import SavedPrompts
-from vlmtui.session.side_engines import FindEngines, choose_side_engines
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answers import AnswerPane

@@ -20,8 +20,8 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.inspection.replay import Comparison
+from vlmtui.session.comparison import Difference
 from vlmtui.session.comparison_export import export_comparison
-from vlmtui.session.difference import Difference
 from vlmtui.session.generation import PromptMode
 from vlmtui.text import one_line
 from vlmtui.ui.compare.answers import AnswerMarks, AnswerPane

@@ -16,17 +16,14 @@ from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.times import local_time
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.comparison_pages import engine_titles
-from vlmtui.inspection.folded_prompt import folded_runs
-from vlmtui.inspection.prompt_turns import PromptTurn, TurnPair, aligned, prompt_parts, rendered_turns
+from vlmtui.inspection.prompt_turns import PromptTurn, TurnPair, aligned, folded_runs, prompt_parts, rendered_turns
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.registry.schema import Family
-from vlmtui.session.changed_since import side_since
-from vlmtui.session.compared_message import ComparedMessage
-from vlmtui.session.difference import difference_of
+from vlmtui.session.comparison import ComparedMessage, LoadedComparison, answer_of, difference_of
+from vlmtui.session.fan_out import side_since
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.stored_comparisons import LoadedComparison, answer_of
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answers import AnswerPane

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from textual.content import Content
 from textual.message import Message
 
-from vlmtui.inspection.folded_prompt import Run
-from vlmtui.inspection.prompt_turns import PromptTurn, TurnPair
+from vlmtui.inspection.prompt_turns import PromptTurn, Run, TurnPair
 from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.document.blocks import PromptBlock, TextBlock

@@ -15,7 +15,7 @@ from vlmtui.domain.generation import GenerateRequest, usage_of
 from vlmtui.domain.parameters import PARAMETERS, Parameter
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.inspection.folded_prompt import folds, special_pattern
+from vlmtui.inspection.prompt_turns import folds, special_pattern
 from vlmtui.inspection.tokens import attachment_of
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
@@ -23,14 +23,12 @@ from vlmtui.text import one_line
 SPECIAL_STYLE = "bold $secondary"
 MEDIA_STYLE = "bold $accent on $panel"
 BREAK_STYLE = "$faint"
-
 _LOOKS_SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
 """Finds special tokens in prompts whose tokens are unknown."""
 _REPEATED = 4
 """Repetitions of one special token that count as an image, in prompts whose tokens are unknown."""
 _LABEL = 18
 _INDENT = "  "
-
 Style = Literal["text", "special", "media"]
 
 

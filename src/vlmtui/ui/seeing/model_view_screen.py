@@ -10,8 +10,8 @@ from textual.content import Content
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.inspection.grounding import GroundingMark, PlacedMark
-from vlmtui.session.model_view import ModelView
 from vlmtui.session.opened_view import VIEW_KINDS, OpenedView, ViewKind, open_model_view
+from vlmtui.session.seeing import ModelView
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import short_keys

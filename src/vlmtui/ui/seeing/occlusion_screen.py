@@ -18,8 +18,8 @@ from textual.worker import Worker
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.images import open_prepared
-from vlmtui.session.likelihood import times
-from vlmtui.session.occlusion import GRIDS, OcclusionMap, OcclusionPlan, draw_heat, occlusion_map
+from vlmtui.session.lanes import times
+from vlmtui.session.seeing import GRIDS, OcclusionMap, OcclusionPlan, draw_heat, occlusion_map
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import with_keys

@@ -12,8 +12,7 @@ from textual.content import Content
 from vlmtui.errors import bad_input
 from vlmtui.inspection.grounding import PlacedMark
 from vlmtui.media.describe import clock
-from vlmtui.session.answer_places import AnswerPlaces, ShownMedium, open_shown
-from vlmtui.session.places_picture import Badge, badges_of, draw_marks, range_line
+from vlmtui.session.answer_places import AnswerPlaces, Badge, ShownMedium, badges_of, draw_marks, open_shown, range_line
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.seeing.seeing_screen import SeeingScreen, Sight

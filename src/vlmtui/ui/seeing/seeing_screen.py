@@ -21,7 +21,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.files import write_numbered
 from vlmtui.inspection.grounding import PlacedMark
 from vlmtui.media.images import as_png
-from vlmtui.session.places_picture import Badge
+from vlmtui.session.answer_places import Badge
 from vlmtui.text import one_line
 from vlmtui.ui.keys import error_text
 from vlmtui.ui.terminal.graphics import Graphics

@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from vlmtui.inspection.grounding import PlacedMark
-from vlmtui.session.places_picture import Badge, badges_of, draw_marks
+from vlmtui.session.answer_places import Badge, badges_of, draw_marks
 from vlmtui.ui.terminal.graphics import Graphics
 
 if TYPE_CHECKING:

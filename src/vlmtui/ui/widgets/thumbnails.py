@@ -21,7 +21,7 @@ from vlmtui.ui.terminal.placeholders import placeholder_strip
 
 if TYPE_CHECKING:
     from vlmtui.inspection.grounding import PlacedMark
-    from vlmtui.session.places_picture import Badge
+    from vlmtui.session.answer_places import Badge
 
 _GLYPHS = {"image": "▣", "video": "▶", "audio": "♪"}
 _PIXELS = (320, 320)

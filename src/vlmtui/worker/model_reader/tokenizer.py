@@ -8,7 +8,7 @@ from typing import Any
 
 from vlmtui.domain.model_reading import TokenizerReading
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.special_tokens import special_looking
+from vlmtui.inspection.raw_prompt_check import special_looking
 from vlmtui.reading import is_file, read_json
 
 _BYTES_MAX = 10_000_000

@@ -1,34 +1,28 @@
-"""The heat map: which part of a picture carries an answer.
-
-It is a fan-out of masked pictures that are scored: each lane has the answer's prompt with another part of the picture
-greyed out, and scores the same answer. The parts are windows of 2 × 2 cells of a grid, each moved by one cell: a part
-must be as large as what is looked for, or enough of that stays to be seen. A cell's heat is the mean of the windows
-that cover it.
-
-What is measured is how much less likely the answer's tokens become, in nats (natural logarithm of the ratio). This is
-the occlusion sensitivity of Zeiler and Fergus, "Visualizing and Understanding Convolutional Networks", 2014.
-"""
+"""What a model sees of a picture, and on which parts of it an answer depends: maps of occlusion."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.capabilities import lack
+from vlmtui.domain.capabilities import lack, require_capability
+from vlmtui.domain.generation import SeenMedium
 from vlmtui.domain.prompt import Prompt, attachments_of, with_attachments
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
 from vlmtui.paths import private_dir
-from vlmtui.session.lane_plan import MOST
-from vlmtui.session.lanes import Lane, Lanes
-from vlmtui.session.likelihood import scores_of, scoring_lane
+from vlmtui.session.fan_out import MOST
+from vlmtui.session.generation import render
+from vlmtui.session.lanes import Lane, Lanes, scores_of, scoring_lane
 from vlmtui.session.prompt_report import PromptReport, answer_tokens
 
 if TYPE_CHECKING:
@@ -43,6 +37,8 @@ _STRONGEST = 0.75
 """Share of colour in the hottest cell."""
 _DIM = 0.55
 """Brightness of the picture below, so that warm colours in it are not taken for heat."""
+_KEPT_S = 3600.0
+"""Seconds after which the pictures of a look are deleted by the next one."""
 
 
 class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,3 +237,42 @@ def draw_heat(picture: Image, heat: Sequence[Sequence[float]], hottest: tuple[in
         box = (left, top, max(left, right - 1), max(top, bottom - 1))
         ImageDraw.Draw(drawn).rectangle(box, outline="white", width=max(1, max(picture.size) // 150))
     return drawn
+
+
+class ModelView(msgspec.Struct, frozen=True, kw_only=True):
+    """One attachment, and what the model sees of it."""
+
+    attachment: Attachment
+    medium: SeenMedium
+
+
+async def ask_model_view(engine: Engine, prompt: Prompt, folder: Path) -> list[ModelView]:
+    """Ask the engine what its model sees; the pictures are written into `folder`, which is created and made private.
+
+    Raises VlmtuiError if the prompt has no attachments, the engine cannot tell, or rendering fails.
+    """
+    attachments = [item for item in attachments_of(prompt) if item.modality != "audio"]
+    if not attachments:
+        raise bad_input("This prompt has no images or videos.")
+    require_capability(engine.info, "model_view")
+    view = private_dir(folder.resolve())
+    await asyncio.to_thread(_remove_old, view)
+    ready = await render(engine, prompt, view=str(view))
+    found = []
+    for attachment in attachments:
+        same = [item for item in attachments if item.modality == attachment.modality]
+        at = next(index for index, item in enumerate(same) if item is attachment)
+        medium = next(
+            (one for one in ready.seen if (one.modality, one.index) == (attachment.modality, at)),
+            SeenMedium(modality=attachment.modality, index=at),
+        )
+        found.append(ModelView(attachment=attachment, medium=medium))
+    return found
+
+
+def _remove_old(folder: Path) -> None:
+    """Delete pictures of earlier looks."""
+    for file in folder.glob("*.png"):
+        with suppress(OSError):
+            if file.stat().st_mtime < time.time() - _KEPT_S:
+                file.unlink()
