@@ -1,8 +1,8 @@
-"""Actions in the chat."""
+"""The actions of the chat, the app, text fields and attachments."""
 
 from __future__ import annotations
 
-from vlmtui.ui.actions.action import Action, Scope
+from vlmtui.ui.actions.action import Action, FixedKey, Scope
 
 _MESSAGE, _LOOK, _ATTACH, _CHATS = "Message", "Look closer", "Attachments", "Chats and models"
 
@@ -366,5 +366,366 @@ CHAT = Scope(
             slash="/set",
             argument="NAME VALUE",
         ),
+    ),
+)
+
+
+COMPOSER = Scope(
+    "composer",
+    "Writing a message",
+    within="chat",
+    fixed=(
+        FixedKey("enter", "Send the message."),
+        FixedKey("^j", "Break the line; so does Shift+Enter if the terminal reports it."),
+        FixedKey("↑", "In an empty composer: select a message above. Letters then act on it."),
+        FixedKey("↑ ↓", "Earlier and later messages, from the first and the last line."),
+        FixedKey("pgup pgdn", "Scroll the conversation."),
+        FixedKey("tab", "Accept the offered command or path; attach the files that a message names."),
+        FixedKey("paste", "Attach a pasted or dropped path."),
+    ),
+)
+
+
+def _move(where: str, title: str, help: str, keys: str) -> Action:
+    return Action(f"message_cursor.{where}", title, help, keys, run=f"move('{where}')", moves=True)
+
+
+def _does(id: str, title: str, help: str, key: str, *, verb: str = "", footer: bool = True) -> Action:
+    """Return the action that runs the chat's own action `id` on the selected message."""
+    return Action(f"message_cursor.{id}", title, help, key, verb=verb, run=f"screen.run('{id}')", footer=footer)
+
+
+def _part(verb: str, help: str, key: str, by: int) -> Action:
+    return Action(f"message_cursor.{verb}_part", f"{verb.capitalize()} part", help, key, verb=verb, run=f"part({by})")
+
+
+MESSAGE_CURSOR = Scope(
+    "message_cursor",
+    "On a selected message",
+    within="chat",
+    actions=(
+        Action("message_cursor.leave", "Back", "Go back to the composer.", "escape", verb="back", footer=True),
+        _does("edit", "Edit", "Edit the message; sending creates a branch.", "e"),
+        _does("regenerate", "Answer again", "Generate another answer to the message.", "r", verb="run"),
+        _does("inspect", "Inspect", "Inspect the prompt and the answer.", "i"),
+        _does("compare", "Compare", "Compare the message's prompt with a raw prompt.", "c"),
+        _does("copy_answer", "Copy", "Copy the message or the answer.", "y", verb="copy"),
+        _does("branch_here", "Branch", "Write another next message, on a new branch.", "b"),
+        _does("fan_out", "Fan out", "Send the message several ways at once.", "f"),
+        _does("search", "Find", "Find a text in the conversation.", "slash", footer=False),
+        Action(
+            "message_cursor.open",
+            "Open",
+            "View the message's pictures; show or hide the answer's reasoning, or its long JSON.",
+            "space,enter",
+            footer=True,
+        ),
+        _part("next", "The next part of the answer: reasoning, text, code, JSON, table.", "right_square_bracket", 1),
+        _part("previous", "The previous part of the answer.", "left_square_bracket", -1),
+        Action("message_cursor.copy_part", "Copy part", "Copy the selected part of the answer.", "Y"),
+        _does("branch_before", "Previous branch", "Previous branch at this message.", "left", footer=False),
+        _does("branch_after", "Next branch", "Next branch at this message.", "right", footer=False),
+        _move("up", "Up", "The message or answer above.", "up,k"),
+        _move("down", "Down", "The one below; after the last one, the composer.", "down,j"),
+        _move("page_up", "A page up", "A page up.", "pageup"),
+        _move("page_down", "A page down", "A page down.", "pagedown"),
+        _move("first", "First", "The first message of the conversation.", "home,g"),
+        _move("last", "Last", "The newest message.", "end,G"),
+    ),
+)
+
+
+def _edit(name: str, title: str, help: str, keys: str, *, leader: str = "", verb: str = "") -> Action:
+    return Action(f"editor.{name}", title, help, keys, leader=leader, verb=verb, run=f"app.edit('{name}')", moves=True)
+
+
+EDITOR = Scope(
+    "editor",
+    "Writing text",
+    types=True,
+    actions=(
+        _edit("line_start", "Line start", "To the beginning of the line.", "home,ctrl+a", verb="first"),
+        _edit("line_end", "Line end", "To the end of the line.", "end,ctrl+e", verb="last"),
+        _edit("first", "Text start", "To the beginning of the text.", "ctrl+home"),
+        _edit("last", "Text end", "To the end of the text.", "ctrl+end"),
+        _edit("kill_line_end", "Cut to line end", "Cut to the end of the line; there, the line break.", "ctrl+k"),
+        _edit("kill_line_start", "Cut to line start", "Cut from the line start, or the selection.", "ctrl+u"),
+        _edit("kill_word_left", "Cut word", "Cut the word before the cursor, or the selection.", "ctrl+w"),
+        _edit("kill_word_right", "Cut next word", "Cut the word after the cursor.", "alt+d,ctrl+delete"),
+        _edit("yank", "Paste cut text", "Paste the text cut last, in any text field.", "ctrl+y"),
+        _edit("undo", "Undo", "Undo the last edit.", "ctrl+z,ctrl+underscore"),
+        _edit("redo", "Redo", "Redo the edit undone last.", "ctrl+shift+z", leader="Z"),
+        _edit("select_all", "Select all", "Select the whole text.", "ctrl+shift+a", leader="a", verb="all"),
+    ),
+)
+
+
+_APP = "App"
+
+APP = Scope(
+    "app",
+    "Everywhere",
+    actions=(
+        Action(
+            "leader",
+            "More",
+            "Show the keys that work here after the leader.",
+            "ctrl+x",
+            footer=True,
+            priority=True,
+            system=True,
+        ),
+        Action("models", "Models", "Pick another model.", "f3", leader="m", group=_CHATS, slash="/model"),
+        Action(
+            "engine",
+            "Engine",
+            "Use another engine: one of config.toml, an address, or one that is loaded. The present one stays loaded "
+            "where that costs no memory.",
+            slash="/engine",
+            argument="NAME",
+        ),
+        Action(
+            "conversations",
+            "Chats",
+            "Search, open, rename or delete conversations.",
+            "ctrl+l",
+            leader="l",
+            group=_CHATS,
+            slash="/conversations",
+        ),
+        Action(
+            "batch",
+            "Batch",
+            "The results of `vlmtui batch` in FILE (answers.jsonl).",
+            slash="/batch",
+            argument="FILE",
+        ),
+        Action("undelete", "Undelete", "Restore the conversation deleted last.", slash="/undelete"),
+        Action(
+            "show_log",
+            "Engine",
+            "What the engine is doing: requests, caches, speed and times; and its own log, live.",
+            "f4",
+            leader="g",
+            group=_APP,
+            slash="/log",
+        ),
+        Action(
+            "restart_engine", "Restart engine", "Load the model again.", "f5", leader="R", group=_APP, slash="/restart"
+        ),
+        Action("cleanup", "Clean up", "Stop your workers that are no longer usable.", slash="/cleanup"),
+        Action(
+            "help",
+            "Help",
+            "Every key and command.",
+            "f1",
+            leader="question_mark",
+            group=_APP,
+            slash="/help",
+            footer=True,
+            priority=True,
+        ),
+        Action("command_palette", "Commands", "Search every command.", "ctrl+p", footer=True),
+        Action(
+            "quit",
+            "Quit",
+            "Quit; a loaded model stays for its keep-alive time.",
+            "ctrl+q",
+            leader="q",
+            group=_APP,
+            slash="/quit",
+            priority=True,
+        ),
+        Action(
+            "interrupt",
+            "Copy or stop",
+            "Copy, stop the answer, or show how to quit; pressed twice, quit.",
+            "ctrl+c",
+            run="help_quit",
+            system=True,
+        ),
+    ),
+)
+
+
+BROWSER = Scope(
+    "browser",
+    "In the file browser",
+    modal=True,
+    types=True,
+    actions=(
+        Action("browser.choose", "Open", "Open the folder, or attach.", "enter", priority=True),
+        Action(
+            "browser.mark",
+            "Mark",
+            "Mark the file, to take several; so does Space.",
+            "insert,ctrl+space,ctrl+@",
+            leader="space",
+            priority=True,
+        ),
+        Action("browser.mark_all", "Mark all", "Mark all files shown, or unmark them.", leader="a", verb="all"),
+        Action("browser.sort", "Sort", "Sort by name, newest first, or largest first.", leader="O"),
+        Action("browser.media", "Kind", "Show images and videos, only images, or only videos.", leader="k"),
+        Action("browser.hidden", "Hidden", "Show hidden files and folders, or hide them.", leader="H"),
+        Action(
+            "browser.recent",
+            "Recent folders",
+            "Show folders you attached files from.",
+            leader="h",
+            verb="earlier",
+        ),
+        Action("browser.complete", "Complete", "Complete the path being typed.", "tab", verb="next", priority=True),
+        Action(
+            "browser.leave",
+            "Cancel",
+            "Clear the filter, leave the recent folders, or cancel.",
+            "escape",
+            verb="back",
+            priority=True,
+        ),
+        Action("browser.up", "Up", "The file above.", "up", run="move('up')", priority=True, moves=True),
+        Action("browser.down", "Down", "The file below.", "down", run="move('down')", priority=True, moves=True),
+        Action(
+            "browser.page_up", "A page up", "A page up.", "pageup", run="move('page_up')", priority=True, moves=True
+        ),
+        Action(
+            "browser.page_down",
+            "A page down",
+            "A page down.",
+            "pagedown",
+            run="move('page_down')",
+            priority=True,
+            moves=True,
+        ),
+        Action(
+            "browser.first",
+            "First",
+            "The first file; so does Home without a filter.",
+            "ctrl+home",
+            run="move('first')",
+            priority=True,
+            moves=True,
+        ),
+        Action(
+            "browser.last",
+            "Last",
+            "The last file; so does End without a filter.",
+            "ctrl+end",
+            run="move('last')",
+            priority=True,
+            moves=True,
+        ),
+    ),
+    fixed=(
+        FixedKey("space", "Mark the file, if the filter is empty."),
+        FixedKey("← ⌫", "The parent folder, if the filter is empty."),
+        FixedKey("~ /", "Start typing a path."),
+    ),
+)
+
+VIEWER = Scope(
+    "viewer",
+    "In the viewer",
+    modal=True,
+    actions=(
+        Action("viewer.close", "Close", "Back to the conversation.", "escape,q", verb="back", footer=True),
+        Action("viewer.next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
+        Action("viewer.previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
+        Action("viewer.next_frame", "Next frame", "The video's next frame.", "full_stop", run="step(1)", footer=True),
+        Action(
+            "viewer.previous_frame",
+            "Previous frame",
+            "The video's previous frame.",
+            "comma",
+            run="step(-1)",
+            footer=True,
+        ),
+        Action("viewer.zoom_in", "Zoom in", "Zoom in.", "plus,equals_sign", run="zoom(1)", footer=True),
+        Action("viewer.zoom_out", "Zoom out", "Zoom out.", "minus", run="zoom(-1)", footer=True),
+        Action("viewer.zoom_reset", "Fit", "Show the whole picture.", "0", run="reset", footer=True),
+        Action(
+            "viewer.pan_left",
+            "Move left",
+            "Move left in a zoomed picture.",
+            "shift+left,h",
+            verb="left",
+            run="pan(-1, 0)",
+            moves=True,
+        ),
+        Action(
+            "viewer.pan_down",
+            "Move down",
+            "Move down in a zoomed picture.",
+            "shift+down,j",
+            verb="down",
+            run="pan(0, 1)",
+            moves=True,
+        ),
+        Action(
+            "viewer.pan_up",
+            "Move up",
+            "Move up in a zoomed picture.",
+            "shift+up,k",
+            verb="up",
+            run="pan(0, -1)",
+            moves=True,
+        ),
+        Action(
+            "viewer.pan_right",
+            "Move right",
+            "Move right in a zoomed picture.",
+            "shift+right,l",
+            verb="right",
+            run="pan(1, 0)",
+            moves=True,
+        ),
+        Action("viewer.facts", "Facts", "Show or hide the facts.", "i", leader="i", verb="inspect", footer=True),
+        Action(
+            "viewer.facts_up", "Facts up", "Scroll the facts up.", "up", verb="up", run="scroll_facts(-1)", moves=True
+        ),
+        Action(
+            "viewer.facts_down",
+            "Facts down",
+            "Scroll the facts down.",
+            "down",
+            verb="down",
+            run="scroll_facts(1)",
+            moves=True,
+        ),
+    ),
+)
+
+FRAME_PICKER = Scope(
+    "frame_picker",
+    "Choosing the frames of a video",
+    modal=True,
+    types=True,
+    actions=(
+        Action(
+            "frame_picker.save", "Save", "Send these frames.", "enter,ctrl+s", leader="s", footer=True, priority=True
+        ),
+        Action("frame_picker.cancel", "Cancel", "Change nothing.", "escape", verb="back", footer=True, priority=True),
+        Action(
+            "frame_picker.up",
+            "Scroll up",
+            "Scroll the frames up.",
+            "pageup",
+            verb="page_up",
+            run="scroll('up')",
+            moves=True,
+        ),
+        Action(
+            "frame_picker.down",
+            "Scroll down",
+            "Scroll the frames down.",
+            "pagedown",
+            verb="page_down",
+            run="scroll('down')",
+            moves=True,
+        ),
+    ),
+    fixed=(
+        FixedKey("tab", "The next field."),
+        FixedKey("space", "Choose how frames are sampled."),
     ),
 )

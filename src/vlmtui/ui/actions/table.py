@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vlmtui.ui.actions.action import Action, Scope
-from vlmtui.ui.actions.app import APP
-from vlmtui.ui.actions.attachments import BROWSER, FRAME_PICKER, VIEWER
-from vlmtui.ui.actions.batch import BATCH, BATCH_ROWS
-from vlmtui.ui.actions.chat import CHAT
-from vlmtui.ui.actions.compare import ANSWER_TILE, ANSWERS, COMPARISON, FAN_FORM, STORED_COMPARISON
-from vlmtui.ui.actions.composer import COMPOSER, MESSAGE_CURSOR
-from vlmtui.ui.actions.conversations import (
+from vlmtui.ui.actions.chat import APP, BROWSER, CHAT, COMPOSER, EDITOR, FRAME_PICKER, MESSAGE_CURSOR, VIEWER
+from vlmtui.ui.actions.screens import (
+    ANSWER_TILE,
+    ANSWERS,
+    BATCH,
+    BATCH_ROWS,
+    BEFORE_LOAD,
+    CHOICE,
+    COMPARISON,
+    CONFIRM,
     CONVERSATION_LIST,
     CONVERSATION_ROWS,
     CONVERSATION_SEARCH,
     CONVERSATION_TITLE,
+    FAN_FORM,
+    HELP_SCREEN,
+    INSPECTOR,
+    LEADER_SCREEN,
+    LINT,
+    LOADING,
+    LOG,
+    LOGPROB_TEXT,
+    MODEL_FILTER,
+    MODEL_LIST,
+    MODEL_VIEW,
+    NAME,
+    OCCLUSION,
+    PLACES,
+    SEARCH_BAR,
+    SETTINGS_FORM,
+    STORED_COMPARISON,
+    TOKEN_TABLE,
 )
-from vlmtui.ui.actions.dialogs import CHOICE, CONFIRM, HELP_SCREEN, LEADER_SCREEN, NAME, SETTINGS_FORM
-from vlmtui.ui.actions.document import SEARCH_BAR
-from vlmtui.ui.actions.editor import EDITOR
-from vlmtui.ui.actions.inspector import INSPECTOR, LINT, LOGPROB_TEXT, TOKEN_TABLE
-from vlmtui.ui.actions.models import BEFORE_LOAD, LOADING, LOG, MODEL_FILTER, MODEL_LIST
-from vlmtui.ui.actions.seeing import MODEL_VIEW, OCCLUSION, PLACES
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
@@ -84,3 +99,22 @@ def line_bindings() -> list[BindingType]:
     """Return the editor's bindings for a text field of one line."""
     names = ("kill_line_end", "kill_line_start", "kill_word_left", "kill_word_right", "yank")
     return [ACTIONS[f"editor.{name}"].binding() for name in names]
+
+
+class SlashCommand(NamedTuple):
+    """A typed command. For an unknown command, `action` is None and `argument` its name."""
+
+    action: Action | None
+    argument: str
+
+
+def parse_slash(text: str) -> SlashCommand | None:
+    """Parse a slash command; None for a message. A message may start with `//`, or with a path, whose first word
+    contains another slash or a dot."""
+    if not text.startswith("/") or text.startswith("//"):
+        return None
+    name, _, argument = text.partition(" ")
+    if "/" in name[1:] or "." in name or "\n" in name:
+        return None
+    action = next((action for action in ACTIONS.values() if action.slash == name), None)
+    return SlashCommand(action, argument.strip() if action else name)

@@ -1,0 +1,798 @@
+"""The actions of the other screens and of dialogs."""
+
+from __future__ import annotations
+
+from vlmtui.ui.actions.action import Action, FixedKey, Scope
+
+SEARCH_BAR = Scope(
+    "search_bar",
+    "Searching a text",
+    types=True,
+    actions=(
+        Action("search_bar.close", "Close", "Close the search.", "escape", verb="back", footer=True, priority=True),
+        Action("search_bar.next", "Next", "The next place.", "enter,down", footer=True, priority=True),
+        Action("search_bar.previous", "Previous", "The place before.", "up,shift+enter", footer=True, priority=True),
+    ),
+)
+
+
+def search_actions(scope: str) -> tuple[Action, ...]:
+    """Return the actions that search the document of a screen."""
+    return (
+        Action(f"{scope}.search", "Search", "Find a text.", "slash,ctrl+f", leader="slash", footer=True),
+        Action(
+            f"{scope}.search_next",
+            "Next place",
+            "The next place with the text.",
+            "n",
+            verb="next",
+            run="search_again(False)",
+        ),
+        Action(
+            f"{scope}.search_previous",
+            "Previous place",
+            "The place before.",
+            "p",
+            verb="previous",
+            run="search_again(True)",
+        ),
+    )
+
+
+SETTINGS_FORM = Scope(
+    "settings_form",
+    "In the settings",
+    modal=True,
+    types=True,
+    actions=(
+        Action(
+            "settings_form.apply",
+            "Apply",
+            "Use these settings from now on.",
+            "ctrl+s",
+            leader="s",
+            verb="save",
+            footer=True,
+            priority=True,
+        ),
+        Action("settings_form.cancel", "Cancel", "Change nothing.", "escape", verb="back", footer=True, priority=True),
+    ),
+    fixed=(FixedKey("tab", "The next field."),),
+)
+
+CONFIRM = Scope(
+    "confirm",
+    "At a question",
+    modal=True,
+    actions=(Action("confirm.no", "No", "Change nothing.", "escape", verb="back", run="refuse", footer=True),),
+    fixed=(
+        FixedKey("↑ ↓", "The other answer."),
+        FixedKey("enter", "Give this answer."),
+    ),
+)
+
+CHOICE = Scope(
+    "choice",
+    "At a choice",
+    modal=True,
+    actions=(Action("choice.back", "Back", "Choose nothing.", "escape", run="refuse", footer=True),),
+    fixed=(
+        FixedKey("↑ ↓", "The line above or below."),
+        FixedKey("enter", "Choose this line."),
+    ),
+)
+
+NAME = Scope(
+    "name",
+    "Typing a name",
+    modal=True,
+    types=True,
+    actions=(Action("name.back", "Back", "Change nothing.", "escape", run="refuse", footer=True),),
+    fixed=(FixedKey("enter", "Save the name."),),
+)
+
+HELP_SCREEN = Scope(
+    "help_screen",
+    "In this help",
+    modal=True,
+    actions=(
+        Action("help_screen.close", "Close", "Close the help.", "escape,q", verb="back", footer=True),
+        Action(
+            "help_screen.filter",
+            "Filter",
+            "Show only the lines that have a word.",
+            "slash,ctrl+f",
+            leader="slash",
+            verb="search",
+        ),
+        Action("help_screen.up", "Up", "Scroll up.", "up,k", run="scroll('up')", moves=True),
+        Action("help_screen.down", "Down", "Scroll down.", "down,j", run="scroll('down')", moves=True),
+        Action("help_screen.page_up", "A page up", "A page up.", "pageup", run="scroll('page_up')", moves=True),
+        Action(
+            "help_screen.page_down",
+            "A page down",
+            "A page down.",
+            "pagedown,space",
+            run="scroll('page_down')",
+            moves=True,
+        ),
+        Action("help_screen.home", "First", "To the top.", "home,g", verb="first", run="scroll('home')", moves=True),
+        Action("help_screen.end", "Last", "To the end.", "end,G", verb="last", run="scroll('end')", moves=True),
+    ),
+)
+
+LEADER_SCREEN = Scope(
+    "leader_screen",
+    "After the leader",
+    modal=True,
+    actions=(Action("leader_screen.close", "Close", "Do nothing.", "escape", verb="back"),),
+    fixed=(FixedKey("a key", "Run the action shown for the key."),),
+)
+
+
+MODEL_LIST = Scope(
+    "model_list",
+    "In the list of models",
+    types=True,
+    actions=(
+        Action(
+            "model_list.back", "Back", "Clear the filter, or go back to the chat.", "escape", verb="back", footer=True
+        ),
+        Action(
+            "model_list.backend",
+            "Engine",
+            "Choose what runs the highlighted model: vLLM, Transformers, or another version of vLLM.",
+            "ctrl+g",
+            footer=True,
+        ),
+        Action("model_list.up", "Up", "The model above.", "up", run="move('up')", moves=True),
+        Action("model_list.down", "Down", "The model below.", "down", run="move('down')", moves=True),
+        Action("model_list.page_up", "A page up", "A page up.", "pageup", run="move('page_up')", moves=True),
+        Action("model_list.page_down", "A page down", "A page down.", "pagedown", run="move('page_down')", moves=True),
+        Action("model_list.first", "First", "The first model.", "ctrl+home", run="move('first')", moves=True),
+        Action("model_list.last", "Last", "The last model.", "ctrl+end", run="move('last')", moves=True),
+    ),
+)
+
+MODEL_FILTER = Scope(
+    "model_filter",
+    "Filtering models",
+    within="model_list",
+    types=True,
+    actions=(Action("model_filter.load", "Load", "Load the highlighted model.", "enter", run="submit", footer=True),),
+)
+
+LOADING = Scope(
+    "loading",
+    "While a model loads",
+    actions=(
+        Action("loading.retry", "Retry", "Load the same model again.", "r", leader="r", verb="run", footer=True),
+        Action(
+            "loading.former",
+            "Previous model",
+            "Go back to the model loaded before.",
+            "o",
+            leader="B",
+            footer=True,
+        ),
+        Action(
+            "loading.abort",
+            "Abort",
+            "Stop loading and go back to the previous model or the list.",
+            "escape",
+            verb="back",
+            footer=True,
+        ),
+        Action("loading.back", "Back", "Go back to the models.", "escape", footer=True),
+        Action(
+            "loading.log",
+            "Full log",
+            "Show the log on the whole screen, or only part of it.",
+            leader="z",
+            run="full_log",
+            footer=True,
+        ),
+    ),
+)
+
+LOG = Scope(
+    "log",
+    "The engine: metrics and log",
+    actions=(
+        Action("log.close", "Back", "Close this screen.", "escape,q", verb="back", footer=True),
+        Action("log.follow", "End", "Go to the newest line and follow.", "end,G", verb="last", footer=True),
+        Action("log.oldest", "Top", "Go to the oldest line in memory.", "home,g", verb="first", footer=True),
+        Action("log.metrics", "Metrics", "Show or hide what the engine is doing.", "M", leader="M", footer=True),
+        Action("log.copy", "Copy", "Copy all lines to your clipboard.", "y", leader="y", footer=True),
+        *search_actions("log"),
+    ),
+)
+
+BEFORE_LOAD = Scope(
+    "before_load",
+    "Before a model is loaded",
+    modal=True,
+    actions=(Action("before_load.back", "Back", "Load nothing.", "escape", verb="back", footer=True),),
+    fixed=(
+        FixedKey("↑ ↓", "The option above or below."),
+        FixedKey("enter", "Choose this option."),
+    ),
+)
+
+
+CONVERSATION_LIST = Scope(
+    "conversation_list",
+    "In the list of conversations",
+    actions=(
+        Action("conversation_list.open", "Open", "Open the highlighted conversation.", "enter", footer=True),
+        Action("conversation_list.search", "Search", "Search all messages.", "slash,ctrl+f", leader="slash"),
+        Action("conversation_list.rename", "Rename", "Change the title.", "e", leader="e", verb="edit", footer=True),
+        Action(
+            "conversation_list.pin",
+            "Pin",
+            "Pin it to the top, or unpin it.",
+            "asterisk",
+            leader="asterisk",
+            footer=True,
+        ),
+        Action("conversation_list.delete", "Delete", "Delete it; Undo restores it.", "delete", footer=True),
+        Action("conversation_list.undo", "Undo", "Restore the conversation deleted last.", "u", leader="u"),
+        Action("conversation_list.new", "New chat", "Start a new conversation.", "N,ctrl+n", leader="n"),
+        Action("conversation_list.back", "Back", "Clear the search, or go back.", "escape", verb="back", footer=True),
+    ),
+)
+
+CONVERSATION_ROWS = Scope(
+    "conversation_rows",
+    "In the rows of the list",
+    within="conversation_list",
+    actions=(
+        Action("conversation_rows.up", "Up", "The one above.", "up", run="move('up')", moves=True),
+        Action("conversation_rows.down", "Down", "The one below.", "down", run="move('down')", moves=True),
+        Action("conversation_rows.page_up", "A page up", "A page up.", "pageup", run="move('page_up')", moves=True),
+        Action(
+            "conversation_rows.page_down",
+            "A page down",
+            "A page down.",
+            "pagedown",
+            run="move('page_down')",
+            moves=True,
+        ),
+        Action("conversation_rows.first", "First", "The first conversation.", "home", run="move('first')", moves=True),
+        Action("conversation_rows.last", "Last", "The last one loaded.", "end", run="move('last')", moves=True),
+    ),
+)
+
+CONVERSATION_SEARCH = Scope(
+    "conversation_search",
+    "Searching conversations",
+    within="conversation_list",
+    types=True,
+    actions=(
+        Action(
+            "conversation_search.open", "Open", "Open the highlighted conversation.", "enter", run="submit", footer=True
+        ),
+        Action("conversation_search.up", "Up", "The one above.", "up", run="screen.move('up')", moves=True),
+        Action("conversation_search.down", "Down", "The one below.", "down", run="screen.move('down')", moves=True),
+        Action(
+            "conversation_search.page_up", "A page up", "A page up.", "pageup", run="screen.move('page_up')", moves=True
+        ),
+        Action(
+            "conversation_search.page_down",
+            "A page down",
+            "A page down.",
+            "pagedown",
+            run="screen.move('page_down')",
+            moves=True,
+        ),
+    ),
+)
+
+CONVERSATION_TITLE = Scope(
+    "conversation_title",
+    "Renaming a conversation",
+    within="conversation_list",
+    types=True,
+    actions=(
+        Action("conversation_title.save", "Rename", "Save the new title.", "enter", run="submit", footer=True),
+        Action("conversation_title.cancel", "Cancel", "Keep the old title.", "escape", verb="back", footer=True),
+    ),
+)
+
+
+_NEXT_VIEW = Action(
+    "sides.next_view", "Next view", "Show the other side.", "f6", leader="tab", footer=True, priority=True
+)
+_DIFFERENCE = Action("sides.difference", "Difference", "Show where they differ.", "d", leader="d")
+_LOOK_HELP = "Send again without the picture, or with a grey, blurred or swapped one: is the answer still as likely?"
+_EXPORT = Action("sides.export", "Export", "Write a Markdown, HTML or JSON file.", "w", leader="w", footer=True)
+
+COMPARISON = Scope(
+    "comparison",
+    "In a comparison",
+    types=True,
+    actions=(
+        Action(
+            "comparison.send",
+            "Send both",
+            "Send both prompts at once.",
+            "ctrl+r,ctrl+enter",
+            leader="r",
+            verb="run",
+            footer=True,
+            priority=True,
+        ),
+        _NEXT_VIEW,
+        _DIFFERENCE,
+        _EXPORT,
+        Action(
+            "comparison.next_finding", "Finding", "To the next finding.", "f7", leader="j", footer=True, priority=True
+        ),
+        Action(
+            "comparison.fix",
+            "Fix",
+            "Fix the finding in the raw prompt.",
+            "f8",
+            leader="full_stop",
+            footer=True,
+            priority=True,
+        ),
+        Action(
+            "comparison.stop_chat", "Stop chat", "Stop the left answer.", leader="1", run="stop('chat')", footer=True
+        ),
+        Action("comparison.stop_raw", "Stop raw", "Stop the right answer.", leader="2", run="stop('raw')", footer=True),
+        Action(
+            "comparison.fill",
+            "Load prompt",
+            "Load the raw prompt from the template or a saved one.",
+            leader="P",
+            footer=True,
+        ),
+        Action(
+            "comparison.find",
+            "Find",
+            "Find text in the raw prompt; the next one with Enter alone.",
+            leader="slash",
+            verb="search",
+        ),
+        Action(
+            "comparison.save",
+            "Save",
+            "Save the raw prompt under a name.",
+            "ctrl+s",
+            leader="s",
+            footer=True,
+            priority=True,
+        ),
+        Action(
+            "comparison.logprobs",
+            "Log-probabilities",
+            "Request log-probabilities, or stop requesting them.",
+            "percent_sign",
+            leader="percent_sign",
+        ),
+        Action(
+            "comparison.fold",
+            "Fold turns",
+            "Show equal earlier turns in one line, or whole.",
+            "E",
+            leader="E",
+        ),
+        Action(
+            "comparison.engine",
+            "Engine",
+            "Choose the engine that answers this side: another version, dtype or checkpoint, Transformers, a server.",
+            leader="A",
+        ),
+        Action("comparison.look", "Does it look?", _LOOK_HELP, "x", leader="x"),
+        Action("comparison.inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x", leader="i"),
+        Action(
+            "comparison.earlier",
+            "Kept",
+            "Show earlier comparisons of this message.",
+            "alt+k",
+            leader="h",
+            run="stored",
+            priority=True,
+        ),
+        Action(
+            "comparison.use",
+            "Use answer",
+            "Continue the conversation with this answer.",
+            "alt+u",
+            leader="enter",
+            priority=True,
+        ),
+        Action(
+            "comparison.leave",
+            "Back",
+            "Stop both; back to the chat.",
+            "escape",
+            verb="back",
+            footer=True,
+            priority=True,
+        ),
+    ),
+)
+
+STORED_COMPARISON = Scope(
+    "stored_comparison",
+    "In a stored comparison",
+    actions=(
+        Action(
+            "stored_comparison.run_again",
+            "Run again",
+            "Send both prompts again.",
+            "r,ctrl+r,ctrl+enter",
+            leader="r",
+            verb="run",
+            footer=True,
+        ),
+        _NEXT_VIEW,
+        _DIFFERENCE,
+        _EXPORT,
+        Action(
+            "stored_comparison.fold",
+            "Fold turns",
+            "Show equal earlier turns in one line, or whole.",
+            "E",
+            leader="E",
+        ),
+        Action("stored_comparison.leave", "Back", "Close the comparison.", "escape", verb="back", footer=True),
+    ),
+)
+
+FAN_FORM = Scope(
+    "fan_form",
+    "Planning a fan-out",
+    modal=True,
+    types=True,
+    actions=(
+        Action(
+            "fan_form.ask",
+            "Ask",
+            "Send all requests at once.",
+            "ctrl+r",
+            leader="r",
+            verb="run",
+            run="go",
+            footer=True,
+            priority=True,
+        ),
+        Action("fan_form.cancel", "Cancel", "Send nothing.", "escape", verb="back", footer=True, priority=True),
+    ),
+    fixed=(
+        FixedKey("enter", "Send all requests at once."),
+        FixedKey("tab", "The next field."),
+    ),
+)
+
+ANSWERS = Scope(
+    "answers",
+    "In the answers of a fan-out",
+    actions=(
+        Action("answers.choose", "Use this", "Continue the conversation with this answer.", "enter", footer=True),
+        Action(
+            "answers.base",
+            "Base",
+            "Compare the others with this answer.",
+            "d",
+            leader="d",
+            verb="difference",
+            footer=True,
+        ),
+        Action("answers.inspect", "Inspect", "Inspect this prompt and answer.", "i", leader="i", footer=True),
+        Action("answers.look", "Does it look?", _LOOK_HELP, "x", leader="x"),
+        Action("answers.copy", "Copy", "Copy this answer to your clipboard.", "y", leader="y", footer=True),
+        Action("answers.export", "Export", "Write all answers to a file.", "w", leader="w", footer=True),
+        Action(
+            "answers.new_plan",
+            "New",
+            "Fan out the same message over other values.",
+            "N,ctrl+n",
+            leader="n",
+            verb="new",
+            run="new_plan",
+            footer=True,
+        ),
+        Action(
+            "answers.leave",
+            "Stop, back",
+            "Stop all answers; then go back to the chat.",
+            "escape",
+            verb="back",
+            footer=True,
+        ),
+        Action("answers.left", "Left", "The answer on the left.", "left,h", run="move(-1, 0)", moves=True),
+        Action("answers.right", "Right", "The answer on the right.", "right,l", run="move(1, 0)", moves=True),
+        Action("answers.up", "Above", "The answer above.", "up,k", run="move(0, -1)", moves=True),
+        Action("answers.down", "Below", "The answer below.", "down,j", run="move(0, 1)", moves=True),
+    ),
+)
+
+ANSWER_TILE = Scope(
+    "answer_tile",
+    "In one of the answers",
+    within="answers",
+    actions=(
+        Action("answer_tile.page_up", "A page up", "Scroll this answer up.", "pageup", run="page(-1)", moves=True),
+        Action(
+            "answer_tile.page_down",
+            "A page down",
+            "Scroll this answer down.",
+            "pagedown",
+            run="page(1)",
+            moves=True,
+        ),
+    ),
+)
+
+
+INSPECTOR = Scope(
+    "inspector",
+    "In the inspector",
+    actions=(
+        Action("inspector.close", "Back", "Close the inspector.", "escape,q,f12,alt+x", verb="back", footer=True),
+        Action("inspector.next", "Next part", "The next part.", "tab,right_square_bracket", run="turn(1)", footer=True),
+        Action(
+            "inspector.previous", "Previous part", "The previous part.", "shift+tab,left_square_bracket", run="turn(-1)"
+        ),
+        Action(
+            "inspector.prompt",
+            "Prompt",
+            "The prompt as the model was given it.",
+            "1",
+            verb="part_1",
+            run="show('prompt')",
+        ),
+        Action(
+            "inspector.tokens",
+            "Tokens",
+            "Every token of the prompt with its id.",
+            "2",
+            verb="part_2",
+            run="show('tokens')",
+        ),
+        Action(
+            "inspector.media",
+            "Media",
+            "Each image and video as it was processed.",
+            "3",
+            verb="part_3",
+            run="show('media')",
+        ),
+        Action("inspector.template", "Template", "The chat template.", "4", verb="part_4", run="show('template')"),
+        Action("inspector.request", "Request", "The request and its sampling.", "5", run="show('request')"),
+        Action("inspector.answer", "Answer", "The answer's tokens and their probabilities.", "6", run="show('answer')"),
+        Action("inspector.copy", "Copy", "Copy this part to your clipboard.", "y", leader="y", footer=True),
+        Action(
+            "inspector.save", "Save", "Save this part as a file in the current folder.", "s", leader="s", footer=True
+        ),
+        Action(
+            "inspector.logprobs",
+            "Probabilities",
+            "Repeat the request with log-probabilities.",
+            "percent_sign",
+            leader="percent_sign",
+            footer=True,
+        ),
+        Action(
+            "inspector.render_again",
+            "Render again",
+            "Render the prompt again with the loaded model.",
+            "r",
+            leader="r",
+            verb="run",
+            run="again",
+            footer=True,
+        ),
+        *search_actions("inspector"),
+    ),
+)
+
+TOKEN_TABLE = Scope(
+    "token_table",
+    "In the list of tokens",
+    within="inspector",
+    actions=(
+        Action("token_table.up", "Up", "The previous token.", "up,k", run="move(-1)", moves=True),
+        Action("token_table.down", "Down", "The next token.", "down,j", run="move(1)", moves=True),
+        Action("token_table.page_up", "A page up", "A page up.", "pageup", run="page(-1)", moves=True),
+        Action("token_table.page_down", "A page down", "A page down.", "pagedown", run="page(1)", moves=True),
+        Action("token_table.first", "First", "The first token.", "home", moves=True),
+        Action("token_table.last", "Last", "The last token.", "end", moves=True),
+        Action("token_table.unfold", "Unfold", "Unfold an image, or fold it.", "enter,space"),
+    ),
+)
+
+LOGPROB_TEXT = Scope(
+    "logprob_text",
+    "In the answer's tokens",
+    within="inspector",
+    actions=(
+        Action("logprob_text.left", "Left", "The previous token.", "left,h", run="move(-1)", moves=True),
+        Action("logprob_text.right", "Right", "The next token.", "right,l", run="move(1)", moves=True),
+        Action("logprob_text.up", "Up", "The row above.", "up,k", run="row(-1)", moves=True),
+        Action("logprob_text.down", "Down", "The row below.", "down,j", run="row(1)", moves=True),
+        Action("logprob_text.first", "First", "The first token.", "home", run="to(0)", moves=True),
+        Action("logprob_text.last", "Last", "The last token.", "end", run="to(-1)", moves=True),
+        Action(
+            "logprob_text.next_unlikely",
+            "Next unlikely",
+            "The next unlikely token.",
+            "n",
+            verb="next",
+            run="unlikely(1)",
+        ),
+        Action(
+            "logprob_text.previous_unlikely",
+            "Previous unlikely",
+            "The previous unlikely token.",
+            "p",
+            verb="previous",
+            run="unlikely(-1)",
+        ),
+    ),
+)
+
+LINT = Scope(
+    "findings",
+    "In the findings about a template",
+    actions=(
+        Action("findings.close", "Back", "Back to the conversation.", "escape,q", verb="back", footer=True),
+        Action(
+            "findings.check_again",
+            "Check again",
+            "Read the model's files again.",
+            "r",
+            leader="r",
+            verb="run",
+            footer=True,
+        ),
+        Action("findings.copy", "Copy", "Copy the findings to your clipboard.", "y", leader="y", footer=True),
+        *search_actions("findings"),
+    ),
+    fixed=(FixedKey("↑ ↓", "The previous and the next finding."),),
+)
+
+
+MODEL_VIEW = Scope(
+    "model_view",
+    "What the model sees",
+    actions=(
+        Action("model_view.close", "Back", "Back to the conversation.", "escape,q", verb="back", footer=True),
+        Action("model_view.next_kind", "Flick", "The next of the four views.", "space", run="kind(1)", footer=True),
+        Action(
+            "model_view.original",
+            "Original",
+            "The file as it was attached.",
+            "1",
+            verb="part_1",
+            run="show('original')",
+        ),
+        Action(
+            "model_view.sent", "Sent", "What was sent, with the tiles on it.", "2", verb="part_2", run="show('sent')"
+        ),
+        Action(
+            "model_view.seen",
+            "Seen",
+            "What the processor made, from its tensor.",
+            "3",
+            verb="part_3",
+            run="show('seen')",
+        ),
+        Action(
+            "model_view.difference", "Difference", "What scaling changed.", "4", verb="part_4", run="show('difference')"
+        ),
+        Action("model_view.next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
+        Action("model_view.previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
+        Action("model_view.list", "List", "Show or hide the list.", "i", verb="inspect", footer=True),
+    ),
+    fixed=(FixedKey("↑ ↓", "The previous and the next picture, tile or frame."),),
+)
+
+OCCLUSION = Scope(
+    "occlusion",
+    "What an answer depends on",
+    actions=(
+        Action("occlusion.close", "Stop, back", "Stop measuring; or go back.", "escape,q", verb="back", footer=True),
+        Action(
+            "occlusion.measure",
+            "Measure",
+            "Score the answer with one part after another greyed out.",
+            "r",
+            leader="r",
+            verb="run",
+            footer=True,
+        ),
+        Action(
+            "occlusion.finer",
+            "Finer",
+            "Take smaller cells.",
+            "plus,equals_sign",
+            verb="zoom_in",
+            run="grid(1)",
+            footer=True,
+        ),
+        Action(
+            "occlusion.coarser", "Coarser", "Take larger cells.", "minus", verb="zoom_out", run="grid(-1)", footer=True
+        ),
+        Action(
+            "occlusion.export",
+            "Export",
+            "Write the heat map (PNG) and its numbers (JSON) into the current folder.",
+            "w",
+            leader="w",
+            footer=True,
+        ),
+    ),
+    fixed=(
+        FixedKey("↑ ↓", "The whole answer, or a word of it."),
+        FixedKey("enter", "Measure."),
+    ),
+)
+
+PLACES = Scope(
+    "places",
+    "Where an answer points",
+    actions=(
+        Action("places.close", "Back", "Back to the conversation.", "escape,q", verb="back", footer=True),
+        Action(
+            "places.convention",
+            "Convention",
+            "Read the coordinates by the next convention: pixels, resized pixels, 0 to 1, 100, 1000.",
+            "m",
+            footer=True,
+        ),
+        Action("places.order", "x or y first", "Swap which number of a pair comes first.", "a", footer=True),
+        Action("places.list", "List", "Show or hide the list beside the picture.", "i", verb="inspect", footer=True),
+        Action(
+            "places.export",
+            "Export",
+            "Write the picture with its marks (PNG) and the marks (JSON) into the current folder.",
+            "w",
+            leader="w",
+            footer=True,
+        ),
+    ),
+    fixed=(FixedKey("↑ ↓", "The previous and the next mark; the part of the answer is shown below."),),
+)
+
+
+BATCH = Scope(
+    "batch_results",
+    "In the results of a batch",
+    actions=(
+        Action("batch_results.open", "Inspect", "Show the item's prompt and answer in the inspector.", "enter"),
+        Action(
+            "batch_results.next",
+            "Filter",
+            "Show all results, only those that failed, only wrong answers, the longest answers first.",
+            "tab",
+            run="show(1)",
+            footer=True,
+        ),
+        Action(
+            "batch_results.previous",
+            "Filter back",
+            "The filter before this one.",
+            "shift+tab",
+            run="show(-1)",
+        ),
+        Action("batch_results.back", "Back", "Go back.", "escape,q", verb="back", footer=True),
+    ),
+)
+
+BATCH_ROWS = Scope(
+    "batch_rows",
+    "In the table of results",
+    within="batch_results",
+    actions=(
+        Action("batch_rows.up", "Up", "The result above.", "up,k", run="move(-1)", moves=True),
+        Action("batch_rows.down", "Down", "The result below.", "down,j", run="move(1)", moves=True),
+        Action("batch_rows.page_up", "A page up", "A page up.", "pageup", run="page(-1)", moves=True),
+        Action("batch_rows.page_down", "A page down", "A page down.", "pagedown", run="page(1)", moves=True),
+        Action("batch_rows.first", "First", "The first result.", "home,g", moves=True),
+        Action("batch_rows.last", "Last", "The last result.", "end,G", moves=True),
+    ),
+)
