@@ -37,8 +37,7 @@ from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.transcript import Transcript
-from vlmtui.ui.conversations.conversation_list import ConversationListView
-from vlmtui.ui.conversations.screen import ConversationsScreen
+from vlmtui.ui.conversations import ConversationListView, ConversationsScreen
 from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.terminal.graphics import Graphics
 

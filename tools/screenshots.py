@@ -31,12 +31,12 @@ from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.engines import EngineState
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.app import VlmtuiApp
-from vlmtui.ui.batch.screen import BatchScreen
+from vlmtui.ui.batch import BatchScreen
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.difference import DiffView
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.screen import CompareScreen
-from vlmtui.ui.conversations.screen import ConversationsScreen
+from vlmtui.ui.conversations import ConversationsScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.seeing.model_view_screen import ModelViewScreen
 from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen

@@ -21,7 +21,7 @@ from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.screen import CompareScreen
-from vlmtui.ui.help.leader_screen import LeaderScreen
+from vlmtui.ui.help import LeaderScreen
 from vlmtui.ui.services import Services
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]

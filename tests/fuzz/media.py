@@ -23,7 +23,7 @@ from vlmtui.media.images import open_prepared
 from vlmtui.media.pdf import page_picture, stage_page
 from vlmtui.media.stage import stage
 from vlmtui.media.thumbnails import thumbnail
-from vlmtui.ui.attachments.file_preview import preview_file
+from vlmtui.ui.attachments.browser import preview_file
 
 _VIDEOS = {"mp4": "libx264", "mkv": "libx264", "webm": "libvpx", "avi": "mpeg4", "mov": "mpeg4", "ts": "mpeg2video"}
 

@@ -34,7 +34,7 @@ from vlmtui.ui.chat.blocks import AnswerBlock
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.transcript import Transcript
-from vlmtui.ui.help.leader_screen import LeaderScreen
+from vlmtui.ui.help import LeaderScreen
 from vlmtui.ui.services import Delays, ExitReport, Services
 
 GIB = 2**30

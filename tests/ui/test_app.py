@@ -19,8 +19,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.session.engines import EngineState
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.models.loading import LoadingScreen
-from vlmtui.ui.models.model_list import ModelList
-from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.models.screen import ModelList, ModelsScreen
 from vlmtui.ui.services import Delays, ExitReport
 from vlmtui.ui.widgets.confirm import ConfirmScreen
 

@@ -15,7 +15,7 @@ from tests.support.waiting import until
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.batch.results import ResultTable, decode_result
 from vlmtui.session.prompt_report import PromptReport
-from vlmtui.ui.batch.screen import BatchScreen, row_content
+from vlmtui.ui.batch import BatchScreen, row_content
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 

@@ -16,9 +16,7 @@ from vlmtui.paths import Paths
 from vlmtui.registry import routes
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.remote_code import RemoteCode
-from vlmtui.ui.models.before_load import BeforeLoadScreen
-from vlmtui.ui.models.model_list import ModelList
-from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.models.screen import BeforeLoadScreen, ModelList, ModelsScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat", "big_machine")
 

@@ -21,10 +21,8 @@ from vlmtui.media.folder import FolderView, MediaFilter, Sort, list_folder
 from vlmtui.session.cost import EstimateTokens
 from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.ui.actions import ACTIONS
-from vlmtui.ui.attachments.browser import BrowserScreen
-from vlmtui.ui.attachments.file_list import FileList, FilterInput
-from vlmtui.ui.attachments.file_preview import FilePreview, preview_file
-from vlmtui.ui.help.leader_screen import show_leader
+from vlmtui.ui.attachments.browser import BrowserScreen, FileList, FilePreview, FilterInput, preview_file
+from vlmtui.ui.help import show_leader
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 

@@ -14,7 +14,7 @@ from tests.ui.conftest import AppPilot, MakeApp, answers_of
 from tests.ui.test_screens_look import LOOKS, Look, SnapCompare, of, still
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.frame import FactsLine
-from vlmtui.ui.settings.screen import SettingsScreen
+from vlmtui.ui.settings import SettingsScreen
 
 MARKDOWN = "A **red** circle:\n\n- round\n- red\n\n```python\ndef area(r):\n    return 3.14 * r * r\n```\n"
 

@@ -19,7 +19,7 @@ from vlmtui.session.generation import Answer
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.chat.blocks import waiting_text
 from vlmtui.ui.chat.frame import StatusBar
-from vlmtui.ui.settings.screen import SettingsScreen
+from vlmtui.ui.settings import SettingsScreen
 
 
 def status(chat: Chat) -> str:

@@ -36,9 +36,7 @@ from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Snip
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.conversations.conversation_list import ConversationListView, snippet_content
-from vlmtui.ui.conversations.inputs import RenameInput
-from vlmtui.ui.conversations.screen import ConversationsScreen
+from vlmtui.ui.conversations import ConversationListView, ConversationsScreen, RenameInput, snippet_content
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelsScreen

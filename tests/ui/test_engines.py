@@ -28,8 +28,7 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.answer_grid import AnswerTile
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.models.model_list import ModelList, row
-from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.models.screen import ModelList, ModelsScreen, row
 from vlmtui.ui.widgets.confirm import ConfirmScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts

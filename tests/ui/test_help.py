@@ -13,7 +13,7 @@ from tests.support.waiting import until
 from tests.ui.conftest import MakeApp, PlainChat
 from vlmtui.ui.actions import ACTIONS, SCOPES
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.help.screen import HelpScreen
+from vlmtui.ui.help import HelpScreen
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.palette import ActionCommands
 

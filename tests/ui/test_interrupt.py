@@ -13,13 +13,11 @@ from vlmtui.session.models import LoadCheck, LoadOption
 from vlmtui.ui.attachments.browser import BrowserScreen
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.compare.screen import CompareScreen
-from vlmtui.ui.conversations.screen import ConversationsScreen
-from vlmtui.ui.help.leader_screen import LeaderScreen
-from vlmtui.ui.help.screen import HelpScreen
+from vlmtui.ui.conversations import ConversationsScreen
+from vlmtui.ui.help import HelpScreen, LeaderScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
-from vlmtui.ui.models.before_load import BeforeLoadScreen
 from vlmtui.ui.models.log import LogScreen
-from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.models.screen import BeforeLoadScreen, ModelsScreen
 from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.confirm import ConfirmScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen

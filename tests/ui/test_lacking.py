@@ -10,8 +10,8 @@ from tests.support.waiting import until, until_chat
 from tests.ui.conftest import MakeApp
 from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.ui.help.leader_screen import LeaderScreen
-from vlmtui.ui.leader import leader_entries
+from vlmtui.ui.help import LeaderScreen
+from vlmtui.ui.keys import leader_entries
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 

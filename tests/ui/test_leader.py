@@ -10,12 +10,12 @@ from tests.support.waiting import until, until_chat
 from tests.ui.conftest import Chat, MakeApp, StartChat
 from vlmtui.config.settings import Settings
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.conversations.screen import ConversationsScreen
-from vlmtui.ui.help.leader_screen import LeaderScreen
+from vlmtui.ui.conversations import ConversationsScreen
+from vlmtui.ui.help import LeaderScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.models.log import LogScreen
 from vlmtui.ui.models.screen import ModelsScreen
-from vlmtui.ui.settings.screen import SettingsScreen
+from vlmtui.ui.settings import SettingsScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 

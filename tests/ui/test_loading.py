@@ -20,11 +20,9 @@ from vlmtui.session.engines import EngineState
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.models.failure_view import FailureView
-from vlmtui.ui.models.loading import LoadingScreen
-from vlmtui.ui.models.log_view import LogView
+from vlmtui.ui.models.loading import FailureView, LoadingScreen, StageList, clock_text
+from vlmtui.ui.models.log import LogView
 from vlmtui.ui.models.screen import ModelsScreen
-from vlmtui.ui.models.stage_list import StageList, clock_text
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 

@@ -12,8 +12,7 @@ from tests.ui.conftest import MakeApp, PlainChat
 from vlmtui.log_ring import LogRing
 from vlmtui.session.engines import LOG_LINES
 from vlmtui.ui.document.lines import as_written, hanging
-from vlmtui.ui.models.log import LogScreen
-from vlmtui.ui.models.log_view import LogView, log_line
+from vlmtui.ui.models.log import LogScreen, LogView, log_line
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.widgets.search_bar import SearchBar
 

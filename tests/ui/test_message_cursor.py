@@ -19,8 +19,7 @@ from vlmtui.ui.chat.blocks import Part
 from vlmtui.ui.chat.transcript import MessageCursor, Transcript
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.help.leader_screen import LeaderScreen
-from vlmtui.ui.help.screen import HelpScreen
+from vlmtui.ui.help import HelpScreen, LeaderScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 

@@ -20,9 +20,7 @@ from vlmtui.registry.match import resolve
 from vlmtui.session.models import Choice, model_choices
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.loading import LoadingScreen
-from vlmtui.ui.models.model_details import model_details
-from vlmtui.ui.models.model_list import ModelList, context_text, row, size_text
-from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.models.screen import ModelList, ModelsScreen, context_text, model_details, row, size_text
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 

@@ -25,7 +25,7 @@ from vlmtui.ui.compare.answer_grid import AnswerTile
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
-from vlmtui.ui.conversations.screen import ConversationsScreen
+from vlmtui.ui.conversations import ConversationsScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.inspector.token_table import TokenTable
 from vlmtui.ui.widgets.attachment_view import AttachmentView

@@ -17,9 +17,9 @@ from vlmtui.domain.engine import LoadFailed
 from vlmtui.registry.loader import Registry
 from vlmtui.session.engines import EngineState
 from vlmtui.ui.app import VlmtuiApp
-from vlmtui.ui.help.screen import HelpScreen
-from vlmtui.ui.models.failure_view import FailureView
-from vlmtui.ui.models.log_view import LogView
+from vlmtui.ui.help import HelpScreen
+from vlmtui.ui.models.loading import FailureView
+from vlmtui.ui.models.log import LogView
 from vlmtui.ui.models.screen import ModelsScreen
 
 SnapCompare = Callable[..., bool]

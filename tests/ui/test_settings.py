@@ -18,7 +18,7 @@ from vlmtui.registry.match import Model, model_of
 from vlmtui.session import dials
 from vlmtui.session.dials import with_parameters
 from vlmtui.session.settings import ChatSettings
-from vlmtui.ui.settings.screen import SettingsScreen
+from vlmtui.ui.settings import SettingsScreen
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 CURRENT = ChatSettings("Be brief.", Sampling(temperature=0.5, max_tokens=100))

@@ -30,7 +30,7 @@ SLEEPS = {
     "ui/compare/answers.py: set_interval in AnswerPane.begin": "a clock on the screen",
     "ui/compare/fan_out.py: set_interval in FanOutScreen.on_mount": "a clock on the screen",
     "ui/models/loading.py: set_interval in LoadingScreen.on_mount": "a clock on the screen",
-    "ui/models/stage_list.py: set_interval in StageList.on_mount": "a clock on the screen",
+    "ui/models/loading.py: set_interval in StageList.on_mount": "a clock on the screen",
 }
 """Where the source sleeps or looks again and again, and why it has to."""
 BROAD_EXCEPTS = {

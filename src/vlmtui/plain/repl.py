@@ -35,8 +35,7 @@ from vlmtui.session.resume import not_used
 from vlmtui.session.settings import ChatSettings
 from vlmtui.text import is_number, one_line
 from vlmtui.ui.actions import ACTIONS
-from vlmtui.ui.actions.remedies import REMEDIES
-from vlmtui.ui.actions.table import parse_slash
+from vlmtui.ui.actions.table import REMEDIES, parse_slash
 from vlmtui.ui.services import ExitReport, Services
 
 _SHOWN_EXCHANGES = 3

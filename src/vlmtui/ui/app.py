@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from vlmtui.session.settings import ChatSettings
     from vlmtui.store.records import ConversationId
     from vlmtui.ui.chat.screen import ChatScreen
-    from vlmtui.ui.conversations.screen import ConversationsScreen
+    from vlmtui.ui.conversations import ConversationsScreen
     from vlmtui.ui.models.loading import LoadingScreen
     from vlmtui.ui.navigation import FilesChoice, FramesChoice
     from vlmtui.ui.widgets.attachment_view import AttachmentView
@@ -416,7 +416,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     async def edit_settings(self, settings: ChatSettings, model: Model | None) -> ChatSettings | None:
         """Change the conversation's settings; None if cancelled. `model`: the one to ask."""
-        from vlmtui.ui.settings.screen import SettingsScreen
+        from vlmtui.ui.settings import SettingsScreen
 
         return await ask_user(self, SettingsScreen(settings, model))
 
@@ -474,7 +474,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def open_before_load(self, model: Model, check: LoadCheck, go_on: Callable[[LoadOption | None], None]) -> None:
         """Show the decision to make before a model is loaded."""
-        from vlmtui.ui.models.before_load import BeforeLoadScreen
+        from vlmtui.ui.models.screen import BeforeLoadScreen
 
         self.push_screen(BeforeLoadScreen(one_line(model.spec.name), check), go_on)
 
@@ -489,13 +489,13 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def open_leader(self) -> None:
         """Show the keys that work after the leader, or close that strip."""
-        from vlmtui.ui.help.leader_screen import show_leader
+        from vlmtui.ui.help import show_leader
 
         show_leader(self)
 
     def open_help(self) -> None:
         """Show every key and command, the current screen's first, or close the help."""
-        from vlmtui.ui.help.screen import HelpScreen
+        from vlmtui.ui.help import HelpScreen
 
         screen = self.screen
         if isinstance(screen, HelpScreen):
@@ -506,7 +506,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def open_conversations(self, *, open_id: ConversationId | None) -> None:
         """Show the list of conversations, unless a model is loading. `open_id`: the conversation of the chat."""
-        from vlmtui.ui.conversations.screen import ConversationsScreen
+        from vlmtui.ui.conversations import ConversationsScreen
         from vlmtui.ui.models.loading import LoadingScreen
 
         if not isinstance(self.screen, ConversationsScreen | LoadingScreen):
@@ -516,7 +516,7 @@ class VlmtuiApp(App[ExitReport | None]):
     async def open_batch(self, output: Path) -> None:
         """Show the results of a batch in a file. Says why if the file cannot be read."""
         from vlmtui.session.batch.results import ResultTable
-        from vlmtui.ui.batch.screen import BatchScreen
+        from vlmtui.ui.batch import BatchScreen
 
         try:
             table = await asyncio.to_thread(ResultTable, output)
@@ -527,7 +527,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def leave_conversations(self) -> bool:
         """Close the list; False if it was closed already."""
-        from vlmtui.ui.conversations.screen import ConversationsScreen
+        from vlmtui.ui.conversations import ConversationsScreen
 
         is_shown = isinstance(self.screen, ConversationsScreen)
         if is_shown:

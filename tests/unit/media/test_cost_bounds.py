@@ -19,7 +19,7 @@ from vlmtui.media.folder import list_folder
 from vlmtui.media.images import stage_image
 from vlmtui.media.pages import FRAMES_MAX, PAGES_MAX, most_parts
 from vlmtui.media.stage import stage
-from vlmtui.ui.attachments.file_preview import preview_file
+from vlmtui.ui.attachments.browser import preview_file
 
 
 def tiff(path: Path, sizes: list[tuple[int, int]]) -> Path:

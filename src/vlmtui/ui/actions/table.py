@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from vlmtui.errors import Remedy
 from vlmtui.ui.actions.action import Action, Scope
 from vlmtui.ui.actions.chat import APP, BROWSER, CHAT, COMPOSER, EDITOR, FRAME_PICKER, MESSAGE_CURSOR, VIEWER
 from vlmtui.ui.actions.screens import (
@@ -41,6 +42,7 @@ from vlmtui.ui.actions.screens import (
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
+
 
 _ALL: tuple[Scope, ...] = (
     CHAT,
@@ -118,3 +120,27 @@ def parse_slash(text: str) -> SlashCommand | None:
         return None
     action = next((action for action in ACTIONS.values() if action.slash == name), None)
     return SlashCommand(action, argument.strip() if action else name)
+
+
+REMEDIES: dict[Remedy, str] = {
+    Remedy.PICK_MODEL: "{models} picks a model.",
+    Remedy.RESTART_ENGINE: "{restart_engine} restarts it.",
+    Remedy.STOP_ANSWER: "{stop} stops it.",
+    Remedy.MAKE_BRANCH: "{regenerate} and {edit} make one.",
+    Remedy.EDIT_EARLIER: "{edit} edits an earlier message.",
+    Remedy.SHRINK_MESSAGE: "{smaller} smaller images · {fewer_frames} fewer frames · "
+    "{leave_out_oldest} leaves the oldest attachments out",
+    Remedy.LEAVE_OUT_OLDEST: "{leave_out_oldest} leaves out the oldest.",
+    Remedy.SEND_AGAIN: "{take_in_again} undoes it.",
+    Remedy.ATTACH_FILE: "{attach} attaches a file.",
+    Remedy.ATTACH_INBOX: "{inbox} attaches.",
+    Remedy.START_CHAT: "{conversation_list.new} starts a new one; then you can delete this one.",
+    Remedy.UNDO_DELETE: "{conversation_list.undo} restores it.",
+    Remedy.FILL_RAW_PROMPT: "{comparison.fill} fills it.",
+    Remedy.APPLY_FIX: "{comparison.fix} fixes it.",
+    Remedy.STOP_COMPARISON: "{comparison.leave} stops them.",
+    Remedy.SHOW_DIFFERENCE: "{sides.next_view} computes and shows the difference.",
+    Remedy.STOP_FAN_OUT: "{answers.leave} stops them.",
+    Remedy.SHOW_PLACES: "{where} shows it in full size.",
+}
+"""`{id}` stands for the way to run that action: its key, or its slash command."""

@@ -1,25 +1,457 @@
-"""The file browser: chooses images and videos by keyboard."""
+"""The file browser: folders, a filter, marks, and a preview."""
 
 from __future__ import annotations
 
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from textual import on, work
+from rich.cells import cell_len
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
+from textual.content import Content
+from textual.geometry import Region, Size
 from textual.message import Message
+from textual.reactive import reactive
 from textual.screen import ModalScreen
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.style import Style
+from textual.timer import Timer
+from textual.visual import Visual
 from textual.widgets import Input, Static
 
-from vlmtui.errors import VlmtuiError
-from vlmtui.media.folder import FolderEntry, FolderView, list_folder, list_folders, typed_path
+from vlmtui.domain.attachment import Modality
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.folder import FolderEntry, FolderView, home_short, list_folder, list_folders, typed_path
+from vlmtui.reading import shown_name
 from vlmtui.session.cost import EstimateTokens
 from vlmtui.session.recent_folders import RecentFolders
-from vlmtui.text import one_line
-from vlmtui.ui.actions import bindings
-from vlmtui.ui.attachments.file_list import FileList, FilterInput, FolderTitle, KeyHint
-from vlmtui.ui.attachments.file_preview import FilePreview
+from vlmtui.text import human_bytes, one_line
+from vlmtui.ui.actions import ACTIONS, bindings, line_bindings
+from vlmtui.ui.keys import LEADER, hint, shown_keys, spell_key
+from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.widgets.highlight import entry_at
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+_SIZE = 9
+_NAME_MIN = 12
+_PAD = 1
+"""Cells on each side of a line."""
+
+
+class FileList(ScrollView):
+    """One line for each file, one of them highlighted. Only lines in view are rendered: folders of thousands stay
+    fast."""
+
+    can_focus = False
+    COMPONENT_CLASSES = {"file-list--highlighted", "file-list--empty"}
+    DEFAULT_CSS = """
+    FileList {
+        scrollbar-size-vertical: 1;
+        overflow-x: hidden;
+        .file-list--highlighted {
+            color: $block-cursor-blurred-foreground;
+            background: $block-cursor-blurred-background;
+            text-style: $block-cursor-blurred-text-style;
+        }
+        .file-list--empty { color: $muted; }
+    }
+    """
+
+    highlighted: reactive[int | None] = reactive(None)
+
+    @dataclass
+    class Highlighted(Message):
+        """Another line is highlighted, or its file changed."""
+
+        entry: FolderEntry
+
+    def __init__(self, marked: Mapping[Path, FolderEntry], *, id: str | None = None) -> None:
+        """`marked` is read whenever a line is drawn."""
+        super().__init__(id=id)
+        self.entries: Sequence[FolderEntry] = ()
+        self._marked = marked
+        self._otherwise = ""
+
+    @property
+    def current(self) -> FolderEntry | None:
+        """The highlighted file."""
+        return entry_at(self.entries, self.highlighted)
+
+    def show(self, entries: Sequence[FolderEntry], *, highlight: Path | None = None, otherwise: str = "") -> None:
+        """Show these; highlight the given one, or else the first. `otherwise`: the text for an empty list."""
+        before = self.current
+        self._otherwise = otherwise
+        self.entries = entries
+        self.virtual_size = Size(0, len(entries))
+        places = (index for index, entry in enumerate(entries) if entry.path == highlight)
+        self.highlighted = next(places, 0) if entries else None
+        self.call_after_refresh(self._keep_in_view)
+        self.refresh()
+        if self.current is not None and self.current != before:
+            self.post_message(self.Highlighted(self.current))
+
+    def text_of(self, index: int) -> str:
+        """Return the text of a line."""
+        return self._line(self.entries[index]).plain
+
+    def watch_highlighted(self, before: int | None, now: int | None) -> None:
+        for index in (before, now):
+            if index is not None:
+                self.refresh_line(index)
+        self._keep_in_view()
+        if before is not None and self.current is not None:
+            self.post_message(self.Highlighted(self.current))
+
+    def on_click(self, event: events.Click) -> None:
+        index = event.y + round(self.scroll_y)
+        if index < len(self.entries):
+            self.highlighted = index
+
+    def render_line(self, y: int) -> Strip:
+        index, style = y + round(self.scroll_y), self.visual_style
+        if not self.entries and index == 0 and self._otherwise:
+            return self._strip(Content(" " * _PAD + self._otherwise), self.get_visual_style("file-list--empty"))
+        if index >= len(self.entries):
+            return Strip.blank(self.size.width, style.rich_style)
+        if index == self.highlighted:
+            style = self.get_visual_style("file-list--highlighted")
+        return self._strip(self._line(self.entries[index]), style)
+
+    def action_move(self, how: str) -> None:
+        """Move the highlight: `up`, `down`, `page_up`, `page_down`, `first` or `last`. `up` and `down` wrap around."""
+        count = len(self.entries)
+        if self.highlighted is None or not count:
+            return
+        page = max(1, self.size.height - 1)
+        match how:
+            case "up" | "down":
+                self.highlighted = (self.highlighted + (1 if how == "down" else -1)) % count
+            case "first" | "last":
+                self.highlighted = 0 if how == "first" else count - 1
+            case _:
+                step = page if how == "page_down" else -page
+                self.highlighted = min(max(0, self.highlighted + step), count - 1)
+
+    def _strip(self, line: Content, style: Style) -> Strip:
+        strip = Visual.to_strips(self, line, self.size.width, 1, style)[0]
+        return strip.extend_cell_length(self.size.width, style.rich_style)
+
+    def _keep_in_view(self) -> None:
+        if self.highlighted is not None:
+            self.scroll_to_region(Region(0, self.highlighted, 1, 1), animate=False, force=True)
+
+    def _line(self, entry: FolderEntry) -> Content:
+        mark = "● " if entry.path in self._marked else "  "
+        when = time.strftime("%Y-%m-%d", time.localtime(entry.modified))
+        facts = f"{'' if entry.is_folder else human_bytes(entry.size):>{_SIZE}}  {when}"
+        room = self.size.width - len(mark) - len(facts) - 1 - 2 * _PAD
+        room = max(_NAME_MIN, room)
+        text = _fitting(entry.shown, room) if "/" in entry.name else entry.shown
+        name = Content.styled(text, "$text-accent" if entry.is_folder else "").truncate(room, ellipsis=True)
+        name = name.pad_right(room - name.cell_length)
+        return Content.assemble(" " * _PAD, (mark, "$accent"), name, " ", (facts, "$muted"))
+
+
+class FolderTitle(Static):
+    """The folder's path; a long one is cut at the start."""
+
+    DEFAULT_CSS = "FolderTitle { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._text = ""
+
+    def show(self, folder: Path | None, otherwise: str = "") -> None:
+        """Show this folder; without one, the other text."""
+        self._text = one_line(home_short(folder)) if folder else otherwise
+        self._fit()
+
+    @on(events.Resize)
+    def _fit(self) -> None:
+        room = self.content_size.width
+        self.update(_fitting(self._text, room) if room else self._text)
+
+
+class FilterInput(Input):
+    """Keeps the focus. Keys without a use in an empty filter go to the browser; so does Space after an arrow key."""
+
+    BINDINGS = line_bindings()
+
+    is_browsing = True
+    """Whether Space marks a file. False while typing."""
+
+    def on_mount(self) -> None:
+        self.cursor_blink = False
+
+    @dataclass
+    class BrowserKey(Message):
+        """`space`, `backspace`, `left`, `home` or `end`, not used by the text."""
+
+        key: str
+
+    async def on_key(self, event: events.Key) -> None:
+        takes = event.key in ("backspace", "left", "home", "end") and not self.value
+        if takes or (event.key == "space" and (self.is_browsing or not self.value)):
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.BrowserKey(event.key))
+        elif event.is_printable:
+            self.is_browsing = False
+
+    def on_paste(self, event: events.Paste) -> None:
+        self.is_browsing = False
+
+
+class KeyHint(Static):
+    """The browser's keys, as bound."""
+
+    DEFAULT_CSS = "KeyHint { height: 2; color: $muted; text-wrap: nowrap; text-overflow: ellipsis; }"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+
+    def on_mount(self) -> None:
+        app, leader = self.app, ACTIONS[LEADER]
+        choose, leave = hint(app, "browser.choose"), hint(app, "browser.leave")
+        first = f"{choose} · Space Mark · ← Parent folder · ~ / Path · {leave}"
+        by_letter = (ACTIONS[f"browser.{name}"] for name in ("mark_all", "sort", "media", "hidden", "recent"))
+        second = " · ".join(f"{spell_key(action.leader)} {action.title}" for action in by_letter)
+        self.update(f"{first}\n{shown_keys(app, leader)}… {second}")
+
+
+def _fitting(path: str, width: int) -> str:
+    """Return the path, or the end of it that fits into `width` cells."""
+    if cell_len(path) <= width:
+        return path
+    at, width = len(path), width - 1
+    while at and (width := width - cell_len(path[at - 1])) >= 0:
+        at -= 1
+    return "…" + path[at:]
+
+
+_PIXELS = (400, 400)
+_WAVEFORM = (320, 80)
+_KEPT_MAX = 24
+"""Most pictures cached for going back; half a megabyte each."""
+_DELAY_S = 0.08
+"""Seconds that the highlight must rest on a file before it is opened, so that a held arrow key opens none."""
+_ROWS_MIN = 4
+"""Fewest rows for a picture; below that, the facts share a line."""
+
+
+class FilePreview(Vertical):
+    """A picture, or a video's first frame, above its facts. Opens one file at a time; files scrolled past are
+    skipped."""
+
+    DEFAULT_CSS = """
+    FilePreview {
+        .facts { width: 100%; height: auto; color: $muted; }
+        .picture { margin-bottom: 1; }
+    }
+    """
+
+    @dataclass
+    class PreviewReady(Message):
+        """A file's picture, if it has one, and its facts or its problem."""
+
+        entry: FolderEntry
+        image: Image | None
+        facts: tuple[str, ...]
+
+    def __init__(self, estimate: EstimateTokens | None = None, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._estimate = estimate
+        self._wanted: FolderEntry | None = None
+        self._opening: FolderEntry | None = None
+        self._seen: OrderedDict[FolderEntry, FilePreview.PreviewReady] = OrderedDict()
+        self._timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="facts", markup=False)
+
+    def show(self, entry: FolderEntry | None) -> None:
+        """Show this file soon; None: nothing. Only this widget's own handlers draw, so that no two draw at once."""
+        self._wanted = entry
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+        if entry is None or entry in self._seen:
+            self.call_later(self._draw_wanted)
+        else:
+            self._timer = self.set_timer(_DELAY_S, self._open)
+
+    @property
+    def facts_text(self) -> str:
+        """Return the facts as text."""
+        return str(self.query_one(".facts", Static).render())
+
+    @on(events.Resize)
+    async def _draw_wanted(self) -> None:
+        seen = None if self._wanted is None else self._seen.get(self._wanted)
+        if seen is not None:
+            self._seen.move_to_end(seen.entry)
+            await self._draw(seen.image, seen.facts)
+        elif self._wanted is None:
+            await self._draw(None, ())
+
+    @on(PreviewReady)
+    async def _looked_at(self, event: PreviewReady) -> None:
+        event.stop()
+        self._opening = None
+        self._seen[event.entry] = event
+        while len(self._seen) > _KEPT_MAX:
+            self._seen.popitem(last=False)
+        if self._wanted == event.entry:
+            await self._draw_wanted()
+        else:
+            self._open()
+
+    def _open(self) -> None:
+        """Open the wanted file, unless another one is still open: its end returns here."""
+        if self._opening is None and self._wanted is not None and self._wanted not in self._seen:
+            self._opening = self._wanted
+            self._look(self._wanted)
+
+    async def _draw(self, image: Image | None, facts: tuple[str, ...]) -> None:
+        await self.query(".picture").remove()
+        width, height = self.content_size
+        is_low = height < _ROWS_MIN
+        self.query_one(".facts", Static).update((" · " if is_low else "\n").join(facts))
+        # Long names wrap below the picture; wrapping at words may need one more row.
+        rows = height - 1 - sum(1 + cell_len(fact) // max(1, width) for fact in facts)
+        if image is None or is_low or rows < 1:
+            return
+        picture = Graphics.of(self.app).widget_for(image, columns=width, rows=rows)
+        if picture is not None:
+            picture.add_class("picture")
+            await self.mount(picture, before=0)
+
+    @work(thread=True, group="look")
+    def _look(self, entry: FolderEntry) -> None:
+        self.post_message(preview_file(entry, self._estimate))
+
+
+def preview_file(entry: FolderEntry, estimate: EstimateTokens | None = None) -> FilePreview.PreviewReady:
+    """Return a file's preview; a problem is described in its facts. Blocking."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.modified))
+    if entry.is_folder:
+        return FilePreview.PreviewReady(entry, None, ("Folder", when))
+    from vlmtui.text import human_bytes
+
+    try:
+        found = _first_picture(entry.path)
+    except VlmtuiError as error:
+        told = tuple(one_line(text) for text in (error.message, error.hint or error.detail) if text)
+        return FilePreview.PreviewReady(entry, None, told)
+    tokens = estimate(found.modality, found.size, found.frames) if estimate else None
+    cost = () if tokens is None else (f"~{tokens:,} tokens",)
+    facts = (entry.shown, *found.facts, f"{human_bytes(entry.size)} · {when}", *cost)
+    return FilePreview.PreviewReady(entry, found.image, facts)
+
+
+class _Picture(NamedTuple):
+    """A small upright RGB picture, its media kind, its full size in pixels, and its facts."""
+
+    image: Image
+    modality: Modality
+    size: tuple[int, int]
+    facts: tuple[str, ...]
+    frames: int | None = None
+    """Frames of an animation; a video's are not counted for a preview."""
+
+
+def _first_picture(path: Path) -> _Picture:
+    """Return the file's picture, or a video's first frame. Raises VlmtuiError."""
+    from vlmtui.media.sniff import Kind
+    from vlmtui.media.stage import file_type, is_sound
+
+    found = file_type(path)
+    match found.kind:
+        case Kind.SOUND:
+            return _of_sound(path)
+        case Kind.VIDEO:
+            return _of_sound(path) if is_sound(path, found) else _of_video(path)
+        case Kind.DOCUMENT:
+            return _of_document(path)
+        case Kind.OTHER:
+            raise bad_input(f"{shown_name(path)} is {found.title}, neither a picture, a video nor a sound.")
+        case _:
+            return _of_image(path, may_move=found.kind is Kind.ANIMATION)
+
+
+def _of_video(path: Path) -> _Picture:
+    from PIL import Image as Pillow
+
+    from vlmtui.domain.attachment import VideoSampling
+    from vlmtui.media.describe import human_duration
+    from vlmtui.media.frames import sample_frames
+
+    video = sample_frames(path, VideoSampling(num_frames=1))
+    image = Pillow.fromarray(video.frames[0])
+    size = image.size
+    image.thumbnail(_PIXELS)
+    told = (f"{size[0]} × {size[1]} pixels", f"{human_duration(video.duration_s)} · {video.fps:.4g} frames/s")
+    return _Picture(image, "video", size, told)
+
+
+def _of_sound(path: Path) -> _Picture:
+    from vlmtui.media.describe import human_duration
+    from vlmtui.media.sound import RATE, read_sound
+    from vlmtui.media.sound_picture import draw_sound
+
+    samples = read_sound(path)
+    return _Picture(draw_sound(samples, _WAVEFORM), "audio", (0, 0), (human_duration(len(samples) / RATE),))
+
+
+def _of_document(path: Path) -> _Picture:
+    from vlmtui.media.pdf import page_picture
+
+    drawn = page_picture(path)
+    pages = f"{drawn.pages:,} page{'s' if drawn.pages != 1 else ''} · {shown_name(path)}#page=3-7 attaches some"
+    size = drawn.image.size
+    drawn.image.thumbnail(_PIXELS)
+    return _Picture(drawn.image, "image", size, (pages,))
+
+
+def _of_image(path: Path, *, may_move: bool) -> _Picture:
+    from PIL import ExifTags, ImageOps
+
+    from vlmtui.media.images import BYTES_MAX, DECODER_ERRORS, open_image
+    from vlmtui.media.pages import count_parts, most_parts
+    from vlmtui.reading import read_whole
+
+    data = read_whole(path, bytes_max=BYTES_MAX)
+    with open_image(data, path) as image:
+        width, height = image.size
+        try:
+            frames = count_parts(image, most_parts(image, len(data)))
+            if image.getexif().get(ExifTags.Base.Orientation) in (5, 6, 7, 8):
+                width, height = height, width
+            # Decode large photos at reduced size, which saves most of the time. It changes `image.size`.
+            image.draft("RGB", (_PIXELS[0] * 2, _PIXELS[1] * 2))
+            small = _plain(ImageOps.exif_transpose(image))
+            small.thumbnail(_PIXELS)
+        except DECODER_ERRORS as error:
+            raise bad_input(f"{shown_name(path)} can't be shown.", detail=str(error)) from error
+    told = f"{width} × {height} pixels" + (f" · {frames} frames" if frames > 1 else "")
+    return _Picture(small, "video" if may_move and frames > 1 else "image", (width, height), (told,), frames)
+
+
+def _plain(image: Image) -> Image:
+    from vlmtui.media.colour import to_rgb
+
+    image.load()
+    return to_rgb(image).pixels
+
 
 _WIDE = 100
 _TALL = 40

@@ -1,29 +1,153 @@
-"""The loading screen: stages, log, and outcome."""
+"""The screen of a load: its stages, the newest lines of the log, and why it failed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import msgspec
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
 
+from vlmtui.domain.engine import LoadProgress, LoadStage
+from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.session.engines import EngineController, EngineState
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.document.blocks import TextBlock
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
-from vlmtui.ui.models.failure_view import FailureView
-from vlmtui.ui.models.log_view import LogView
-from vlmtui.ui.models.model_list import size_text
-from vlmtui.ui.models.stage_list import StageList
+from vlmtui.ui.models.log import LogView
+from vlmtui.ui.models.screen import size_text
 from vlmtui.ui.widgets.footer_bar import FooterBar
+
+
+class FailureView(Vertical):
+    """Shows a `VlmtuiError`."""
+
+    DEFAULT_CSS = """
+    FailureView {
+        height: auto;
+        max-height: 100%;
+        border-left: outer $error;
+        padding: 0 2;
+        .message { text-style: bold; color: $text-error; height: auto; }
+        .hint, .way-back { margin-top: 1; height: auto; }
+        .way-back { text-style: bold; }
+        .detail { color: $muted; height: auto; max-height: 8; margin-top: 1; }
+    }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="message", markup=False)
+        yield Static(classes="hint", markup=False)
+        yield Static(classes="way-back", markup=False)
+        yield DocumentView(has_edge=False, can_focus=True, classes="detail")
+
+    def show(self, error: VlmtuiError, way_back: str = "") -> None:
+        """Show this error, and how to return to the previous model; empty parts are left out."""
+        self.query_one(".way-back", Static).update(way_back)
+        self.query_one(".way-back").display = bool(way_back)
+        self.query_one(".message", Static).update(visible(error.message))
+        self.query_one(".hint", Static).update(visible(error.hint))
+        self.query_one(".hint").display = bool(error.hint)
+        detail = self.query_one(".detail", DocumentView)
+        detail.show(TextBlock(visible(error.detail.strip())))
+        detail.display = bool(error.detail.strip())
+
+
+_SPINNER = "◐◓◑◒"
+_FRAME_S = 0.25
+_TITLE = 22
+_BAR = 24
+
+
+def clock_text(seconds: float) -> str:
+    """Format seconds: `0:07`, `12:40`, `1:02:03`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Stages(msgspec.Struct, frozen=True):
+    """The progress of a load. Stages may be skipped: those before the newest count as done."""
+
+    progress: LoadProgress | None = None
+    began: Mapping[LoadStage, float] = msgspec.field(default_factory=dict)
+    """When each stage began, in seconds since the start of the load."""
+    failed: bool = False
+
+    def line(self, stage: LoadStage, frame: int = 0) -> Content:
+        """Return a stage's line of the checklist."""
+        title = stage.label.ljust(_TITLE)
+        order = list(LoadStage)
+        now = order.index(self.progress.stage) if self.progress else -1
+        at = order.index(stage)
+        if at < now:
+            return Content.assemble(("✓ ", "$text-success"), title, (self._took(stage), "$muted"))
+        if at > now or self.progress is None:
+            return Content.styled(f"○ {title}", "$faint")
+        if self.failed:
+            return Content.assemble(("✗ ", "bold $text-error"), (title, "bold"), self._measure(self.progress))
+        mark = _SPINNER[frame % len(_SPINNER)]
+        return Content.assemble((f"{mark} ", "$text-accent"), (title, "bold"), self._measure(self.progress))
+
+    def _took(self, stage: LoadStage) -> str:
+        if stage not in self.began:
+            return ""
+        later = [began for other, began in self.began.items() if began >= self.began[stage] and other is not stage]
+        return f"{min(later) - self.began[stage]:.1f} s" if later else ""
+
+    def _measure(self, progress: LoadProgress) -> Content:
+        detail = Content.styled(one_line(progress.detail), "$muted")
+        if progress.fraction is None:
+            return detail
+        fraction = min(max(progress.fraction, 0.0), 1.0)
+        filled = round(fraction * _BAR)
+        return Content.assemble(
+            ("━" * filled, "$text-accent"),
+            ("─" * (_BAR - filled), "$faint"),
+            f" {fraction:4.0%}  ",
+            detail,
+        )
+
+
+class StageList(Static):
+    """The checklist of a load, with a spinner at the current stage."""
+
+    DEFAULT_CSS = "StageList { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self.stages = Stages()
+        self._frame = 0
+
+    def on_mount(self) -> None:
+        if self.app.animation_level == "full":
+            self.set_interval(_FRAME_S, self._turn)
+        self._draw()
+
+    def show(self, progress: LoadProgress | None, began: Mapping[LoadStage, float], *, failed: bool = False) -> None:
+        """Show the progress; None: the load has just begun."""
+        self.stages = Stages(progress, began, failed)
+        self._draw()
+
+    def _turn(self) -> None:
+        if self.screen.is_current and not self.stages.failed:
+            self._frame += 1
+            self._draw()
+
+    def _draw(self) -> None:
+        self.update(Content("\n").join(self.stages.line(stage, self._frame) for stage in LoadStage))
+
 
 _TICK_S = 1.0
 _TYPED_MAX = 400
@@ -189,7 +313,7 @@ class LoadingScreen(Screen[None]):
     def _tick(self) -> None:
         if self.engine_controller.state is EngineState.LOADING:
             seconds = max(0.0, self._clock() - self.engine_controller.started_at)
-            from vlmtui.ui.models.stage_list import clock_text
+            from vlmtui.ui.models.loading import clock_text
 
             self.query_one("#elapsed", Static).update(clock_text(seconds))
 

@@ -16,8 +16,7 @@ from textual.visual import Visual
 from textual.widget import Widget
 
 from vlmtui.ui.actions import ACTIONS, SCOPES, UNBOUND
-from vlmtui.ui.keys import LEADER, key_bindings, spell_key
-from vlmtui.ui.leader import lacking_of, leader_entries
+from vlmtui.ui.keys import LEADER, key_bindings, lacking_of, leader_entries, spell_key
 
 _AROUND_KEY = 2
 """Cells around a key."""

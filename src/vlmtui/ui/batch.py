@@ -1,4 +1,4 @@
-"""The results of a batch: those that failed, are wrong or are longest, and each item in the inspector."""
+"""The results of a batch, in a table."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ResultRows(RowList):
 class BatchScreen(Screen[None]):
     """The results in a file, as it was when it was opened."""
 
-    CSS_PATH = "screen.tcss"
+    CSS_PATH = "batch.tcss"
     SCOPE = "batch_results"
     BINDINGS = bindings(SCOPE)
 

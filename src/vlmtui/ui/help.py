@@ -1,15 +1,16 @@
-"""The help: every key and command from the action table, those of the screen below first."""
+"""Every key and command, and the strip of keys that work after the leader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
-from textual import on
-from textual.app import ComposeResult
+from textual import events, on
+from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, SystemModalScreen
 from textual.widgets import Input, Static
 
 from vlmtui.ui.actions import SCOPES, Scope, bindings, line_bindings
@@ -17,8 +18,114 @@ from vlmtui.ui.document.blocks import TextBlock
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import Line, Lines, one, wrapped
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.keys import hint, shown_keys
+from vlmtui.ui.keys import LEADER, LeaderEntry, hint, key_bindings, key_of, leader_entries, shown_keys, spell_key
 from vlmtui.ui.widgets.footer_bar import FooterBar
+
+_COLUMN_GAP = 3
+_GROUPS = ("Message", "Look closer", "Attachments", "Chats and models")
+"""Headings that come first; then those of the screen, and the app's last."""
+
+
+class LeaderScreen(ModalScreen[LeaderEntry | None]):
+    """Returns the entry of the pressed key; Escape returns None, and an unused key shows a note."""
+
+    AUTO_FOCUS = ""
+    DEFAULT_CSS = """
+    LeaderScreen {
+        align: left bottom;
+        background: $background 0%;
+        & > #strip {
+            width: 100%;
+            height: auto;
+            max-height: 100%;
+            padding: 0 2;
+            background: $panel;
+            border-top: solid $accent;
+        }
+    }
+    """
+    SCOPE = "leader_screen"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, entries: Mapping[str, LeaderEntry]) -> None:
+        super().__init__()
+        self._entries = entries
+        self._said = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="strip", markup=False)
+
+    @on(events.Resize)
+    def _show(self) -> None:
+        close = f" then a key · {hint(self.app, 'leader_screen.close')}"
+        said = Content.styled(f"   {self._said}", "$text-warning") if self._said else Content()
+        title = Content.assemble((key_of(self.app, LEADER), "bold $accent"), close, said)
+        width = (self.query_one("#strip").content_size.width or self.app.size.width) - 1
+        self.query_one("#strip", Static).update(Content("\n").join([title, *_columns(self._blocks(), width)]))
+
+    async def on_key(self, event: events.Key) -> None:
+        keys = key_bindings(self.app)
+        if event.key in (*keys.of("leader_screen.close"), *keys.of("interrupt")):
+            return
+        event.stop()
+        event.prevent_default()
+        entry = self._entries.get(event.key)
+        if entry is not None:
+            self.dismiss(entry)
+        else:
+            self._said = f"{spell_key(event.key)} does nothing here."
+            self._show()
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+    def _blocks(self) -> list[list[Content]]:
+        """Return for each group its heading and keys."""
+        groups: dict[str, list[LeaderEntry]] = {group: [] for group in _GROUPS}
+        for entry in self._entries.values():
+            groups.setdefault(entry.group, []).append(entry)
+        last = groups.pop("App", [])
+        groups["App"] = last
+        return [_block(group, entries) for group, entries in groups.items() if entries]
+
+
+def show_leader(app: App[Any]) -> None:
+    """Show the strip for the app's screen and run the chosen action; if it is shown already, close it."""
+    screen = app.screen
+
+    async def run(entry: LeaderEntry | None) -> None:
+        if entry is not None and entry.node.is_attached:
+            await app.run_action(entry.command, entry.node)
+
+    if isinstance(screen, LeaderScreen):
+        screen.dismiss()
+    elif not isinstance(screen, SystemModalScreen):
+        app.push_screen(LeaderScreen(leader_entries(screen)), run)
+
+
+def _block(group: str, entries: Sequence[LeaderEntry]) -> list[Content]:
+    keys = [spell_key(entry.action.leader) for entry in entries]
+    width = max(map(len, keys))
+    rows = (
+        Content.assemble((key.rjust(width), "bold $accent"), " ", (entry.action.title, "dim" if entry.lacking else ""))
+        for key, entry in zip(keys, entries, strict=True)
+    )
+    return [Content.styled(group, "$muted"), *rows]
+
+
+def _columns(blocks: Sequence[list[Content]], width: int) -> list[Content]:
+    """Arrange the blocks in columns, each in the shortest one, in order if equal."""
+    if not blocks:
+        return []
+    widest = max(line.cell_length for block in blocks for line in block) + _COLUMN_GAP
+    columns: list[list[Content]] = [[] for _ in range(max(1, min(len(blocks), width // widest)))]
+    for block in blocks:
+        shortest = min(columns, key=len)
+        shortest += block
+    rows = max(map(len, columns))
+    cells = [[column[at] if at < len(column) else Content() for column in columns] for at in range(rows)]
+    return [Content.assemble(*(cell.pad_right(widest - cell.cell_length) for cell in row)) for row in cells]
+
 
 _GAP = 2
 _MIN_TEXT = 20
@@ -71,7 +178,7 @@ class HelpScreen(ModalScreen[None]):
     """A sheet over the screen, scrollable. `scope` is that of the screen below, `first` that of its focused widget."""
 
     AUTO_FOCUS = ""
-    CSS_PATH = "screen.tcss"
+    CSS_PATH = "help.tcss"
     SCOPE = "help_screen"
     BINDINGS = bindings(SCOPE)
 
