@@ -40,13 +40,13 @@ class BatchCampaign:
     seed: int = 1
     engine: str = "scripted"
     patience_s: float = 240.0
-    """How long nothing may go on."""
+    """Seconds without progress that count as a standstill."""
     losses: list[str] = field(default_factory=list)
     blows: Counter[Blow] = field(default_factory=Counter)
     files: int = 0
     """Output files that were finished."""
     struck_items: list[int] = field(default_factory=list)
-    """How many items were done at each blow."""
+    """The number of answered items at each kill."""
     stops_s: list[float] = field(default_factory=list)
     """Seconds from each Ctrl+C to the end of the process."""
 

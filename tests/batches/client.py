@@ -1,4 +1,4 @@
-"""`vlmtui batch` as it is, but for a disk that can be full, and (unless told otherwise) the worker of `tests.torture`.
+"""`vlmtui batch` with a disk that can be full and, by default, the worker of `tests.torture`.
 
     python -m tests.batches.client ENGINE FULL batch …
 

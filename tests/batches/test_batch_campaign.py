@@ -10,7 +10,7 @@ from tests.batches.campaign import BatchCampaign
 
 
 @pytest.mark.process
-def test_every_item_is_answered_once_whatever_is_struck(short_path: Path) -> None:
+def test_every_item_is_answered_once_after_every_fault(short_path: Path) -> None:
     campaign = BatchCampaign(short_path, items=60, seed=3)
     campaign.play(6)
     assert campaign.losses == []

@@ -91,7 +91,7 @@ def test_from_stdin_while_it_is_written(client: Client) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_with_whole_lines_and_the_command_to_go_on(client: Client, number: signal.Signals) -> None:
+def test_a_signal_leaves_whole_lines_and_prints_the_command_to_continue(client: Client, number: signal.Signals) -> None:
     """A short answer and long ones; the long ones are given up."""
     client.write({"id": "short", "prompt": "say 1 short"}, *({"id": f"{n}", "prompt": "say 9999 x"} for n in range(20)))
     with client.start(str(client.input)) as process:
@@ -123,7 +123,7 @@ def test_a_signal_ends_it_with_whole_lines_and_the_command_to_go_on(client: Clie
         (("--num-prompts", "2", "--modality", "video", "--image-repeat-prob", "0.5"), "goes with pictures"),
     ],
 )
-def test_what_cannot_be_done_is_said_at_once(client: Client, options: tuple[str, ...], said: str) -> None:
+def test_impossible_requests_are_reported_at_once(client: Client, options: tuple[str, ...], said: str) -> None:
     client.write({"id": "a", "prompt": "x"})
     if options == ("out.jsonl",):
         client.output.touch()

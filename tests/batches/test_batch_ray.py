@@ -22,7 +22,7 @@ pytest.importorskip("ray", reason="vlmtui[ray] is not installed")
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
 COUNT, FREE = 200, 64
-"""Items, and how many of them are answered at once: the others wait until they are told to go on."""
+"""The number of items, and of those that are answered at once; the others wait for a signal."""
 
 
 class RayBatch:
@@ -83,7 +83,7 @@ def actors(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [child for child in children if any("MapWorker" in word for word in child.cmdline())]
 
 
-def test_two_actors_answer_all_items_once_though_one_is_killed_in_the_middle(batch: RayBatch) -> None:
+def test_two_actors_answer_each_item_once_after_a_kill(batch: RayBatch) -> None:
     with batch.start() as process:
         batch.wait_for(FREE, process)
         first, _ = actors(process)
@@ -101,7 +101,7 @@ def test_two_actors_answer_all_items_once_though_one_is_killed_in_the_middle(bat
     assert len(batch.answers()) == COUNT
 
 
-def test_a_batch_that_is_stopped_keeps_what_was_handed_over_and_goes_on(batch: RayBatch) -> None:
+def test_a_stopped_batch_keeps_its_answers_and_continues(batch: RayBatch) -> None:
     with batch.start() as process:
         batch.wait_for(FREE, process)
         process.send_signal(signal.SIGINT)

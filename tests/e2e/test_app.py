@@ -90,7 +90,7 @@ def test_a_terminal_without_colours_still_works(loaded_worker: Paths) -> None:
         terminal.wait_for("<|im_end|>")
 
 
-def test_nothing_a_model_or_a_file_says_reaches_the_terminal_raw(loaded_worker: Paths, tmp_path: Path) -> None:
+def test_hostile_text_reaches_the_terminal_escaped(loaded_worker: Paths, tmp_path: Path) -> None:
     hostile = tmp_path / "x\x1b]0;owned\x07[red].png"
     Easel(tmp_path).picture(("red", "circle", "top")).path.rename(hostile)
     with Terminal(APP, env=environment(loaded_worker)) as terminal:

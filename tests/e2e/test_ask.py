@@ -53,7 +53,7 @@ def test_an_interrupted_load_leaves_nothing_behind(machine: Machine) -> None:
     assert not machine.endpoint.socket.exists()
 
 
-def test_json_tells_what_is_in_the_picture_and_what_it_cost(machine: Machine) -> None:
+def test_json_has_the_answer_and_its_cost(machine: Machine) -> None:
     answer = machine.ask("--image", SHAPES, "--keep-alive", "10m", QUESTION)
     assert "yellow star at the top left" in said(answer)
     assert "blue square at the right" in said(answer)
@@ -70,7 +70,7 @@ def test_json_tells_what_is_in_the_picture_and_what_it_cost(machine: Machine) ->
     assert prompt.endswith("<|im_start|>assistant\n")
 
 
-def test_a_running_worker_is_attached_to_and_not_loaded_again(machine: Machine) -> None:
+def test_a_running_worker_is_used_again(machine: Machine) -> None:
     machine.ask("--image", CIRCLE, QUESTION)
     before = sorted(process.pid for process in machine.processes())
     answer = machine.ask("--image", CIRCLE, QUESTION)
@@ -81,7 +81,7 @@ def test_a_running_worker_is_attached_to_and_not_loaded_again(machine: Machine) 
     assert sorted(process.pid for process in machine.processes()) == before
 
 
-def test_two_pictures_are_told_in_their_order(machine: Machine) -> None:
+def test_two_pictures_keep_their_order(machine: Machine) -> None:
     text = said(machine.ask("--image", SHAPES, "--image", CIRCLE, "What is in these images?"))
     assert text.index("yellow star") < text.index("blue square") < text.index("red circle")
 
@@ -90,7 +90,7 @@ def test_a_video_is_watched(machine: Machine) -> None:
     assert "blue circle moves right" in said(machine.ask("--video", CLIP, "What moves?"))
 
 
-def test_the_longest_answer_is_kept_to(machine: Machine) -> None:
+def test_max_tokens_limits_the_answer(machine: Machine) -> None:
     answer = machine.ask("--image", SHAPES, "--max-tokens", "2", QUESTION)
     assert (answer["finish_reason"], answer["stop"]) == ("length", None)
 
@@ -137,7 +137,7 @@ def test_chat_template_and_raw_template_give_the_same_tokens_and_answer(machine:
         assert "yellow star at the top left" in said(side)
 
 
-def test_a_prompt_without_its_end_of_turn_differs_there(machine: Machine) -> None:
+def test_a_missing_end_of_turn_is_in_the_difference(machine: Machine) -> None:
     whole = raw_text(machine)
     broken = "".join(whole.rsplit("<|im_end|>", 1))
     assert broken != whole
@@ -152,14 +152,14 @@ def test_a_prompt_without_its_end_of_turn_differs_there(machine: Machine) -> Non
     assert found["diff"]["first_divergence"] == divergence(found, "answer_token_ids")
 
 
-def test_where_another_answer_begins(machine: Machine) -> None:
+def test_the_first_differing_token_of_answers_is_right(machine: Machine) -> None:
     other = raw_text(machine).replace(QUESTION, "What colour is the star?")
     found: Any = machine.ask("--mode", "both", "--image", SHAPES, "--raw-prompt", other, QUESTION)
     assert found["diff"]["answers_identical"] is False
     assert found["diff"]["first_divergence"] == divergence(found, "answer_token_ids") is not None
 
 
-def test_too_few_placeholders_are_refused_and_too_many_do_no_harm(machine: Machine) -> None:
+def test_too_few_placeholders_are_refused_and_too_many_are_harmless(machine: Machine) -> None:
     whole = raw_text(machine)
     placeholder = "<|vision_start|><|image_pad|><|vision_end|>"
     code, out, error = machine.run("ask", "--image", SHAPES, "--raw-prompt", whole.replace(placeholder, ""), "--force")
@@ -172,7 +172,7 @@ def test_too_few_placeholders_are_refused_and_too_many_do_no_harm(machine: Machi
     assert "red circle" in said(machine.ask("--image", CIRCLE, QUESTION))
 
 
-def test_a_document_is_run_again_with_the_same_answers(machine: Machine, tmp_path: Path) -> None:
+def test_replay_gives_the_same_answers(machine: Machine, tmp_path: Path) -> None:
     document = tmp_path / "both.json"
     machine.ask("--mode", "both", "--image", SHAPES, "--export", str(document), QUESTION)
     code, _, error = machine.run("replay", str(document))
@@ -203,7 +203,7 @@ def test_an_attachment_is_sent_at_its_place(machine: Machine) -> None:
     assert "What is in <|vision_start|>" in found["chat"]["prompt"]
 
 
-def test_ps_shows_it_and_doctor_finds_the_machine_fit(machine: Machine) -> None:
+def test_ps_lists_the_model_and_doctor_passes(machine: Machine) -> None:
     machine.ask("--keep-alive", "10m", QUESTION)
     [listed] = json.loads(machine.run("ps", "--json")[1])
     assert (listed["model"], listed["state"], listed["keep_alive_s"]) == ("shapes", "idle", 600)
@@ -212,7 +212,7 @@ def test_ps_shows_it_and_doctor_finds_the_machine_fit(machine: Machine) -> None:
     assert (code, json.loads(out)["ok"]) == (0, True), out
 
 
-async def test_kill_9_mid_answer_keeps_what_came_and_the_next_start_is_clean(machine: Machine) -> None:
+async def test_kill_9_during_an_answer_keeps_the_partial_answer(machine: Machine) -> None:
     host = patient_host(machine.paths)
     engine = await host.open(machine.spec, client="test", keep_alive_s=600)
     async for _ in engine.load():
@@ -235,7 +235,7 @@ async def test_kill_9_mid_answer_keeps_what_came_and_the_next_start_is_clean(mac
     assert "red circle" in said(machine.ask("--image", CIRCLE, QUESTION))
 
 
-def test_stop_frees_it_and_no_process_remains(machine: Machine) -> None:
+def test_stop_leaves_no_process(machine: Machine) -> None:
     machine.ask(QUESTION)
     assert len(machine.processes()) >= 3
     code, out, error = machine.run("stop", "shapes")

@@ -43,7 +43,7 @@ class Drawing:
 
 
 @pytest.mark.timeout(900)
-def test_the_box_of_a_shape_is_right_and_drawn(machine: Machine, tmp_path: Path) -> None:
+def test_the_adapters_box_is_right_and_drawn(machine: Machine, tmp_path: Path) -> None:
     right = 0
     for number in range(DRAWINGS):
         drawing, target = Drawing(tmp_path, number), tmp_path / f"{number}-out.png"
@@ -62,7 +62,7 @@ def test_the_box_of_a_shape_is_right_and_drawn(machine: Machine, tmp_path: Path)
 
 
 @pytest.mark.timeout(600)
-def test_what_the_adapter_changes_is_told(machine: Machine, tmp_path: Path) -> None:
+def test_the_adapters_effect_is_reported(machine: Machine, tmp_path: Path) -> None:
     drawing = Drawing(tmp_path, 0)
     question = f"Locate the {drawing.shape.name}."
     plan = f"adapter=none,{ADAPTER}"

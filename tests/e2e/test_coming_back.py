@@ -143,7 +143,7 @@ def test_an_answer_goes_on_without_a_terminal(talkative: Paths, loss: Literal["h
     assert (after.pid, after.name) == (before.pid, before.name)
 
 
-def test_in_plain_mode_an_answer_goes_on_in_lines_until_ctrl_c(talkative: Paths) -> None:
+def test_in_plain_mode_an_answer_streams_until_ctrl_c(talkative: Paths) -> None:
     with open_app(talkative, "--plain", "--model", "shapes") as terminal:
         terminal.wait_for("is ready")
         terminal.type("Count to 99.\r")
@@ -168,7 +168,7 @@ def test_in_plain_mode_an_answer_goes_on_in_lines_until_ctrl_c(talkative: Paths)
     assert stopped.statistics is None or stopped.statistics.usage.completion_tokens < TALK
 
 
-def test_the_hint_at_the_end_brings_conversation_and_draft_back(loaded_worker: Paths, tmp_path: Path) -> None:
+def test_the_printed_command_restores_conversation_and_draft(loaded_worker: Paths, tmp_path: Path) -> None:
     with open_app(loaded_worker, "--model", "shapes") as terminal:
         terminal.wait_for(EMPTY)
         ask(terminal, "Count to 12.")
@@ -197,13 +197,13 @@ def test_the_hint_at_the_end_brings_conversation_and_draft_back(loaded_worker: P
     assert [answer.state for answer in answers_to(loaded_worker, "Count to 12.")] == ["complete", "complete"]
 
 
-def test_an_unknown_conversation_is_told_before_anything_is_shown(loaded_worker: Paths) -> None:
+def test_an_unknown_conversation_is_reported_before_the_app_opens(loaded_worker: Paths) -> None:
     with open_app(loaded_worker, "--resume", "nothing") as terminal:
         assert terminal.wait_for_end() == 2
     assert "There is no conversation 'nothing'" in terminal.text
 
 
-def test_two_apps_in_one_place(loaded_worker: Paths) -> None:
+def test_two_apps_share_a_data_folder(loaded_worker: Paths) -> None:
     with (
         open_app(loaded_worker, "--model", "shapes") as one,
         open_app(loaded_worker, "--model", "shapes") as two,

@@ -69,7 +69,7 @@ def replay(paths: Paths, document: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment(paths), capture_output=True, text=True, check=False)
 
 
-def test_both_sides_are_the_same_and_are_exported_and_run_again(
+def test_equal_sides_are_exported_and_replayed(
     comparing: Terminal, picture: Picture, loaded_worker: Paths, tmp_path: Path
 ) -> None:
     send(comparing, picture.answer)
@@ -97,9 +97,7 @@ def test_both_sides_are_the_same_and_are_exported_and_run_again(
     assert "2 compared: 1 the same, 1 differ" in run.stderr
 
 
-def test_the_guard_names_a_removed_placeholder_and_one_key_brings_it_back(
-    comparing: Terminal, picture: Picture
-) -> None:
+def test_a_key_restores_a_removed_placeholder(comparing: Terminal, picture: Picture) -> None:
     comparing.press("down")
     comparing.type(RIGHT * len(BEFORE))
     comparing.type(DELETE * len(PLACEHOLDER))
@@ -113,7 +111,7 @@ def test_the_guard_names_a_removed_placeholder_and_one_key_brings_it_back(
     comparing.wait_for("Prompts: identical")
 
 
-def test_a_changed_raw_prompt_differs_and_is_looked_into_from_the_editor(comparing: Terminal) -> None:
+def test_a_changed_raw_prompt_differs_and_opens_in_the_inspector(comparing: Terminal) -> None:
     comparing.press("down")
     comparing.type(RIGHT * len(f"{BEFORE}{PLACEHOLDER}<|vision_end|>What is"))
     comparing.type(" not")

@@ -65,9 +65,7 @@ class Newcomer:
         return found[1] if found else None
 
 
-async def test_a_newcomer_attaches_compares_mends_a_prompt_and_asks_without_the_picture(
-    loaded_worker: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_tour_works(loaded_worker: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(bundled("samples"))
     services = Services(
         loaded_worker,

@@ -35,7 +35,7 @@ def hostile(what: str) -> str:
 
 
 def seen(what: str) -> str:
-    """How it begins on the screen."""
+    """Return its beginning on the screen."""
     return f"␛]0;{what}"
 
 
@@ -68,7 +68,7 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def conversation(paths: Paths, files: Path) -> ConversationId:
-    """One whose title, words and file are hostile."""
+    """A conversation with a hostile title, text and file name."""
     picture = stage(files / f"{hostile('file')}.png", paths.media)
     store = Store.open(paths.data, paths.media)
     made = store.new_conversation(title=hostile("title"), model="shapes")
@@ -105,7 +105,7 @@ def leave(terminal: Terminal) -> None:
     assert terminal.wait_for_end() == 0
 
 
-def test_in_the_chat_the_log_and_the_file_browser(paths: Paths, files: Path) -> None:
+def test_chat_log_and_file_browser_print_no_control_sequence(paths: Paths, files: Path) -> None:
     with start(paths, "--model", "shapes", "--keep-alive", "0", cwd=files) as terminal:
         terminal.wait_for(EMPTY)
         terminal.type("hello")
@@ -125,7 +125,7 @@ def test_in_the_chat_the_log_and_the_file_browser(paths: Paths, files: Path) -> 
         assert_harmless(terminal.raw, "answer", "log", "file", "folder")
 
 
-def test_in_what_is_kept(paths: Paths, conversation: ConversationId) -> None:
+def test_stored_and_exported_text_prints_no_control_sequence(paths: Paths, conversation: ConversationId) -> None:
     with start(paths, "--resume", conversation, "--keep-alive", "0") as terminal:
         terminal.wait_for(lambda text: all(seen(what) in text for what in ("question", "kept", "file")))
         terminal.press("ctrl+l")
@@ -135,7 +135,7 @@ def test_in_what_is_kept(paths: Paths, conversation: ConversationId) -> None:
         assert_harmless(terminal.raw, "question", "kept", "file", "title")
 
 
-def test_in_a_comparison_and_in_the_inspector(paths: Paths, conversation: ConversationId) -> None:
+def test_comparison_and_inspector_print_no_control_sequence(paths: Paths, conversation: ConversationId) -> None:
     with start(paths, "--resume", conversation, "--keep-alive", "0") as terminal:
         terminal.wait_for(seen("kept"))
         terminal.wait_for(EMPTY)
@@ -158,7 +158,7 @@ def test_in_a_comparison_and_in_the_inspector(paths: Paths, conversation: Conver
         assert_harmless(terminal.raw, "question", "kept", "file", "template", "answer")
 
 
-def test_on_the_command_line(paths: Paths, files: Path, conversation: ConversationId) -> None:
+def test_commands_print_no_control_sequence(paths: Paths, files: Path, conversation: ConversationId) -> None:
     picture = str(files / f"{hostile('file')}.png")
     shown = {
         ("conversations",): seen("title"),

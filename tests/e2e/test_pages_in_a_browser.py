@@ -72,7 +72,7 @@ def test_a_comparison(browser: Browser, tmp_path: Path) -> None:
     looked_at(browser, page, "cat.png")
 
 
-def test_the_browser_sees_what_is_wrong_with_a_page(browser: Browser, tmp_path: Path) -> None:
+def test_the_browser_reports_a_faulty_page(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "wrong.html"
     page.write_text(
         "<body><div style='width: 900px; font-size: 5px'>wide</div><img src='http://127.0.0.1:9/x.png'>"

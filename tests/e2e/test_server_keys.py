@@ -51,7 +51,7 @@ class Home:
         )
 
     def processes(self) -> Iterator[psutil.Process]:
-        """Those that run below this home."""
+        """Return the processes below this home."""
         for process in psutil.process_iter():
             try:
                 if process.environ().get("VLMTUI_DATA_DIR") == str(self.folder):
@@ -117,8 +117,8 @@ async def test_a_key_goes_to_its_server_and_nowhere_else(home: Home, server: Fau
     assert home.places_of_a_secret() == []
 
 
-async def test_a_batch_a_report_and_what_else_is_written_hold_no_key(home: Home, server: FaultServer) -> None:
-    """One item is refused in words that repeat the key."""
+async def test_written_files_hold_no_key(home: Home, server: FaultServer) -> None:
+    """The server refuses one item with a message that repeats the key."""
     asked = home.folder / "in.jsonl"
     asked.write_text(
         "".join(json.dumps({"id": f"{number}", "prompt": f"hello {number}"}) + "\n" for number in range(4))
@@ -149,7 +149,7 @@ async def test_a_batch_a_report_and_what_else_is_written_hold_no_key(home: Home,
     assert home.places_of_a_secret() == []
 
 
-async def test_a_key_in_a_file_is_read_from_there(short_path: Path, server: FaultServer) -> None:
+async def test_a_key_is_read_from_its_file(short_path: Path, server: FaultServer) -> None:
     home = Home(short_path, server, key=f'api_key_file = "{short_path / "the-key"}"')
     (short_path / "the-key").write_text(f"{KEY}\n")
     del home.secrets["BOX_KEY"]
@@ -173,7 +173,7 @@ async def test_a_server_that_repeats_a_wrong_key_does_not_spread_it(home: Home, 
 
 
 @pytest.mark.parametrize("more", ["\nX-Other: 1", "\x01", "é"])
-async def test_a_key_that_is_no_header_is_refused_without_being_shown(home: Home, more: str) -> None:
+async def test_an_invalid_key_is_refused_and_not_shown(home: Home, more: str) -> None:
     home.secrets["BOX_KEY"] = f"{KEY}{more}{KEY}"
     told = await home.run(*ASK)
     assert told.returncode != 0
@@ -181,14 +181,14 @@ async def test_a_key_that_is_no_header_is_refused_without_being_shown(home: Home
     assert not holds_a_secret(told.stdout + told.stderr)
 
 
-async def test_a_key_that_is_not_there_is_named_by_its_variable(home: Home) -> None:
+async def test_a_missing_key_is_reported_by_its_variable(home: Home) -> None:
     del home.secrets["BOX_KEY"]
     told = await home.run(*ASK)
     assert told.returncode != 0
     assert b"The environment variable BOX_KEY is not set." in told.stderr
 
 
-def test_the_search_finds_what_it_looks_for(short_path: Path) -> None:
+def test_the_search_for_keys_finds_a_planted_key(short_path: Path) -> None:
     found = Home(short_path, FaultServer())
     (short_path / "leak").write_text(f"x{KEY}x")
     env = {**os.environ, **found.env, "OTHER": HEADER}

@@ -63,7 +63,7 @@ async def in_transformers(short_path: Path, shapes: Model) -> AsyncIterator[tupl
 
 
 @pytest.mark.timeout(600)
-async def test_an_adapter_does_in_transformers_what_it_does_in_vllm(
+async def test_an_adapter_gives_the_same_answers_in_both_engines(
     able: tuple[WorkerClient, Model], in_transformers: tuple[WorkerClient, Model], tmp_path: Path
 ) -> None:
     picture = stage(bundled("samples") / "circle.png", tmp_path / "media")
@@ -94,7 +94,7 @@ async def test_an_adapter_does_in_transformers_what_it_does_in_vllm(
 
 
 @pytest.mark.timeout(600)
-async def test_a_fan_out_over_adapters_tells_what_they_change(able: tuple[WorkerClient, Model], tmp_path: Path) -> None:
+async def test_a_fan_out_over_adapters_shows_their_effect(able: tuple[WorkerClient, Model], tmp_path: Path) -> None:
     engine, model = able
     strong = write_adapter(tmp_path / "strong", strength=0.3)
     idle = write_adapter(tmp_path / "idle", strength=0.0)
@@ -128,7 +128,7 @@ async def test_a_model_loaded_without_lora_says_so(engine: Engine, shapes: Model
 
 
 @pytest.mark.timeout(900)
-def test_a_kept_answer_of_an_adapter_is_repeated_with_it(
+def test_replay_repeats_an_adapters_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vlmtui = CommandLine(tmp_path / "home", monkeypatch, capsys)

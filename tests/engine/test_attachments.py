@@ -1,4 +1,4 @@
-"""What becomes of attachments in the real engine: counted before they are sent, turned upright, remembered, reused."""
+"""Attachments in the real engine: counted before they are sent, turned upright, remembered, reused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TURNED = {
     7: Flip.TRANSVERSE,
     8: Flip.ROTATE_270,
 }
-"""How an upright picture is stored under each EXIF orientation."""
+"""The transposition that stores an upright picture under each EXIF orientation."""
 ORIENTATION = 0x0112
 
 
@@ -81,7 +81,7 @@ async def test_a_rendered_prompt_is_the_one_that_is_answered(ask: Asker, easel: 
     assert all(span.tokens > 0 for span in before.media)
 
 
-async def test_an_image_that_was_only_rendered_is_seen_when_it_is_sent(ask: Asker, easel: Easel) -> None:
+async def test_a_rendered_image_is_seen_when_it_is_sent(ask: Asker, easel: Easel) -> None:
     for picture in (easel.picture(("red", "circle", "top left")), easel.picture(("blue", "star", "bottom"))):
         turn = user_turn(QUESTION, [picture.attachment])
         for _ in range(2):
@@ -89,7 +89,7 @@ async def test_an_image_that_was_only_rendered_is_seen_when_it_is_sent(ask: Aske
         assert look(picture) in (await ask(turn)).text
 
 
-async def test_a_prompt_that_cannot_be_rendered_is_told(ask: Asker, easel: Easel) -> None:
+async def test_an_unrenderable_prompt_is_reported(ask: Asker, easel: Easel) -> None:
     picture = easel.picture(("red", "circle", "top"))
     for text in ("No placeholder at all.", "<|vision_start|><|image_pad|><|vision_end|>" * 2):
         with pytest.raises(VlmtuiError) as caught:

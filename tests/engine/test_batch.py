@@ -112,7 +112,7 @@ def test_modality_and_num_frames(batch: BatchCommand) -> None:
     assert 0 < four["usage"]["video_tokens"] < eight["usage"]["video_tokens"]
 
 
-async def test_a_medium_that_the_cache_does_not_hold_is_said(engine: Any, shapes: Any, tmp_path: Path) -> None:
+async def test_an_image_missing_from_the_cache_is_reported(engine: Any, shapes: Any, tmp_path: Path) -> None:
     import msgspec
 
     from vlmtui.domain.generation import Failed

@@ -1,4 +1,4 @@
-"""What is wrong with an item costs that item alone, with its line number: asked of the bundled model in real vLLM."""
+"""A wrong item of a batch costs only its own line, which names its number. Real vLLM, the bundled model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _write(folder: Path, *lines: str) -> str:
     return str(file)
 
 
-def test_each_wrong_item_is_an_error_line_with_its_number_and_the_others_are_answered(
+def test_each_wrong_item_is_an_error_line_and_the_others_are_answered(
     batch: BatchCommand, tmp_path: Path, silent_url: str
 ) -> None:
     Image.new("RGB", (2, 900), "red").save(tmp_path / "strip.png")  # beyond the processor's ratio of 200

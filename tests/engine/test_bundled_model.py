@@ -47,7 +47,7 @@ def ask(engine: WorkerClient, shapes: Model) -> Asker:
     return Asker(engine, shapes)
 
 
-async def test_an_answer_that_nobody_reads_along_comes_whole(ask: Asker, easel: Easel, engine: WorkerClient) -> None:
+async def test_an_answer_without_a_reader_arrives_complete(ask: Asker, easel: Easel, engine: WorkerClient) -> None:
     picture = easel.picture(("blue", "square", "center"))
     turns = [user_turn("What is in this image?", [picture.attachment])]
     request = make_request(ask.model.family, turns, Sampling(max_tokens=40))
@@ -98,7 +98,7 @@ async def test_video(ask: Asker, easel: Easel, mode: PromptMode) -> None:
     assert answer.text == clip.answer
 
 
-async def test_a_second_turn_about_the_first_turns_image(ask: Asker, easel: Easel) -> None:
+async def test_a_second_turn_asks_about_the_first_image(ask: Asker, easel: Easel) -> None:
     first = easel.picture(("purple", "triangle", "top"))
     second = easel.picture(("orange", "circle", "left"))
     turns = [
@@ -127,14 +127,16 @@ async def test_chat_template_and_raw_prompt_give_the_same_tokens(ask: Asker, eas
     assert chat.text == raw.text
 
 
-async def test_special_characters_reach_the_model_as_they_are(ask: Asker) -> None:
+async def test_special_characters_reach_the_model_unchanged(ask: Asker) -> None:
     text = 'Ünïcødé 图像 🙂 "quotes" {braces} \\n\ttab\nline <b>[/x]'
     answer = await ask(user_turn(text), mode="raw")
     assert answer.prompt is not None
     assert f"<|im_start|>user\n{text}<|im_end|>" in answer.prompt.prompt
 
 
-async def test_on_a_cpu_it_comes_after_the_screen(engine: WorkerClient, loaded_worker: Paths) -> None:
+async def test_on_a_cpu_the_engine_has_a_lower_priority_than_the_screen(
+    engine: WorkerClient, loaded_worker: Paths
+) -> None:
     assert engine.info is not None
     if not engine.info.device.startswith("cpu"):
         pytest.skip("with a GPU the cores are free")
@@ -159,7 +161,7 @@ async def test_a_stop_string_ends_the_answer_and_is_named(ask: Asker) -> None:
     assert answer.outcome.stop == " 7"
 
 
-async def test_cancel_keeps_what_came_and_frees_the_engine(ask: Asker, engine: WorkerClient) -> None:
+async def test_cancel_keeps_the_partial_answer_and_frees_the_engine(ask: Asker, engine: WorkerClient) -> None:
     sampling = Sampling(max_tokens=None, extra={"ignore_eos": True}, skip_special_tokens=False)
     request = make_request(ask.model.family, [user_turn("Count to 200.")], Sampling())
     request = msgspec.structs.replace(request, sampling=sampling)  # no stop tokens: on until the context ends
@@ -190,7 +192,7 @@ async def test_two_requests_at_once(ask: Asker, easel: Easel) -> None:
         (f"<|im_start|>user\n{IMAGE}?<|im_end|>\n<|im_start|>assistant\n", 0),
     ],
 )
-async def test_placeholders_that_do_not_match_are_refused_and_the_engine_lives(
+async def test_wrong_placeholders_are_refused_and_the_engine_lives(
     ask: Asker, easel: Easel, text: str, images: int
 ) -> None:
     attachments = tuple(easel.picture(("red", "circle", "top")).attachment for _ in range(images))
@@ -201,20 +203,20 @@ async def test_placeholders_that_do_not_match_are_refused_and_the_engine_lives(
     assert (await ask(user_turn("hello"))).text
 
 
-async def test_a_context_that_is_too_long_is_told(ask: Asker) -> None:
+async def test_a_prompt_over_the_context_length_is_reported(ask: Asker) -> None:
     answer = await ask(user_turn("x " * 5000))
     assert isinstance(answer.outcome, Failed)
     assert answer.outcome.failure.kind is ErrorKind.CONTEXT_TOO_LONG
 
 
-async def test_an_unknown_sampling_parameter_is_told(ask: Asker) -> None:
+async def test_an_unknown_sampling_parameter_is_reported(ask: Asker) -> None:
     answer = await ask(user_turn("hello"), sampling=Sampling(extra={"temprature": 1}))
     assert isinstance(answer.outcome, Failed)
     assert answer.outcome.failure.kind is ErrorKind.BAD_INPUT
     assert "temprature" in answer.outcome.failure.detail
 
 
-async def test_an_image_that_vanished_fails_the_turn_alone(ask: Asker, easel: Easel) -> None:
+async def test_a_missing_image_fails_only_its_turn(ask: Asker, easel: Easel) -> None:
     picture = easel.picture(("red", "circle", "top"))
     Path(picture.attachment.path).unlink()
     answer = await ask(user_turn("?", [picture.attachment]))
@@ -223,7 +225,7 @@ async def test_an_image_that_vanished_fails_the_turn_alone(ask: Asker, easel: Ea
     assert (await ask(user_turn("hello"))).text
 
 
-async def test_the_engine_says_what_it_is(engine: WorkerClient) -> None:
+async def test_the_engine_reports_its_name_and_version(engine: WorkerClient) -> None:
     assert engine.info is not None
     assert engine.info.architecture == "Qwen2VLForConditionalGeneration"
     assert engine.info.has_chat_template
@@ -231,7 +233,7 @@ async def test_the_engine_says_what_it_is(engine: WorkerClient) -> None:
     assert engine.info.max_model_len == 4096
 
 
-async def test_its_metrics_are_told_as_those_of_a_server(engine: WorkerClient, shapes: Model) -> None:
+async def test_its_metrics_have_the_form_of_a_servers(engine: WorkerClient, shapes: Model) -> None:
     async def generated() -> int:
         async with aclosing(engine.metrics()) as told:
             began = time.time()

@@ -37,7 +37,7 @@ def run(python: Path, home: Path, *arguments: str) -> subprocess.CompletedProces
     return subprocess.run(command, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
 
 
-def test_a_machine_with_transformers_alone_is_fit_with_a_warning(python: Path, short_path: Path) -> None:
+def test_transformers_without_vllm_is_a_warning(python: Path, short_path: Path) -> None:
     ran = run(python, short_path, "doctor", "--json")
     report = json.loads(ran.stdout)
     checks = {check["name"]: check for check in report["checks"]}
@@ -52,7 +52,7 @@ def test_a_machine_with_transformers_alone_is_fit_with_a_warning(python: Path, s
     assert "vLLM is not installed." in asked.stderr and "`--backend transformers` runs" in asked.stderr
 
 
-def test_with_vllm_nothing_is_said_of_transformers(tmp_path: Path) -> None:
+def test_with_vllm_the_doctor_does_not_mention_transformers(tmp_path: Path) -> None:
     paths = Paths.below(tmp_path)
     assert not only_transformers(paths)
     assert all("--backend" not in check.message for check in engine_checks(paths, Hardware()))

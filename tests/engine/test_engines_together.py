@@ -56,9 +56,7 @@ def comparison(controller: EngineController, shapes: Model, folder: Path) -> Com
     return CompareController(given, RawDraft())
 
 
-async def test_two_dtypes_answer_and_are_compared_at_once_and_one_after_the_other(
-    host: WorkerHost, shapes: Model, tmp_path: Path
-) -> None:
+async def test_two_dtypes_are_compared_at_once_and_in_turn(host: WorkerHost, shapes: Model, tmp_path: Path) -> None:
     controller = EngineController(host, keep_alive_s=0, on_change=lambda: None)
     await controller.start(shapes)
     assert controller.error is None, controller.error

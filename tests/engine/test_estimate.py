@@ -1,4 +1,4 @@
-"""What the record of the bundled model says an attachment takes is what the real engine then counts."""
+"""The tokens that the bundled model's record estimates are those that the real engine counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ pytestmark = pytest.mark.engine
 SIZES = [(1, 1), (37, 37), (168, 168), (640, 480), (300, 900), (2000, 40)]
 
 
-async def test_the_engine_counts_what_the_record_foretold(engine: WorkerClient, shapes: Model, tmp_path: Path) -> None:
+async def test_the_engine_counts_the_tokens_that_the_record_estimates(
+    engine: WorkerClient, shapes: Model, tmp_path: Path
+) -> None:
     items = []
     for width, height in SIZES:
         path = tmp_path / f"{width} by {height}.png"

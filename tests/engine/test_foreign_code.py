@@ -90,7 +90,7 @@ async def trial(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         await found.host.stop(worker.endpoint)
 
 
-async def test_a_folders_code_that_changed_after_the_yes_does_not_run(trial: Trial) -> None:
+async def test_changed_code_of_a_folder_needs_a_new_yes(trial: Trial) -> None:
     folder = trial.root / "model"
     trial.write_model(folder, "ran first")
     spec = trial.allow(str(folder))
@@ -103,7 +103,7 @@ async def test_a_folders_code_that_changed_after_the_yes_does_not_run(trial: Tri
     assert trial.marks() == {"ran first"}, "what was allowed does run, or this shows nothing"
 
 
-async def test_the_next_revisions_code_does_not_run_on_the_yes_to_this_one(trial: Trial) -> None:
+async def test_code_of_a_new_revision_needs_a_new_yes(trial: Trial) -> None:
     trial.write_commit(_FIRST)
     spec = trial.allow("internvl_chat")
     trial.write_commit(_SECOND)

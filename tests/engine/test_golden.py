@@ -16,7 +16,7 @@ from vlmtui.session.checking import canned_cases, sides_by_engine, sides_by_proc
 pytestmark = pytest.mark.engine
 
 
-async def test_processor_and_engine_make_the_same_prompts(
+async def test_golden_prompts_of_processor_and_engine_are_equal(
     engine: WorkerClient, shapes: Model, engine_paths: Paths, tmp_path: Path
 ) -> None:
     cases = canned_cases(shapes, (), ("chat", "raw"), engine_paths.media)
@@ -29,5 +29,5 @@ async def test_processor_and_engine_make_the_same_prompts(
 
 
 def facts(side: CheckedSide) -> tuple[object, ...]:
-    """What does not depend on who made it: the engine expands the placeholders in the text, too."""
+    """Return the fields that processor and engine share; the engine also expands the placeholders in the text."""
     return side.token_ids, [(one.tokens, one.resized, one.grid) for one in side.media]

@@ -100,7 +100,7 @@ def test_a_batch_hears(home: Paths, tmp_path: Path, sounds: dict[str, Path], mod
     assert batch("in.jsonl", "-m", "tiny_omni", "--mode", mode, "--max-tokens", "3", code=1)["answered_before"] == 4
 
 
-def test_ask_hears_in_both_modes_and_scripts_see_it(home: Paths, tmp_path: Path, sounds: dict[str, Path]) -> None:
+def test_ask_hears_in_both_modes(home: Paths, tmp_path: Path, sounds: dict[str, Path]) -> None:
     names = {name: value for name, value in os.environ.items() if not name.startswith("VLMTUI_")}
     environment = {**names, "VLMTUI_DATA_DIR": str(home.data.parent)}
     command = [

@@ -1,4 +1,4 @@
-"""What the real engine says of a prompt and of an answer, token by token, and what the inspection makes of it."""
+"""The real engine's reports of prompts and answers, token by token, and their inspection."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_chat_template_and_raw_template_give_the_same_tokens_and_answer(
     assert from_json(to_json(document)) == document
 
 
-async def test_a_prompts_tokens_together_are_the_prompt(ask: Asker, easel: Easel) -> None:
+async def test_joined_tokens_equal_the_prompt(ask: Asker, easel: Easel) -> None:
     picture = easel.picture(("red", "circle", "top left"))
     turns = [user_turn("Was ist das? 日本語 \U0001f600 naïve\n\tend", [picture.attachment])]
     prompt = await render(ask.engine, make_request(ask.model.family, turns, Sampling()).prompt)
@@ -121,7 +121,7 @@ async def test_a_prompts_tokens_together_are_the_prompt(ask: Asker, easel: Easel
     assert image.label == f"<|image_pad|> × 36 from {picture.attachment.name}"
 
 
-async def test_whole_words_join_to_the_prompt(ask: Asker) -> None:
+async def test_joined_words_equal_the_prompt(ask: Asker) -> None:
     prompt = await render(ask.engine, make_request(ask.model.family, [user_turn("What is this?")], Sampling()).prompt)
     assert "".join(texts_of(prompt.token_ids, prompt.vocabulary)) == prompt.prompt
 
@@ -148,7 +148,7 @@ def guard(text: str, attachments: Sequence[Attachment], model: Model, info: Engi
         (lambda text: text.replace("<|im_start|>assistant", "<|im_strat|>assistant"), FindingKind.UNKNOWN_TOKEN, False),
     ],
 )
-async def test_the_guard_names_what_is_wrong_and_its_fix_gives_the_right_answer(
+async def test_the_guards_fix_gives_the_right_answer(
     ask: Asker, easel: Easel, info: EngineInfo, change: object, kind: FindingKind, blocks: bool
 ) -> None:
     picture = easel.picture(("red", "circle", "top left"))
@@ -175,10 +175,8 @@ async def test_the_guard_names_what_is_wrong_and_its_fix_gives_the_right_answer(
         assert isinstance(answers[0].outcome, Finished)
 
 
-async def test_a_doubled_first_token_is_named_and_found_in_the_difference(
-    ask: Asker, easel: Easel, info: EngineInfo
-) -> None:
-    """The model has no BOS token; what begins every turn stands for one."""
+async def test_a_doubled_bos_is_reported_and_in_the_difference(ask: Asker, easel: Easel, info: EngineInfo) -> None:
+    """The model has no BOS token; the token that begins every turn takes its place."""
     picture = easel.picture(("red", "circle", "top left"))
     turns = [user_turn(QUESTION, [picture.attachment])]
     prompt = raw_prompt(ask.model.family, turns)
@@ -196,9 +194,7 @@ async def test_a_doubled_first_token_is_named_and_found_in_the_difference(
     assert any("twice begins with" in finding for finding in found.findings)
 
 
-async def test_every_value_that_the_engine_samples_with_is_told_and_gives_the_same_answer_again(
-    ask: Asker, easel: Easel, info: EngineInfo
-) -> None:
+async def test_reported_sampling_values_repeat_the_answer(ask: Asker, easel: Easel, info: EngineInfo) -> None:
     turn = user_turn(QUESTION, [easel.picture(("red", "circle", "top left")).attachment])
     drawn = await ask(turn, sampling=Sampling(temperature=1.5, max_tokens=None))
     assert drawn.used is not None and drawn.prompt is not None
@@ -212,7 +208,7 @@ async def test_every_value_that_the_engine_samples_with_is_told_and_gives_the_sa
     assert (greedy.used.temperature, greedy.used.seed) == (0, None)
 
 
-async def test_another_prompt_gives_another_answer_and_the_first_difference_is_right(ask: Asker, easel: Easel) -> None:
+async def test_the_first_difference_of_two_answers_is_right(ask: Asker, easel: Easel) -> None:
     red, blue = easel.picture(("red", "circle", "top left")), easel.picture(("red", "star", "top left"))
     one = await ask(user_turn(QUESTION, [red.attachment]))
     other = await ask(user_turn(QUESTION, [blue.attachment]))
@@ -256,7 +252,7 @@ async def test_logprobs_of_an_answer(ask: Asker, easel: Easel, count: int) -> No
     assert answer.vocabulary[answer.token_ids[-1]].special
 
 
-async def test_a_chosen_token_that_is_not_the_likeliest_stands_outside_the_top(ask: Asker) -> None:
+async def test_an_unlikely_chosen_token_is_outside_the_top(ask: Asker) -> None:
     plain = await ask.run(make_request(ask.model.family, [user_turn("hello")], Sampling(), logprobs=2))
     best = {plain.logprobs[0].token_id, *(other.token_id for other in plain.logprobs[0].top)}
     unlikely = next(token for token in range(1000) if token not in best)
@@ -268,7 +264,7 @@ async def test_a_chosen_token_that_is_not_the_likeliest_stands_outside_the_top(a
     assert one.logprob < one.top[1].logprob < one.top[0].logprob
 
 
-async def test_more_logprobs_than_the_engine_gives_are_refused_in_words(ask: Asker) -> None:
+async def test_too_many_logprobs_are_refused_with_a_sentence(ask: Asker) -> None:
     answer = await ask.run(make_request(ask.model.family, [user_turn("hello")], Sampling(), logprobs=50))
     assert isinstance(answer.outcome, Failed)
     assert answer.outcome.failure.kind is ErrorKind.BAD_INPUT
@@ -277,7 +273,7 @@ async def test_more_logprobs_than_the_engine_gives_are_refused_in_words(ask: Ask
     assert (await ask(user_turn("hello"))).text
 
 
-async def test_special_tokens_of_an_answer_and_of_the_text_are_told_alike(ask: Asker) -> None:
+async def test_special_tokens_of_prompt_and_answer_look_the_same(ask: Asker) -> None:
     sampling = Sampling(skip_special_tokens=False, max_tokens=50)
     answer = await ask(user_turn("hello"), sampling=sampling)
     ids, texts = told(answer)
@@ -285,7 +281,7 @@ async def test_special_tokens_of_an_answer_and_of_the_text_are_told_alike(ask: A
     assert "".join(texts).startswith(answer.text)
 
 
-async def test_what_the_processor_made_of_an_image_is_told_also_the_second_time(ask: Asker, easel: Easel) -> None:
+async def test_a_processed_image_is_reported_from_the_cache_too(ask: Asker, easel: Easel) -> None:
     picture = easel.picture(("red", "circle", "top left"), size=(320, 192))
     spans: list[MediaSpan] = []
     for _ in range(2):
@@ -305,7 +301,7 @@ async def test_what_the_processor_made_of_an_image_is_told_also_the_second_time(
     assert first.tokens == first.grid[1] * first.grid[2] // 4
 
 
-async def test_what_the_processor_made_of_a_video_is_told(ask: Asker, easel: Easel) -> None:
+async def test_a_processed_video_is_reported(ask: Asker, easel: Easel) -> None:
     clip = easel.clip("green", "square", "left")
     prompt = await render(
         ask.engine, make_request(ask.model.family, [user_turn("?", [clip.attachment])], Sampling()).prompt
@@ -317,7 +313,7 @@ async def test_what_the_processor_made_of_a_video_is_told(ask: Asker, easel: Eas
     assert span.resized == (span.grid[2] * 14, span.grid[1] * 14)
 
 
-async def test_the_engine_says_what_a_prompt_is_made_with(info: EngineInfo) -> None:
+async def test_the_engine_reports_template_and_sampling_of_a_prompt(info: EngineInfo) -> None:
     assert "message" in info.chat_template
     assert {"<|im_start|>", "<|im_end|>", "<|image_pad|>"} <= set(info.special_tokens)
     assert info.stop_tokens[0] == "<|im_end|>"
@@ -325,7 +321,7 @@ async def test_the_engine_says_what_a_prompt_is_made_with(info: EngineInfo) -> N
     assert info.revision is None
 
 
-async def test_what_the_model_sees_is_what_was_sent(engine: WorkerClient, tmp_path: Path, easel: Easel) -> None:
+async def test_the_model_sees_the_image_that_was_sent(engine: WorkerClient, tmp_path: Path, easel: Easel) -> None:
     picture = easel.picture(("red", "circle", "top left")).attachment
     prompt = ChatPrompt(turns=(user_turn("What is it?", [picture]),))
     (view,) = await ask_model_view(engine, prompt, tmp_path / "seen")

@@ -64,7 +64,7 @@ class Life:
         self.made |= {Path(name) for name in found.listening}
 
     def files_left(self) -> list[Path]:
-        """Those, and what is in the runtime folder; only the lock, which others may hold, stays."""
+        """Return these processes and the files in the runtime folder, without the lock, which others may hold."""
         there = {path for path in self.endpoint.runtime.iterdir() if path != self.endpoint.lock}
         return sorted(there | {path for path in self.made if path.exists()})
 
@@ -114,7 +114,7 @@ async def kill_while_answering(life: Life, client: WorkerClient, wanted: Callabl
     return last
 
 
-async def test_a_kill_is_noticed_leaves_nothing_and_a_restart_works(life: Life) -> None:
+async def test_after_a_kill_nothing_is_left_and_a_restart_works(life: Life) -> None:
     for victim in (is_engine_core, is_server, is_guardian):
         client = await life.ready()
         failed = await kill_while_answering(life, client, victim)
@@ -138,7 +138,7 @@ async def test_a_kill_is_noticed_leaves_nothing_and_a_restart_works(life: Life) 
     assert life.files_left() == []
 
 
-async def test_an_answer_goes_on_without_its_client_and_nothing_is_loaded_again(life: Life) -> None:
+async def test_an_answer_continues_without_its_client_and_the_model_stays(life: Life) -> None:
     client = await life.ready()
     sampling = msgspec.structs.replace(life.endless().sampling, max_tokens=300)
     request = msgspec.structs.replace(life.endless(), sampling=sampling, keep=True)
@@ -163,7 +163,7 @@ async def test_an_answer_goes_on_without_its_client_and_nothing_is_loaded_again(
     assert await life.nothing_is_left()
 
 
-async def test_an_engine_core_that_stands_still_is_told_and_one_that_goes_on_is_forgiven(life: Life) -> None:
+async def test_a_stopped_engine_core_counts_as_hung_until_it_continues(life: Life) -> None:
     client = await life.ready()
     core = process(life.endpoint, is_engine_core)
     events = client.generate(life.endless())
@@ -182,7 +182,7 @@ async def test_an_engine_core_that_stands_still_is_told_and_one_that_goes_on_is_
 
 
 @pytest.mark.parametrize("stage", [LoadStage.ENVIRONMENT, LoadStage.CONFIG])
-async def test_sigterm_in_the_middle_of_a_load_leaves_nothing(life: Life, stage: LoadStage) -> None:
+async def test_sigterm_during_a_load_leaves_nothing(life: Life, stage: LoadStage) -> None:
     client = await life.open()
     last: object = None
     async for event in client.load():
@@ -199,7 +199,7 @@ async def test_sigterm_in_the_middle_of_a_load_leaves_nothing(life: Life, stage:
     await client.close()
 
 
-async def test_shutdown_in_the_middle_of_a_load_returns_when_nothing_is_left(life: Life) -> None:
+async def test_shutdown_during_a_load_returns_when_nothing_is_left(life: Life) -> None:
     client = await life.open()
     async for event in client.load():
         if getattr(event, "stage", None) is LoadStage.CONFIG:
@@ -208,7 +208,7 @@ async def test_shutdown_in_the_middle_of_a_load_returns_when_nothing_is_left(lif
     assert worker_processes(life.endpoint) == []
 
 
-async def test_a_broken_model_is_told_and_leaves_nothing(life: Life) -> None:
+async def test_a_broken_model_is_reported_and_leaves_nothing(life: Life) -> None:
     spec = msgspec.structs.replace(life.model.spec, engine_args={"max_model_length": 5}, typed=("max_model_length",))
     client = await life.host.open(spec, client="tests", keep_alive_s=0)
     events = [event async for event in client.load()]

@@ -29,11 +29,11 @@ _PUBLIC = (*(path.resolve() for path in _INSTALLED), Path("/usr"), Path("/lib"))
 """Installed software, the bundled model among it. It may be read by everybody, but not be written."""
 _HARMLESS = frozenset({Path("/dev/null"), Path("/dev/zero"), Path("/dev/urandom"), Path("/dev/random")})
 _NO_ANSWER_S = 3.0
-"""So long nobody may come through to a port; on one machine a connection takes well below a millisecond."""
+"""Seconds that each connection is tried; on one machine it takes well below a millisecond."""
 
 
 class Reached(msgspec.Struct):
-    """What another user got at."""
+    """The files, sockets and ports that another user reached."""
 
     uid: int
     readable: list[str] = []
@@ -50,7 +50,7 @@ def opens(path: str | Path, flags: int) -> bool:
 
 
 def connects(name: str) -> bool:
-    """Whether a Unix socket takes the connection; the name of an abstract one begins with `@`."""
+    """Return whether a Unix socket accepts a connection. The name of an abstract socket begins with `@`."""
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
         with socket.socket(socket.AF_UNIX, kind) as stranger, suppress(OSError):
             stranger.connect("\0" + name[1:] if name.startswith("@") else name)
@@ -79,7 +79,7 @@ def answering(ports: Iterable[PortAddress]) -> list[str]:
 
 
 def try_everything(found: OpenThings, descriptors: list[Path], said: BinaryIO) -> None:
-    """As another user: read, write, connect."""
+    """Read, write and connect as another user."""
     reached = Reached(os.getuid())
     for path in [*sorted(found.files - _HARMLESS), *descriptors]:
         if opens(path, os.O_RDONLY):
@@ -94,7 +94,7 @@ def sockets_below(folder: Path) -> set[str]:
     return {str(path) for path in folder.rglob("*") if stat.S_ISSOCK(path.lstat().st_mode)}
 
 
-async def test_another_user_gets_at_nothing_of_a_loaded_engine(engine: WorkerClient) -> None:
+async def test_another_user_reaches_nothing_of_a_loaded_engine(engine: WorkerClient) -> None:
     processes = worker_processes(engine.endpoint)
     found = opened_by(processes)
     own = sockets_below(engine.endpoint.runtime)

@@ -142,7 +142,7 @@ async def until_ranks_generated(client: WorkerClient) -> None:
                 return
 
 
-async def test_a_rank_that_is_killed_leaves_no_answer_that_looks_whole(
+async def test_a_killed_rank_leaves_no_answer_that_looks_complete(
     running: Running, shapes: Model, short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last test: the server does not outlive it."""

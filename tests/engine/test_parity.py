@@ -20,7 +20,7 @@ def vlmtui(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return CommandLine(tmp_path / "home", monkeypatch, capsys)
 
 
-def test_the_bundled_model_is_the_same_in_both(vlmtui: CommandLine) -> None:
+def test_the_bundled_model_computes_the_same_in_both_engines(vlmtui: CommandLine) -> None:
     ran = vlmtui("parity", "shapes", "--json")
     assert ran.code == 0, ran.err
     report = json.loads(ran.out)
@@ -53,13 +53,13 @@ def test_a_processor_with_mean_and_deviation_swapped_is_named(vlmtui: CommandLin
 @pytest.mark.parametrize(
     "words", [["--image", "a.png"], ["--tolerance", "-1"], ["--max-tokens", "0"], ["--case", "nothing"]]
 )
-def test_what_does_not_go_together_exits_with_2(vlmtui: CommandLine, words: list[str]) -> None:
+def test_incompatible_options_exit_with_2(vlmtui: CommandLine, words: list[str]) -> None:
     ran = vlmtui("parity", "shapes", *words)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("vlmtui: ")
 
 
-def test_a_model_of_transformers_has_nothing_to_compare_with(vlmtui: CommandLine) -> None:
+def test_a_transformers_model_has_no_second_engine(vlmtui: CommandLine) -> None:
     ran = vlmtui("parity", "chameleon")
     assert ran.code == 2
     assert "runs in Transformers itself" in ran.err

@@ -15,7 +15,7 @@ from vlmtui.paths import Paths, sample_image
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 ANSWER = "A red circle"
 CONTROL = re.compile(rb"[\x00-\x06\x0b-\x0c\x0e-\x1f\x7f]")
-"""What a terminal that only appends has no use for; readline rings no bell, and edits with backspaces."""
+"""Bytes that a terminal that only appends can't use. readline rings no bell and edits with backspaces."""
 PROMPT = re.compile(rb"\r\n(?:\[[^\]\r\n]+\])*> $")
 
 
@@ -47,7 +47,7 @@ class Person:
         return self.process.exitstatus
 
 
-def test_a_session_and_its_continuation_write_not_one_escape_byte(loaded_worker: Paths) -> None:
+def test_a_session_writes_no_escape_byte(loaded_worker: Paths) -> None:
     person = Person(loaded_worker, "--model", "shapes")
     assert b"Plain mode, as this terminal is dumb (TERM)" in person.raw
     assert "320 × 320" in person.says(f"/attach {sample_image()}")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_stated_default_is_that_of_its_source() -> None:
+def test_every_documented_default_equals_its_source() -> None:
     tool = [sys.executable, str(ROOT / "tools/processor_defaults.py")]
     done = subprocess.run(tool, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT)
     found = [json.loads(line) for line in done.stdout.splitlines()]

@@ -73,7 +73,9 @@ async def remote(address: str, **options: object) -> RemoteEngine:
     return await connect_to_server(spec, lambda step: None)
 
 
-async def test_a_server_gives_what_the_worker_gives(address: str, engine: WorkerClient, tmp_path: Path) -> None:
+async def test_a_server_gives_the_same_prompts_and_answers_as_the_worker(
+    address: str, engine: WorkerClient, tmp_path: Path
+) -> None:
     server = await remote(address)
     differing: list[str] = []
     count = 0
@@ -85,7 +87,7 @@ async def test_a_server_gives_what_the_worker_gives(address: str, engine: Worker
     assert count >= 36
 
 
-async def test_a_picture_that_the_server_has_is_not_sent_again(
+async def test_a_picture_is_sent_to_a_server_once(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = await remote(address)
@@ -110,7 +112,7 @@ async def test_a_picture_that_the_server_has_is_not_sent_again(
     await server.shutdown()
 
 
-async def test_frames_that_the_server_drops_are_told(address: str, tmp_path: Path) -> None:
+async def test_frames_dropped_by_the_server_are_reported(address: str, tmp_path: Path) -> None:
     server = await remote(address)
     clip = Easel(tmp_path).clip("red", "circle", "left", frames=48).attachment
     enough, more = (msgspec.structs.replace(clip, sampling=VideoSampling(num_frames=count)) for count in (32, 40))
@@ -162,7 +164,7 @@ def _each(processes: list[psutil.Process], change: Callable[[psutil.Process], No
             change(process)
 
 
-async def test_a_slow_server_is_waited_for_and_its_answers_are_whole(served: Served, tmp_path: Path) -> None:
+async def test_a_slow_server_gives_complete_answers(served: Served, tmp_path: Path) -> None:
     """Its health is asked all the while: it stands still longer than a silence may last before that."""
     server = await remote(served.address, stall_s=0.2, deaf_max_s=60)
     red = chat("What is in this image?", Easel(tmp_path).picture(("red", "circle", "left")).attachment)
@@ -176,7 +178,7 @@ async def test_a_slow_server_is_waited_for_and_its_answers_are_whole(served: Ser
     await server.shutdown()
 
 
-async def test_a_stopped_server_is_no_hang_of_the_worker_and_its_answer_goes_on(
+async def test_a_stopped_server_continues_its_answer_without_a_hang(
     served: Served, shapes: Model, short_path: Path
 ) -> None:
     given = {"url": served.address, "wait_s": 600, "stall_s": 1.0, "deaf_max_s": 60}
@@ -198,7 +200,7 @@ async def test_a_stopped_server_is_no_hang_of_the_worker_and_its_answer_goes_on(
         await client.shutdown()
 
 
-async def test_a_server_that_stays_stopped_is_given_up_and_answers_once_it_goes_on(served: Served) -> None:
+async def test_a_stopped_server_times_out_and_answers_later(served: Served) -> None:
     server = await remote(served.address, stall_s=1.0, deaf_max_s=2.0)
     events = server.generate(ENDLESS)
     while not isinstance(await anext(events), Delta):
@@ -219,7 +221,7 @@ def drowsy(shapes: Model) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("when", ["before it is asked", "in the middle of an answer"])
-async def test_a_server_that_sleeps_is_named_and_answers_once_it_is_awake(drowsy: Served, when: str) -> None:
+async def test_a_sleeping_server_is_reported_and_answers_once_awake(drowsy: Served, when: str) -> None:
     """On a CPU the weights stay where they are (`--enable-sleep-mode` is refused); requests are held as on a GPU."""
     server = await remote(drowsy.address, stall_s=1.0)
     await told(server, chat("Hello"), 6)
@@ -243,7 +245,7 @@ async def test_a_server_that_sleeps_is_named_and_answers_once_it_is_awake(drowsy
     await server.shutdown()
 
 
-async def test_a_server_that_is_stopped_goes_on_or_is_given_up_and_a_killed_one_is_named(served: Served) -> None:
+async def test_stopped_and_killed_servers_are_distinguished(served: Served) -> None:
     """The last test: the server does not outlive it."""
     patient, hasty = (
         await remote(served.address, stall_s=1.0),

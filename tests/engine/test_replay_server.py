@@ -28,7 +28,7 @@ def rows(ran_out: str) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(Path(one["file"]).name, one["case"], one["engine"]): one for one in results}
 
 
-def test_golden_prompts_and_kept_answers_on_a_server(vlmtui: CommandLine, tmp_path: Path) -> None:
+def test_a_server_repeats_golden_prompts_and_answers(vlmtui: CommandLine, tmp_path: Path) -> None:
     golden, kept = tmp_path / "golden", tmp_path / "kept.json"
     recorded = vlmtui("golden", "record", str(golden), "--model", "shapes", "--case", "image", "--case", "text")
     assert recorded.code == 0, recorded.err

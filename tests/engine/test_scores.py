@@ -1,4 +1,4 @@
-"""How likely an answer is without its picture: the bundled model truly sees, so its answers depend on it."""
+"""The likelihood of an answer without its picture. The bundled model sees, so its answers depend on it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def easel(tmp_path: Path) -> Easel:
     return Easel(tmp_path)
 
 
-async def test_a_scored_answer_has_the_log_probabilities_that_it_was_generated_with(
-    engine: WorkerClient, shapes: Model, easel: Easel
-) -> None:
+async def test_scoring_an_answer_gives_its_log_probabilities(engine: WorkerClient, shapes: Model, easel: Easel) -> None:
     ask, turn = Asker(engine, shapes), user_turn(QUESTION, [easel.picture(("red", "circle", "top left")).attachment])
     said = await ask.run(make_request(shapes.family, [turn], Sampling(temperature=0), logprobs=1))
     request = make_request(shapes.family, [turn], Sampling(temperature=0), logprobs=1)
@@ -61,10 +59,10 @@ async def test_an_answer_is_much_less_likely_without_its_picture(
     assert f"{without.times} as likely without the picture" in verdict(plan, (own, without, grey, blurred))
 
 
-async def test_what_nobody_needs_a_picture_for_is_as_likely_without_it(
+async def test_an_obvious_answer_is_as_likely_without_the_picture(
     engine: WorkerClient, shapes: Model, easel: Easel
 ) -> None:
-    """The same token given the same picture: nothing changes, and that is told."""
+    """The same token with the same picture: the app reports that nothing changes."""
     picture = easel.picture(("red", "circle", "top left"))
     turns = [user_turn(QUESTION, [picture.attachment])]
     plan = plan_of("picture", ["sent", "swap"])

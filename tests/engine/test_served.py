@@ -52,7 +52,7 @@ async def served(
 
 
 @pytest.mark.timeout(1200)
-async def test_it_answers_as_the_workers_own_engine_and_a_killed_core_leaves_nothing(
+async def test_it_answers_like_the_workers_engine_and_a_killed_core_leaves_nothing(
     engine: WorkerClient, served: tuple[WorkerClient, list[int]], tmp_path: Path
 ) -> None:
     client, pids = served
@@ -76,7 +76,7 @@ async def test_it_answers_as_the_workers_own_engine_and_a_killed_core_leaves_not
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("served", [1_000_000], indirect=True)
-async def test_a_model_gets_its_own_smaller_context_and_a_killed_guardian_leaves_nothing_of_the_server(
+async def test_a_small_context_is_kept_and_a_killed_guardian_leaves_no_server(
     served: tuple[WorkerClient, list[int]],
 ) -> None:
     client, pids = served
@@ -90,7 +90,7 @@ async def test_a_model_gets_its_own_smaller_context_and_a_killed_guardian_leaves
 
 
 @pytest.mark.timeout(1200)
-def test_a_question_is_answered_by_it(short_path: Path) -> None:
+def test_ask_uses_the_served_engine(short_path: Path) -> None:
     machine = Machine(short_path)
     picture = str(bundled("samples") / "two-shapes.png")
     words = ("--backend", "served", "--keep-alive", "0", "--image", picture, "What is in this image?")

@@ -33,7 +33,7 @@ async def last_event(engine: WorkerClient, request: GenerateRequest) -> EngineEv
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
-async def test_a_template_without_end_fails_alone(engine: WorkerClient, prompt: ChatPrompt | MessagesPrompt) -> None:
+async def test_an_endless_template_fails_alone(engine: WorkerClient, prompt: ChatPrompt | MessagesPrompt) -> None:
     hanging = asyncio.create_task(last_event(engine, a_request(prompt, LOOP)))
     meanwhile = await last_event(engine, a_request(PROMPTS["by the tokenizer"], "hello {{ messages[0].content }}"))
     assert isinstance(meanwhile, Finished)
@@ -44,7 +44,7 @@ async def test_a_template_without_end_fails_alone(engine: WorkerClient, prompt: 
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
-async def test_a_template_that_grows_fails_alone(engine: WorkerClient, prompt: ChatPrompt | MessagesPrompt) -> None:
+async def test_a_growing_template_fails_alone(engine: WorkerClient, prompt: ChatPrompt | MessagesPrompt) -> None:
     ended = await last_event(engine, a_request(prompt, GROWTH))
     assert isinstance(ended, Failed)
     bounds = ("exceeds its memory limit", "did not finish within")  # the latter where memory is slow

@@ -80,7 +80,7 @@ def easel(tmp_path: Path) -> Easel:
     return Easel(tmp_path)
 
 
-async def test_it_says_what_it_is_and_promises_all_but_metrics(other: WorkerClient) -> None:
+async def test_it_has_every_capability_but_metrics(other: WorkerClient) -> None:
     info = other.info
     assert info is not None
     dtype = "bfloat16" if HAS_GPU else "float32"
@@ -93,7 +93,7 @@ async def test_it_says_what_it_is_and_promises_all_but_metrics(other: WorkerClie
 
 
 @pytest.mark.parametrize("mode", ["chat", "raw"])
-async def test_the_answers_tokens_and_log_probabilities_are_vllms(
+async def test_tokens_and_log_probabilities_equal_vllms(
     engine: WorkerClient, shapes: Model, ask: Asker, easel: Easel, mode: PromptMode
 ) -> None:
     one, two = easel.picture(("red", "circle", "top left")), easel.picture(("blue", "star", "center"))
@@ -142,7 +142,7 @@ async def test_a_seed_repeats_an_answer_beside_others(ask: Asker) -> None:
     assert (first.used.seed, first.used.temperature) == (5, 2.0)
 
 
-async def test_requests_with_the_same_prompt_are_answered_at_once_as_alone(ask: Asker, easel: Easel) -> None:
+async def test_a_batch_of_equal_prompts_gives_the_answers_of_single_requests(ask: Asker, easel: Easel) -> None:
     turn = user_turn(
         "What is different?", [easel.picture((one, "circle", "left")).attachment for one in ("red", "blue")]
     )
@@ -170,7 +170,7 @@ async def test_a_stop_string_a_limit_and_a_stop_token_end_an_answer(ask: Asker, 
     assert (token.text, len(token.token_ids)) == ("A", 2)
 
 
-async def test_an_answer_is_cancelled_between_two_tokens_and_the_next_one_comes(
+async def test_cancel_stops_between_two_tokens_and_the_next_request_works(
     other: WorkerClient, in_transformers: Model, ask: Asker
 ) -> None:
     endless = make_request(
@@ -187,9 +187,7 @@ async def test_an_answer_is_cancelled_between_two_tokens_and_the_next_one_comes(
     assert (await ask(user_turn("Hello"))).text
 
 
-async def test_a_scored_answer_has_the_log_probabilities_that_it_was_generated_with(
-    in_transformers: Model, ask: Asker, easel: Easel
-) -> None:
+async def test_scoring_an_answer_gives_its_log_probabilities(in_transformers: Model, ask: Asker, easel: Easel) -> None:
     turn = user_turn(QUESTION, [easel.picture(("red", "circle", "top left")).attachment])
     request = make_request(in_transformers.family, [turn], Sampling(temperature=0), logprobs=1)
     said = await ask.run(request)
@@ -202,7 +200,7 @@ async def test_a_scored_answer_has_the_log_probabilities_that_it_was_generated_w
     assert sum(one.logprob for one in without.logprobs) < sum(one.logprob for one in said.logprobs) - 1
 
 
-async def test_a_prompt_is_counted_and_seen_without_an_answer(
+async def test_a_prompt_is_rendered_without_an_answer(
     other: WorkerClient, in_transformers: Model, easel: Easel, tmp_path: Path
 ) -> None:
     picture = easel.picture(("red", "circle", "top left"))
@@ -227,7 +225,7 @@ async def test_a_prompt_is_counted_and_seen_without_an_answer(
         ("<|im_start|>user\n<|image_pad|><|image_pad|>What?<|im_end|>\n", 1),
     ],
 )
-async def test_placeholders_that_do_not_match_are_refused(
+async def test_wrong_placeholders_are_refused(
     ask: Asker, in_transformers: Model, easel: Easel, text: str, attached: int
 ) -> None:
     pictures = tuple(easel.picture(("red", "circle", "top left")).attachment for _ in range(attached))
@@ -237,7 +235,7 @@ async def test_placeholders_that_do_not_match_are_refused(
     assert answer.failure.hint
 
 
-async def test_what_does_not_fit_is_refused(ask: Asker, in_transformers: Model, easel: Easel) -> None:
+async def test_a_prompt_over_the_context_length_is_refused(ask: Asker, in_transformers: Model, easel: Easel) -> None:
     long = await ask(user_turn("word " * 9000))
     assert long.failure is not None and long.failure.kind is ErrorKind.CONTEXT_TOO_LONG
     many: list[Attachment] = [easel.picture(("red", "circle", "top left")).attachment] * 9
@@ -258,7 +256,7 @@ async def test_what_does_not_fit_is_refused(ask: Asker, in_transformers: Model, 
         ({"model": "/nowhere/at/all"}, ErrorKind.MODEL_UNKNOWN),
     ],
 )
-async def test_a_load_that_cannot_be_says_why(
+async def test_a_failed_load_gives_the_reason(
     short_path: Path, in_transformers: Model, changes: dict[str, object], kind: ErrorKind
 ) -> None:
     spec = msgspec.structs.replace(in_transformers.spec, **changes)
@@ -271,7 +269,7 @@ async def test_a_load_that_cannot_be_says_why(
     await client.close()
 
 
-async def test_a_kill_is_noticed_and_leaves_nothing(short_path: Path, in_transformers: Model) -> None:
+async def test_after_a_kill_nothing_is_left(short_path: Path, in_transformers: Model) -> None:
     life = Life(Paths.below(short_path), in_transformers)
     for victim in (is_server, is_guardian):
         client = await life.ready()

@@ -22,7 +22,7 @@ from vlmtui.registry.match import resolve
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 _TOKENS = 16
-"""Those of an image."""
+"""The tokens of an image."""
 
 
 def make(folder: Path) -> Path:

@@ -18,7 +18,7 @@ _LONGEST_S = 1800
 _WIDEST = 500
 """Columns of a line of a finding: the data may be large, and is kept whole."""
 KEPT = Path(".hypothesis") / "fuzz"
-"""Where data is put that made a reader fail."""
+"""The folder for data that made a reader fail."""
 
 
 def main() -> int:

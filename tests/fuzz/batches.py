@@ -109,7 +109,7 @@ def _backups(folder: Path) -> Sequence[bytes]:
 
 
 def _read_backup(folder: Path, data: bytes) -> None:
-    """What is restored is a sound store."""
+    """A restored store is sound."""
     archive = folder / "backup.tar"
     archive.write_bytes(data)
     restore_archive(archive, folder / "data", folder / "data" / "media")

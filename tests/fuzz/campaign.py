@@ -23,7 +23,7 @@ GROWTH_MAX_MIB = 4_000
 
 
 class Reader(NamedTuple):
-    """One way in. `read` is given an empty folder and the data, and raises VlmtuiError or nothing."""
+    """A reader. `read` gets an empty folder and the data, and raises VlmtuiError or nothing."""
 
     name: str
     seeds: Callable[[Path], Sequence[bytes]]
@@ -32,12 +32,12 @@ class Reader(NamedTuple):
 
 
 class FuzzResult(NamedTuple):
-    """What came of one reader."""
+    """The results of a reader."""
 
     name: str
     examples: int
     refused: int
-    """How many of them ended in a VlmtuiError."""
+    """The number that ended in a VlmtuiError."""
     seconds: float
     slowest_s: float
     growth_mib: int

@@ -29,7 +29,7 @@ _VIDEOS = {"mp4": "libx264", "mkv": "libx264", "webm": "libvpx", "avi": "mpeg4",
 
 
 def media_readers() -> list[Reader]:
-    """One reader a format."""
+    """Return a reader for each format."""
     pictures = [_picture("jpeg", _jpegs), _picture("png", _pngs), _picture("webp", _moving("webp"))]
     pictures += [_picture("avif", _moving("avif")), _picture("gif", _moving("gif")), _picture("heic", _heics)]
     pictures += [_picture("tiff", _tiffs), _picture("other pictures", _others)]
@@ -97,7 +97,7 @@ def _read_exif(folder: Path, data: bytes) -> None:
 
 
 def _read_thumbnail(folder: Path, data: bytes) -> None:
-    """What is kept in the cache is damaged: the picture is made again."""
+    """If the cache is damaged, the picture is made again."""
     corners().save(folder / "a.png")
     attachment = stage(folder / "a.png", folder / "store")
     thumbnail(attachment, folder / "cache", (48, 48))

@@ -27,7 +27,7 @@ _Draw = Callable[[st.SearchStrategy[int]], int]
 
 @st.composite
 def mutated(draw: Callable[[st.SearchStrategy[int]], int], seeds: Sequence[bytes]) -> bytes:
-    """One of the files, with up to three changes."""
+    """Return a file with up to three changes."""
     data = seeds[_below(draw, len(seeds))]
     for _ in range(_below(draw, 4)):
         changes = _BINARY if b"\0" in data[:400] else _TEXT

@@ -27,7 +27,7 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_nothing_but_our_own_error_comes_out(name: str) -> None:
+def test_readers_raise_only_vlmtui_errors(name: str) -> None:
     result = hunt(READERS[name], examples=SLOW.get(name, EXAMPLES))
     assert not result.finding
     assert result.examples >= SLOW.get(name, EXAMPLES)

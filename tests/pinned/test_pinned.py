@@ -99,7 +99,7 @@ def installed(data: Path) -> Path:
     return data
 
 
-def test_without_a_network_nothing_half_made_is_used(tmp_path: Path) -> None:
+def test_without_a_network_no_partial_environment_is_used(tmp_path: Path) -> None:
     nowhere = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "HTTP_PROXY"), "http://127.0.0.1:9")
     more = {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_HTTP_TIMEOUT": "5", **nowhere}
     done = run(tmp_path, "engines", "install", VERSION, "--variant", "cpu", **more)
@@ -116,7 +116,7 @@ async def load(data: Path, spec: Any) -> tuple[WorkerClient, EngineReady | LoadF
     raise AssertionError("the load has no end")
 
 
-async def test_the_same_tokens_as_in_the_current_version_and_a_kill_leaves_nothing(
+async def test_the_old_version_gives_the_same_tokens_and_a_kill_leaves_nothing(
     installed: Path, engine: WorkerClient, tmp_path: Path
 ) -> None:
     spec = resolve(Registry.bundled(), DEFAULT_MODEL, BackendChoice("pinned", VERSION)).spec
@@ -149,7 +149,7 @@ async def test_the_same_tokens_as_in_the_current_version_and_a_kill_leaves_nothi
     await until_none_lives(pids)
 
 
-def test_golden_prompts_and_kept_answers_are_replayed_in_it(installed: Path, tmp_path: Path) -> None:
+def test_the_old_version_repeats_golden_prompts_and_answers(installed: Path, tmp_path: Path) -> None:
     golden, kept = tmp_path / "golden", tmp_path / "kept.json"
     cases = [word for name in ("image", "images", "text") for word in ("--case", name)]
     recorded = run(installed, "golden", "record", str(golden), "--model", "shapes", *cases)
@@ -173,7 +173,7 @@ def test_golden_prompts_and_kept_answers_are_replayed_in_it(installed: Path, tmp
 
 @pytest.fixture(scope="module")
 def results(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """What the zoo found, by family."""
+    """The zoo's results, by family."""
     folder = tmp_path_factory.mktemp("zoo")
     search = os.pathsep.join([str(Path(vlmtui.worker.__file__).parent / "site"), os.environ.get("PYTHONPATH", "")])
     words = [sys.executable, "-m", "tests.zoo", *FAMILIES, "--keep", str(folder), "--json", str(folder / "all.json")]
@@ -186,15 +186,13 @@ def results(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_of_that_version_answers_chats_and_raw_prompts(
-    results: dict[str, dict[str, str]], family: str
-) -> None:
+def test_a_family_of_the_old_version_answers_in_both_modes(results: dict[str, dict[str, str]], family: str) -> None:
     cases = {f"{case} {mode}" for case in ("image", "images") for mode in ("chat", "raw")}
     assert cases | {"load"} <= set(results[family]), results[family]
     assert {case: text for case, text in results[family].items() if not text.startswith("ok")} == {}
 
 
-async def test_code_that_was_not_allowed_does_not_run(installed: Path, tmp_path: Path) -> None:
+async def test_code_without_a_yes_does_not_run(installed: Path, tmp_path: Path) -> None:
     folder = make_checkpoint("qwen_vl", tmp_path / "Qwen-VL")
     asked = run(installed, "ask", "--model", str(folder), "Hello")
     assert asked.returncode == 1
@@ -208,7 +206,7 @@ async def test_code_that_was_not_allowed_does_not_run(installed: Path, tmp_path:
     assert "has changed since you allowed it" in failed.failure.message
 
 
-def test_removed_it_leaves_nothing(installed: Path) -> None:
+def test_a_removed_version_leaves_nothing(installed: Path) -> None:
     if Path(os.environ["VLMTUI_TEST_PINNED"]).is_absolute():
         pytest.skip("the folder is to be kept")
     assert run(installed, "engines", "remove", NAME).returncode == 0

@@ -33,11 +33,11 @@ class Seen:
     height: int = 0
     text: str = ""
     font_px: float = 0.0
-    """Of the smallest text."""
+    """The size of the smallest text, in CSS pixels."""
     requests: list[str] = field(default_factory=list)
     """Addresses that it asked for, besides its own and those within it (`data:`)."""
     complaints: list[str] = field(default_factory=list)
-    """What the console or the log had to say."""
+    """The messages of the console or the log."""
     screenshot: bytes = b""
 
 

@@ -22,7 +22,7 @@ from vlmtui.protocol.endpoint import Endpoint
 
 
 class Ran(NamedTuple):
-    """What a command came to."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -46,7 +46,7 @@ class CommandLine:
         return Ran(code, *self._capsys.readouterr())
 
     def json(self, *arguments: str) -> Any:
-        """What a command that is fine prints, with `--json`."""
+        """Return the JSON of a command that succeeds."""
         ran = self(*arguments, "--json")
         assert ran.code == 0, ran.err
         return json.loads(ran.out)

@@ -1,4 +1,4 @@
-"""What terminals show, cell by cell: pyte, and tmux as one that people use."""
+"""The cells that terminals show: pyte, and tmux, which people use."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _BLOCKED_S = 0.3
 _PIECE = 2000
 """Characters that are written at a time: less than a pipe holds."""
 _TITLE_S = 2.0
-"""How long a title is waited for."""
+"""Seconds to wait for a title."""
 _TRIES = 30
 Cell = tuple[str, ...]
-"""What is seen of a cell: its character, colours and attributes."""
+"""The visible parts of a cell: its character, colours and attributes."""
 
 
 class Pyte:
@@ -119,7 +119,7 @@ def _cells(screen: pyte.Screen) -> list[list[Cell]]:
 
 
 def _seen(char: pyte.screens.Char) -> Cell:
-    """Of a blank, text colour, weight and slant are not seen."""
+    """Return a cell without the text colour, weight and slant of a blank, which nobody sees."""
     seen = (char.bg, str(char.underscore), str(char.strikethrough), str(char.reverse))
     if char.data == " " and not char.reverse:
         return (" ", *seen)

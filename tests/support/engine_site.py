@@ -1,4 +1,4 @@
-"""What the worker does for its engine's processes when they start, for a test that uses Transformers in its own."""
+"""The worker's preparation of engine processes, for a test that uses Transformers in its own process."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Answering(Protocol):
 
 
 class Told:
-    """What an engine told of one request."""
+    """An engine's report of a request."""
 
     def __init__(self) -> None:
         self.prompt: PromptReady | None = None
@@ -65,7 +65,7 @@ async def told(engine: Answering, prompt: Prompt, number: int) -> Told:
 
 
 def compare(here: Told, there: Told) -> dict[str, bool]:
-    """Whether each thing is the same. Without a prompt, an answer and an end on both sides nothing is."""
+    """Return whether each part is the same. Without a prompt, an answer and an end on both sides, no part is."""
     is_whole = all((one.prompt_ids, one.ids, one.end) for one in (here, there))
     return {
         "prompt ids": is_whole and here.prompt_ids == there.prompt_ids,

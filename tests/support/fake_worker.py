@@ -98,7 +98,7 @@ class FakeWorker:
         self.over = asyncio.Event()
         self.clients: set[asyncio.StreamWriter] = set()
         self.visitors: set[asyncio.StreamWriter] = set()
-        """Those that only look, or come to end it: they do not count as clients."""
+        """Connections that only look, or end the worker: they do not count as clients."""
         self.cancels: dict[str, asyncio.Event] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 

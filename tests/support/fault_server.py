@@ -1,4 +1,4 @@
-"""A server on this machine that speaks vLLM's HTTP interface, honest until it is said to be otherwise."""
+"""A server with vLLM's HTTP interface on this machine; tests set its faults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 WORDS = ("<|im_start|>", "user", "<|image_pad|>", "<|im_end|>", "A", " red", " circle", ".", " blue", "hello")
 """The vocabulary: a token's id is its place."""
 PROMPT = (0, 1, 2, 2, 2, 2, 9, 3)
-"""What every chat with a picture becomes."""
+"""The prompt of every chat with a picture."""
 WRITTEN = (0, 1, 2, 9, 3)
 """The same before the picture's placeholder is expanded."""
 ANSWER = (4, 5, 6, 7, 3)
@@ -57,13 +57,13 @@ class FaultServer:
         self.health = 200
         self.version = "0.32.0"
         self.takes_templates = False
-        """Whether a request may bring a chat template."""
+        """True if a request may bring a chat template."""
         self.generate_status: int | None = None
-        """What prompts by token ids get for a picture that is none: 400, of older servers 200; None: no such path."""
+        """The status for token ids with an invalid picture: 400, of older servers 200; None: the path is missing."""
         self.tokens: dict[object, list[int]] = {}
-        """What `/tokenize` answers for these texts."""
+        """The answers of `/tokenize` for these texts."""
         self.released = asyncio.Event()
-        """Set when the test ends: whoever waits for ever stops."""
+        """Set when the test ends, so that endless waits stop."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):

@@ -1,4 +1,4 @@
-"""A hub on this machine, honest until it is said to be otherwise: it speaks HTTP from bare sockets."""
+"""A hub on this machine, HTTP from bare sockets; tests set its faults."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Hub:
         self.files = files
         self.lies: dict[str, Answer] = {}
         self.over = threading.Event()
-        """Set when the test ends: whoever answers for ever stops."""
+        """Set when the test ends, so that endless answers stop."""
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def listing(self) -> bytes:
-        """What it says of the repository."""
+        """Return its description of the repository."""
         files = [{"rfilename": name, "size": 1, "blobId": "b" * 40} for name in self.files]
         return json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": files}).encode()
 

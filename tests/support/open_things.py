@@ -1,4 +1,4 @@
-"""What processes have open, as the kernel tells it: files, Unix sockets, TCP and UDP ports."""
+"""The files, Unix sockets, TCP and UDP ports that processes have open, from the kernel."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import psutil
 _PROC = Path("/proc")
 _DELETED = " (deleted)"
 _INODE_COLUMN = 6
-"""Of `/proc/net/unix`; the path, where there is one, comes after it."""
+"""The column of the inode in `/proc/net/unix`; a path may follow."""
 PortAddress = tuple[socket.AddressFamily, str, int]
 
 
 class OpenThings(NamedTuple):
-    """What some processes have open."""
+    """The open files, sockets and ports of some processes."""
 
     files: set[Path]
     """Open or mapped into memory, pseudo-files left out; some may have no name any more."""

@@ -26,7 +26,7 @@ Pixels = dict[tuple[int, int], Image.Image]
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """What a terminal answers."""
+    """The answers of a terminal."""
 
     name: str
     attributes: str

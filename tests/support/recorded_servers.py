@@ -35,18 +35,18 @@ FOLDER = Path(__file__).parents[1] / "data" / "servers"
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """What a path answered, and what it was asked with."""
+    """A request to a path, and its answer."""
 
     path: str
     fields: tuple[str, ...]
-    """Of the request's JSON."""
+    """The keys of the request's JSON."""
     status: int
     content_type: str
     body: str
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """What one server answered, in order."""
+    """A server's answers, in order."""
 
     server: str
     exchanges: tuple[Exchange, ...]
@@ -57,7 +57,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What came of one question."""
+    """The result of a question."""
 
     text: str
     finished: Finished | None = None
@@ -95,7 +95,7 @@ def said(events: list[EngineEvent]) -> str:
 
 
 def sample(folder: Path) -> Attachment:
-    """The bundled picture, and beside it a file that is none."""
+    """The bundled picture, and beside it a file that is no picture."""
     (folder / "broken.png").write_bytes(b"\x89PNG rubbish")
     path = folder / "circle.png"
     with Image.open(SAMPLES / "circle.png") as found:
@@ -113,7 +113,7 @@ async def connect(url: str, **options: object) -> RemoteEngine:
 
 
 Answer = Callable[[str, bytes, bytes], Awaitable[Exchange]]
-"""From path, head and body of a request."""
+"""Answers a request, given its path, head and body."""
 
 
 @asynccontextmanager

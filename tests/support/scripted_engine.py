@@ -68,7 +68,7 @@ class Say:
     text: str
     tokens: int = 1
     top: Mapping[str, float] | None = None
-    """Where log-probabilities are asked for: tokens that might have come in the place of each, by text."""
+    """Other tokens at the place of each token, by text, if log-probabilities are requested."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Die:
 
 @dataclass(frozen=True)
 class End:
-    """How an answer ends; without it: `stop`."""
+    """The end of an answer; by default `stop`."""
 
     finish_reason: FinishReason = "stop"
     stop: str | None = "<|im_end|>"
@@ -107,7 +107,7 @@ DEFAULT_SPEC = LoadSpec(model="/models/shapes", name="shapes", family="shapes")
 
 
 def scripted_info(spec: LoadSpec = DEFAULT_SPEC) -> EngineInfo:
-    """What a scripted engine says of itself."""
+    """Return the EngineInfo of a scripted engine."""
     return EngineInfo(
         spec=spec,
         architecture="Qwen2VLForConditionalGeneration",
@@ -128,7 +128,7 @@ def scripted_info(spec: LoadSpec = DEFAULT_SPEC) -> EngineInfo:
 
 
 def request_media(request: GenerateRequest) -> tuple[Attachment, ...]:
-    """What a request sends."""
+    """Yield the events of a request."""
     return attachments_of(request.prompt)
 
 
@@ -141,7 +141,7 @@ class _Request:
 
 @dataclass
 class KeptAnswer:
-    """A kept request: what has been said, and the steps that are left of it. One that has ended has its outcome."""
+    """A kept request: its events so far, its remaining steps, and its outcome if it has ended."""
 
     request: GenerateRequest
     said: str = ""
@@ -150,7 +150,7 @@ class KeptAnswer:
     outcome: Finished | Failed | Cancelled | None = None
 
     def events(self) -> list[EngineEvent]:
-        """What has come of it so far, the deltas as one."""
+        """Return its events so far, with one delta."""
         said = [scripted_delta(self.request, Say(self.said, self.tokens))] if self.said else []
         ended = [self.outcome] if self.outcome else []
         return [scripted_prompt(self.request), *said, *ended]
@@ -177,11 +177,11 @@ class ScriptedEngine:
         self.load_steps = list(load)
         self.requests: list[GenerateRequest] = []
         self.renders: list[GenerateRequest] = []
-        """Those that asked for the prompt alone."""
+        """Requests for the prompt alone."""
         self.scored: list[GenerateRequest] = []
-        """Those that asked for the log-probabilities of an answer."""
+        """Requests for the log-probabilities of an answer."""
         self.score: Callable[[GenerateRequest], float] = lambda request: -0.1 if request_media(request) else -3.0
-        """The log-probability of every token of such an answer."""
+        """The log-probability of every token of a scored answer."""
         self.render_failure: Failure | None = None
         self.cancelled: list[str] = []
         self.log_lines = ["loading", "ready"]
@@ -190,7 +190,7 @@ class ScriptedEngine:
         """Set it and `ping` and `status` get no answer."""
         self.was_shut_down = False
         self.clients = 1
-        """How many use it, as its status says."""
+        """The number of clients in its status."""
         self.kept: dict[str, KeptAnswer] = {}
         """Requests without a client, by their ids. A test may put some there, for `resume`."""
         self.forgotten: list[str] = []
@@ -210,7 +210,7 @@ class ScriptedEngine:
         return not self._gone.is_set()
 
     def die(self, message: str = "The engine was killed.") -> None:
-        """What `kill -9` does: every request fails, the connection is gone."""
+        """Act like `kill -9`: every request fails, the connection is gone."""
         self._leave(VlmtuiError(ErrorKind.ENGINE_DIED, message, hint="Start the engine again."))
 
     def add_log(self, line: str) -> None:
@@ -505,7 +505,7 @@ class ScriptedHost:
 
 
 def not_kept(request_id: str) -> Failed:
-    """What `resume` says to a request that the engine does not know."""
+    """Return the answer of `resume` for an unknown request."""
     failure = Failure(kind=ErrorKind.NOT_KEPT, message="The worker does not hold this answer.")
     return Failed(request_id=request_id, failure=failure)
 

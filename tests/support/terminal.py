@@ -78,7 +78,7 @@ class Terminal:
         self._text, self._text_of = "", -1
         self.started = time.monotonic()
         self.read_at = self.started
-        """When the newest bytes came; taking them in is slow."""
+        """The time of the newest bytes; processing them is slow."""
         self._process: pexpect.spawn[bytes] = pexpect.spawn(
             command[0],
             list(command[1:]),
@@ -124,7 +124,7 @@ class Terminal:
             self._process.send(KEYS[key])
 
     def paste(self, text: str) -> None:
-        """As a terminal hands over a paste or a dropped file: bracketed."""
+        """Send a bracketed paste, as terminals do for a paste or a dropped file."""
         self._process.send(f"\x1b[200~{text}\x1b[201~")
 
     def wait_for(self, wanted: str | Callable[[str], bool], *, timeout: float = 180.0) -> str:

@@ -1,4 +1,4 @@
-"""The application as it is, but for a disk that can be full, and (unless told otherwise) the worker of this folder.
+"""The application with a disk that can be full and, by default, the worker of this folder.
 
     python -m tests.torture.app ENGINE FULL [options of vlmtui]
 

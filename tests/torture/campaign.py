@@ -46,7 +46,7 @@ _MODEL_S = 300.0
 
 @dataclass
 class Losses:
-    """What a campaign found wrong, by kind, each with its round and a sentence."""
+    """The faults that a campaign found, by kind, each with its round and a sentence."""
 
     found: list[tuple[int, Blow, str]] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class Asked:
 
     question: str
     number: int
-    """Which of the messages with this text it is, from 0."""
+    """Its number among the messages with this text, from 0."""
     whole: str
     """The whole answer, blanks at its end removed."""
     least: str = ""
@@ -281,7 +281,7 @@ class Campaign:
             time.sleep(0.2)
 
     def processes(self) -> list[psutil.Process]:
-        """Those that live in the folder of this campaign."""
+        """Return the processes that run in this campaign's folder."""
         inside: list[psutil.Process] = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
@@ -307,7 +307,7 @@ class Campaign:
         return None if found is None else found[0].strip()
 
     def _has_ended(self, asked: Asked) -> bool:
-        """Whether the store knows how the newest answer to a question ended."""
+        """Return whether the store has an end of the newest answer to a question."""
         found = self._found(asked)
         return found is not None and found[1] not in ("", "running")
 
@@ -327,12 +327,12 @@ class Campaign:
 
 
 def _flat(text: str, question: str) -> str:
-    """What the screen shows below the newest place of the question, in one line."""
+    """Return the screen's text below the newest place of the question, in one line."""
     return " ".join(text.rpartition(question)[2].split())
 
 
 def role_of(process: psutil.Process) -> str:
-    """Which part of a worker a process is; empty: none."""
+    """Return the name of a worker's part that a process is; empty: none."""
     command = process.cmdline()
     if "--guardian" in command:
         return "server"

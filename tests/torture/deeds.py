@@ -1,4 +1,4 @@
-"""What a command does to the store, in a process of its own that is killed in the middle of it."""
+"""Commands that change the store, each in a process that is killed while it works."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Deed:
 
     kills = 6
     sets_aside = False
-    """Whether it gives the database that was there another name."""
+    """True if it renames the existing database."""
     goes_on = False
-    """Whether the next one goes on where the killed one was, and so has less to do."""
+    """True if the next process continues the killed one's work, and so has less to do."""
 
     def __init__(self, folder: Path, random: Random, nursery: Nursery, before: Path) -> None:
-        """`before`: what such a deed found before it, made by the first one, and from then on copied."""
+        """`before`: the folder with the state before a command; the first command makes it, the others copy it."""
         self.folder = folder
         self.random = random
         self.paths = Paths.below(folder / "data")
         self.killed = 0
-        """How many of the kills met the process alive."""
+        """The number of kills that met a living process."""
         self._nursery = nursery
         if not before.exists():
             self.prepare(before)
@@ -62,7 +62,7 @@ class Deed:
         raise NotImplementedError
 
     def wrong(self, *, done: bool) -> Iterator[str]:
-        """What is not as it must be, after a kill or once it is `done`."""
+        """Return the faults, after a kill or once it is `done`."""
         raise NotImplementedError
 
     def play(self) -> list[str]:
@@ -93,7 +93,7 @@ class Deed:
                 yield f"{path.name} is damaged"
 
     def turns(self, title: str) -> list[int]:
-        """How many turns each conversation of that title has."""
+        """Return the number of turns of each conversation with that title."""
         sql = "SELECT (SELECT count(*) FROM turns WHERE conversation = c.id) FROM conversations AS c WHERE title = ?"
         return [row[0] for row in self.rows(sql, title)]
 
@@ -119,7 +119,7 @@ class Deed:
         return self._nursery.start(self.command(), environment, self.folder)
 
     def _whole_s(self) -> float:
-        """How long it takes from beginning to end, in a copy of the folder's data."""
+        """Return the seconds that it takes in a copy of the folder's data."""
         shutil.copytree(self.folder / "data", self.folder / "kept")
         started = time.monotonic()
         self._start().wait(_END_S)
@@ -181,7 +181,7 @@ class Export(Deed):
 
 
 class Purge(Deed):
-    """What was deleted goes, with its media; what was not stays, with its."""
+    """Deleted conversations go with their media; the others stay with theirs."""
 
     goes_on = True
 

@@ -112,7 +112,7 @@ def _born(order: dict[str, object]) -> None:
 
 
 def _mains() -> dict[str, Callable[[list[str]], int]]:
-    """What can be ordered, by the module that would be run; importing it here is what saves the time."""
+    """Return the functions that a child can run, by module. Importing them here saves the time of a new process."""
     for module in ("vlmtui.cli.conversations", "vlmtui.store.opening", "vlmtui.store.store"):
         importlib.import_module(module)
     from tests.torture import deeds

@@ -30,7 +30,7 @@ def kinds_with(engine: EngineKind) -> tuple[str, ...]:
 
 
 class Round(NamedTuple):
-    """What a round came to."""
+    """The result of a round."""
 
     number: int
     kind: str
@@ -71,7 +71,7 @@ class Rounds:
         return [f"round {one.number} ({one.kind}): {text}" for one in self.played for text in one.wrong]
 
     def play(self, rounds: int) -> None:
-        """So many rounds; the first ones have each kind once."""
+        """Play this many rounds; the first ones have each kind once."""
         with Nursery() as self._nursery:
             self._play(rounds)
         self._look_at_rest(0)
@@ -114,7 +114,7 @@ class Rounds:
                 shutil.rmtree(scene.folder)
 
     def _round(self, number: int, kind: str) -> tuple[list[str], int]:
-        """What was wrong, and how many processes were killed."""
+        """Return the faults, and the number of processes killed."""
         if kind in DEEDS:
             folder = self._folder / f"d{number}"
             deed = DEEDS[kind](folder, self._random, self._nursery, self._folder / f"before-{kind}")

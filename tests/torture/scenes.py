@@ -1,4 +1,4 @@
-"""What can be done in the app besides a chat, with something killed in the middle of it."""
+"""Deeds in the app besides a chat, each interrupted by a kill."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Scene:
         self.victim = random.choice(_VICTIMS)
 
     def play(self, name: str) -> list[str]:
-        """What was wrong; what is left when all has come to rest is asked for later. The chat has come back once it
+        """Return the faults; `left` looks for remains later. The chat has come back once it
         shows the question as a message: a note may name it while the model still loads."""
         victim = self.victim
         try:
@@ -65,7 +65,7 @@ class Scene:
         return [f"{text} ({victim or 'app'} killed)" for text in found]
 
     def left(self) -> list[str]:
-        """What is left now that no process should be there any more; nothing is waited for that came to rest before.
+        """Return the processes and files that are left when no process should run any more.
         An answer that outlived the second app, too, is fetched by the next one."""
         found = len(self.campaign.losses.found)
         self.campaign.check_processes()
@@ -97,7 +97,7 @@ class Scene:
             time.sleep(0.05)
 
     def send(self, terminal: Terminal) -> None:
-        """Until it is taken: an answer that went on while the app was away may still run, and the message waits."""
+        """Send the message until the app accepts it: an answer from before may still run, and the message waits."""
         deadline = time.monotonic() + _PATIENCE_S
         while _READY not in terminal.text:
             assert time.monotonic() < deadline, f"the message is never taken:\n{terminal.text}"

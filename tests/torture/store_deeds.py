@@ -49,7 +49,7 @@ class Backup(Deed):
 
 
 class Restore(Deed):
-    """What was there stays, or what was restored is there: nothing in between."""
+    """The old state or the restored state is there, nothing in between."""
 
     sets_aside = True
 
@@ -126,7 +126,7 @@ def stored_turns(paths: Paths) -> dict[str, int]:
 
 
 def archive_wrong(archive: Path) -> Iterator[str]:
-    """What is not whole in an archive of the conversation `kept`."""
+    """Return the faults of an archive of the conversation `kept`."""
     with tempfile.TemporaryDirectory() as folder:
         paths = Paths.below(Path(folder))
         try:

@@ -12,14 +12,14 @@ from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.protocol.spool import spool_path
 
 
-def test_nothing_is_lost_and_nothing_left_whatever_is_struck(short_path: Path) -> None:
+def test_nothing_is_lost_or_left_behind(short_path: Path) -> None:
     rounds = Rounds(short_path, seed=7, kept_after_s=10)
     rounds.play(len(KINDS))
     assert {one.kind for one in rounds.played} >= set(KINDS)
     assert rounds.losses == []
 
 
-def test_files_that_are_left_are_found(short_path: Path) -> None:
+def test_leftover_files_are_found(short_path: Path) -> None:
     paths, temporary = Paths.below(short_path / "data"), short_path / "tmp"
     temporary.mkdir()
     assert files_left(paths, temporary, at_rest=True) == []

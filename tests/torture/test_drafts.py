@@ -78,7 +78,7 @@ def wait_for_draft(terminal: Terminal, campaign: Campaign, wanted: tuple[str, in
     terminal.wait_for(lambda _: drafts(campaign) == [wanted])
 
 
-def test_a_draft_with_pictures_outlives_kills(short_path: Path) -> None:
+def test_a_draft_with_pictures_survives_kills(short_path: Path) -> None:
     campaign = Campaign(short_path, seed=1)
     path = short_path / "fleeting.png"
     path.write_bytes(png("red"))

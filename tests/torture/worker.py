@@ -18,7 +18,7 @@ from vlmtui.worker import guardian, serve
 from vlmtui.worker.backends.contract import Backend, Report
 
 WORD_S = 0.03
-"""From one word to the next."""
+"""Seconds from one word to the next."""
 _QUESTION = re.compile(r"say \d+ \w+")
 _CORE = "import sys, time\nfor line in sys.stdin:\n    print(line.strip(), flush=True)\n"
 

@@ -53,7 +53,7 @@ from vlmtui.store.records import ConversationId, GenerationRecord
 from vlmtui.store.store import Store
 
 SERVERS = {"lab": EngineSettings(url="http://lab:8000", api_key_env="LAB_KEY")}
-"""What `config.toml` has."""
+"""The tables of `config.toml`."""
 REGISTRY = Registry.bundled()
 SHARES = {
     "document": 40, "row": 20, "record": 20, "comparison": 8, "folder": 5, "server": 2, "golden": 2, "batch": 2,
@@ -63,7 +63,7 @@ SHARES = {
 
 
 class TrustResult(msgspec.Struct):
-    """What became of the inputs of one kind."""
+    """The results of one kind of input."""
 
     kind: str
     inputs: int = 0

@@ -151,7 +151,7 @@ async def test_a_failure_of_its_own_is_told_and_harms_nothing(engine: WorkerClie
         ({"lora": LoraAdapter(name="a", id=1, path="a")}, ErrorKind.UNSUPPORTED),
     ],
 )
-async def test_a_load_that_cannot_be_says_why(host: WorkerHost, changes: dict[str, object], kind: ErrorKind) -> None:
+async def test_a_failed_load_gives_the_reason(host: WorkerHost, changes: dict[str, object], kind: ErrorKind) -> None:
     engine = await host.open(msgspec.structs.replace(SPEC, **changes), client="test", keep_alive_s=60)
     last = [event async for event in engine.load()][-1]
     assert isinstance(last, LoadFailed)

@@ -1,4 +1,4 @@
-"""Whether a request is answered with the model's own LoRA adapter for what it shows."""
+"""Check that the model's own LoRA adapter for a request's media answers it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vlmtui.session.generation import make_request
 IDLE = "idle-lora"
 """The folder of a checkpoint's adapter that changes nothing."""
 ALIKE, APART = 1e-4, 1e-3
-"""By how much the log-probability of a token may, and has to, differ."""
+"""The largest difference of a token's log-probability that counts as equal, and the smallest that counts as another."""
 
 
 async def adapter_matters(engine: Any, model: Model, attachments: list[Attachment]) -> str:

@@ -62,7 +62,7 @@ async def try_family(family: str, base: Path) -> tuple[bool, str]:
 
 
 sizes: list[int] = []
-"""How many answers were computed in each batch."""
+"""The number of answers in each batch."""
 
 
 def watch() -> None:

@@ -1,4 +1,4 @@
-"""Whether an answer about media ends at a stop token, tells its log-probabilities, and can be cancelled."""
+"""Check that an answer about media ends at a stop token, has log-probabilities and can be cancelled."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ FEWER_PIXELS = {"mm_processor_kwargs": {"min_pixels": 784, "max_pixels": 50176}}
 
 @dataclass(frozen=True)
 class Fault:
-    """What is broken in a copy, and where it has to be found."""
+    """A fault in a copy of a model, and the stage at which parity must find it."""
 
     name: str
     make: Callable[[Path], None]
@@ -118,7 +118,7 @@ FAULTS = (
 
 
 def found_in(cases: list[CheckResult]) -> tuple[Stage | None, PixelStep | None, str]:
-    """The first stage that differs in any conversation, the step of the processor, and what was said."""
+    """Return the first stage that differs in any conversation, the step of the processor, and the message."""
     found = [one.first for one in cases if one.first is not None]
     if not found:
         return None, None, "; ".join(one.error for one in cases)
@@ -135,7 +135,7 @@ def _sound(base: Path) -> list[CheckedSide] | str:
 
 
 def _try(fault: Fault, reference: list[CheckedSide] | str, base: Path) -> tuple[bool, str]:
-    """Break a copy and compare. Returns whether the fault is named, and what was said."""
+    """Break a copy and compare. Return whether the fault is found, and the message."""
     if isinstance(reference, str):
         return False, reference
     folder = base / fault.name.replace(" ", "-")

@@ -1,4 +1,4 @@
-"""Whether the features that the engine is given of a sound are those of the library's own feature extractor."""
+"""Check that the engine gets the features of a sound that the library's own feature extractor makes."""
 
 from __future__ import annotations
 

@@ -38,25 +38,25 @@ Make = Callable[[Path], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the tiny model of one family is made, and what it can do."""
+    """The recipe of a family's tiny model, and its abilities."""
 
     family: str
     make: Make
     images: int = 2
-    """How many images at once it can take; 0 = none."""
+    """The number of images that it takes at once; 0: none."""
     video: bool = False
     audio: bool = False
     engine_args: Mapping[str, Any] = field(default_factory=dict)
-    """What only the CPU or the tiny size demands, on top of the family's own record."""
+    """Engine arguments for the CPU or the tiny size, added to those of the record."""
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     """Packages that have to be importable."""
     lora: bool = True
-    """Whether the checkpoint has the adapter that the record names, if it names one."""
+    """True if the checkpoint has the adapter that the record names."""
     remote_code: bool = False
-    """Whether the checkpoint brings its own configuration (or processor) module."""
+    """True if the checkpoint brings its own configuration or processor module."""
     prepare: Callable[[], None] | None = None
-    """What has to be done in the process before its engine is made; forked engine processes inherit it."""
+    """Runs in the process before it makes its engine; forked engine processes inherit the effect."""
     note: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Whether what a model is shown changes its answer: another picture of the same size gives other log-probabilities."""
+"""Check that a picture changes the answer: another one of the same size gives other log-probabilities."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ UNREPAIRED: Numbers = {
     "image 1": (-7.69088, -5.63744, -6.2277, -5.8374),
     "image 2": (-7.38774, -5.78743, -6.31096, -6.73597),
 }
-"""Those of 5.19, which takes the image features of other layers."""
+"""The numbers of 5.19, which takes the image features of other layers."""
 
 
 def model() -> Any:

@@ -28,7 +28,7 @@ _NAMES = (
     (r"^model\.(language_model\.)?", "language_model.model."),
     (r"^lm_head\.", "language_model.lm_head."),
 )
-"""From the names of Transformers to those of a Tarsier2."""
+"""The names of weights: Transformers' to Tarsier2's."""
 
 
 def make(family: str, folder: Path) -> None:

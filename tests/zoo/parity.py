@@ -89,7 +89,7 @@ def model_in(family: str, folder: Path, backend: str, more: Mapping[str, Any]) -
 
 
 def conversations(family: str, media: Path) -> list[CheckCase]:
-    """One image and two, where the family takes them, in both modes."""
+    """Return prompts with one image, and with two if the family takes them, in both modes."""
     recipe, record = load_recipes()[family], Registry.bundled()[family]
     return [
         with_fixed_length(
@@ -104,7 +104,7 @@ def conversations(family: str, media: Path) -> list[CheckCase]:
 async def gather(
     family: str, checkpoint: Path, backend: str, folder: Path, engine_args: Mapping[str, Any]
 ) -> list[CheckedSide]:
-    """What an engine with these arguments makes of the conversations; its processor's values are in `folder`."""
+    """Return the conversations as an engine with these arguments makes them; its processor's values are in `folder`."""
     model, recipe = model_in(family, checkpoint, backend, engine_args), load_recipes()[family]
     if backend == "vllm" and recipe.prepare is not None:
         recipe.prepare()
@@ -176,7 +176,7 @@ def run_one(family: str, base: Path) -> list[CheckResult] | str:
 
 
 def summary(found: FamilyParity) -> tuple[bool, str]:
-    """Whether all stages are the same, and the first that is not, or how far apart the numbers are."""
+    """Return whether all stages are the same, and the first that differs or the largest differences."""
     if found.verdict != ALIKE:
         return False, found.first or found.failed or found.verdict or "the answers were not compared"
     numbers = (Stage.PIXELS, Stage.NEXT_TOKEN, Stage.ANSWER)

@@ -43,7 +43,7 @@ class FamilyParity(msgspec.Struct, frozen=True, kw_only=True):
 
     prompts: int = 0
     stages: dict[str, tuple[StageOutcome, float | None]] = {}
-    """By stage: the worst outcome of all prompts, and the largest difference."""
+    """The worst outcome of all prompts and the largest difference, by stage."""
     verdict: str = ""
     """`alike`, `same numbers`, `too certain to tell`, or empty."""
     first: str = ""

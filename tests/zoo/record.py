@@ -1,4 +1,4 @@
-"""What a run of the zoo has seen, kept for the table in docs/families.md: `python -m tests.zoo --record FAMILY…`."""
+"""The zoo's results, stored for the table in docs/families.md: `python -m tests.zoo --record FAMILY…`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the pictures that the worker makes of the processor's tensors are what these tensors hold."""
+"""Check that the worker's pictures of the processor's tensors show these tensors."""
 
 from __future__ import annotations
 

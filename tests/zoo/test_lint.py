@@ -52,7 +52,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_tiny_models_templates_are_sound(tmp_path: Path) -> None:
+def test_lint_finds_no_fault_in_the_tiny_models(tmp_path: Path) -> None:
     site = Path(vlmtui.worker.__file__).parent / "site"
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     file = tmp_path / "kinds.json"

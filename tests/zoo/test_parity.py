@@ -33,7 +33,7 @@ def run(module: str, *arguments: str) -> str:
 
 
 @pytest.mark.timeout(1300)
-def test_own_classes_compute_what_transformers_computes(tmp_path: Path) -> None:
+def test_own_classes_equal_transformers(tmp_path: Path) -> None:
     """Tarsier's row ends, and the names of Tarsier2's weights."""
     said = run("tests.zoo.own_classes", "tarsier", "tarsier2", "--keep", str(tmp_path))
     assert len(re.findall(r"\bok\b", said)) == 2
@@ -46,7 +46,7 @@ def test_families_give_the_same_tokens_in_both_engines(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(1300)
-def test_made_faults_are_named_at_their_stage(tmp_path: Path) -> None:
+def test_planted_faults_are_found_at_their_stage(tmp_path: Path) -> None:
     assert "6 of 6 faults named at their stage" in run("tests.zoo.faults", "--keep", str(tmp_path))
 
 

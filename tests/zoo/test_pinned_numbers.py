@@ -15,7 +15,7 @@ from vlmtui.inspection.stages import CheckedSide
 
 
 @pytest.mark.timeout(1300)
-def test_own_classes_compute_what_the_last_version_with_them_computed(tmp_path: Path) -> None:
+def test_own_classes_equal_the_last_vllm_that_had_them(tmp_path: Path) -> None:
     """The same prompts and answers, and log-probabilities within 1e-2, for one image and for two."""
     run("tests.zoo.own_classes", *FAMILIES, "--keep", str(tmp_path))
     kept = json.loads(NUMBERS.read_text(encoding="utf-8"))

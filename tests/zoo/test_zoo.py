@@ -35,7 +35,7 @@ FAMILIES = (
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Results]]:
-    """What the runner found, by family."""
+    """The runner's results, by family."""
     folder = tmp_path_factory.mktemp("zoo")
     site = Path(vlmtui.worker.__file__).parent / "site"
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
@@ -55,7 +55,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Resu
 
 
 def has_adapters(name: str) -> bool:
-    """Whether the tiny model has adapters of its own."""
+    """Return whether the tiny model has adapters of its own."""
     return load_recipes()[name].lora and Registry.bundled()[name].lora is not None
 
 
@@ -75,7 +75,7 @@ def test_the_family_answers_every_case_in_both_modes(results: dict[str, Results]
     assert {case: text for case, text in results[name].items() if not text.startswith("ok")} == {}
 
 
-def test_a_record_says_engine_only_where_the_zoo_has_a_model_for_it() -> None:
+def test_a_record_checked_by_engine_has_a_model_in_the_zoo() -> None:
     recipes = load_recipes()
     checked = [family.family for family in Registry.bundled().values() if family.checked == "engine"]
     assert set(checked) <= set(recipes)

@@ -1,4 +1,4 @@
-"""One family's tiny model, driven by the project's own worker code with the project's own record."""
+"""The trial of a family's tiny model with the worker's own code and the bundled record."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CPU: dict[str, object] = {
     "mm_processor_cache_gb": 0.5,
     "seed": 0,
 }
-"""What a CPU and a tiny model without weights ask for, in place of the record's own."""
+"""Engine arguments for a CPU and a tiny model without weights, in place of the record's."""
 QUESTION = "What is {this}?"
 SHOWN: dict[str, dict[Modality, int]] = {
     "image": {"image": 1},
@@ -65,7 +65,7 @@ Results = dict[str, str]
 
 
 def cases(recipe: Recipe, family: Family) -> list[str]:
-    """What both the tiny model and the family can be shown."""
+    """Return the media that both the tiny model and the family take."""
     images = family.takes.get("image")
     able = {
         "image": recipe.images > 0 and images is not None,

@@ -40,7 +40,7 @@ def glm_tokenizer(folder: Path) -> dict[str, int]:
 
 
 def facts(ids: dict[str, int]) -> dict[str, Any]:
-    """What the configs of GLM-4.1V and GLM-4.5V share: the tower and the tokens."""
+    """Return the tower and the tokens, which the configs of GLM-4.1V and GLM-4.5V share."""
     tower = {
         "depth": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2, "out_hidden_size": 64,
         "image_size": 112, "patch_size": 14,

@@ -27,7 +27,7 @@ def idefics_template(start: str, before_first: str = "") -> str:
 
 
 def config_facts(ids: dict[str, int], side: int) -> dict[str, Any]:
-    """What the two configs share."""
+    """Return the part that both configs share."""
     return {
         "vision_config": vision_model(side, side // 4),
         "text_config": text_model(ids[""], model_type="llama"),

@@ -10,7 +10,7 @@ from tests.zoo.templates import chat_template, chatml
 
 SIDE = 56
 GRIDS = [[SIDE, 2 * SIDE], [2 * SIDE, SIDE], [2 * SIDE, 2 * SIDE]]
-"""What an "anyres" image may be cut into."""
+"""The grids of an "anyres" image, in pixels."""
 VICUNA = chat_template(
     {"system": "", "user": "USER: ", "assistant": "ASSISTANT: "},
     {"system": " ", "user": " ", "assistant": "</s>"},

@@ -60,7 +60,7 @@ def merging_processor(folder: Path, name: str, patch: int, image: str = "Qwen2VL
 
 
 def linear_attention(**facts: Any) -> dict[str, Any]:
-    """What Qwen3.5's decoder adds to a plain one: a layer of linear attention before each full one."""
+    """Return the settings that Qwen3.5's decoder adds: a layer of linear attention before each full one."""
     return {
         "head_dim": 64,
         "layer_types": ["linear_attention", "full_attention"],
