@@ -35,7 +35,7 @@ def test_no_canary_is_touched(kind: str) -> None:
     assert result.refused > 0 or result.launched > 0
 
 
-def test_every_argument_has_its_turn_in_every_kind(tmp_path: Path) -> None:
+def test_every_argument_is_planted_in_every_kind_of_document(tmp_path: Path) -> None:
     canaries = Canaries(tmp_path / "canary")
     canaries.folder.mkdir()
     canaries.prepare()
@@ -51,7 +51,7 @@ def test_every_argument_has_its_turn_in_every_kind(tmp_path: Path) -> None:
     canaries.close()
 
 
-def test_a_launcher_without_its_gate_is_noticed() -> None:
+def test_the_campaign_notices_a_launcher_without_its_check() -> None:
     with (
         mock.patch.object(launcher, "check_engine_args"),
         mock.patch.object(loader, "refused_by_record", return_value=None),
@@ -59,7 +59,7 @@ def test_a_launcher_without_its_gate_is_noticed() -> None:
         assert run_kind("record", 60, seed=7).findings
 
 
-def test_a_server_that_a_document_names_is_noticed() -> None:
+def test_the_campaign_notices_a_contacted_server() -> None:
     def obeyed(registry: object, servers: object, point: resume.ResumePoint) -> object:
         assert point.record is not None and point.record.made_by is not None
         shapes = model_of(campaign.REGISTRY["shapes"])
@@ -72,12 +72,12 @@ def test_a_server_that_a_document_names_is_noticed() -> None:
         assert run_kind("document", 30, seed=7).findings
 
 
-def test_settings_that_take_everything_are_noticed() -> None:
+def test_the_campaign_notices_settings_that_accept_everything() -> None:
     with mock.patch("vlmtui.session.resume.stored_sampling", lambda sampling: sampling):
         assert run_kind("document", 60, seed=7).findings
 
 
-def test_an_honest_document_goes_on_with_the_model_that_is_here(tmp_path: Path) -> None:
+def test_an_honest_document_continues_with_the_local_model(tmp_path: Path) -> None:
     shapes = model_of(campaign.REGISTRY["shapes"])
     sampling = Sampling(temperature=0.3, extra={"min_tokens": 2})
     made = GenerationRecord(

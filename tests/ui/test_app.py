@@ -50,7 +50,7 @@ async def test_a_named_model_is_loaded_at_once(make_app: MakeApp) -> None:
         await until(pilot, lambda: screen_is(app, LoadingScreen))
 
 
-async def test_an_unknown_model_is_told_over_the_picker(make_app: MakeApp) -> None:
+async def test_an_unknown_model_is_reported_over_the_picker(make_app: MakeApp) -> None:
     app = make_app(initial_model="no[/x]such")
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))

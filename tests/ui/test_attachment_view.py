@@ -60,7 +60,7 @@ async def drawn(pilot: Pilot[Any], app: Shown) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(400, 300), (300, 400), (5000, 40), (3, 900), (1, 1)])
-async def test_what_stands_below_does_not_move_when_the_picture_comes(tmp_path: Path, width: int, height: int) -> None:
+async def test_text_below_does_not_move_when_the_picture_comes(tmp_path: Path, width: int, height: int) -> None:
     app = Shown(red(tmp_path, width, height), tmp_path, "halfcell")
     async with app.run_test(size=(60, 24)) as pilot:
         before = app.rows().index("below")
@@ -119,7 +119,7 @@ async def test_brief_is_one_line(tmp_path: Path) -> None:
         assert app.rows()[:2] == ["▣ 3 red.png · 16 …", "below"]
 
 
-async def test_a_picture_that_is_gone_before_its_turn_is_not_made(tmp_path: Path) -> None:
+async def test_a_removed_picture_is_not_drawn(tmp_path: Path) -> None:
     turn = threading.Event()
     before = thumbnails.DRAWER.submit(turn.wait, 30)
     app = Shown(red(tmp_path, 320, 120), tmp_path, "halfcell")

@@ -88,7 +88,7 @@ async def test_backspace_removes_an_attachment_as_one(chatting: StartChat, tmp_p
         await chat.until(lambda: chat.controller.staged == [])
 
 
-async def test_more_than_the_model_takes_is_said_before_sending(chatting: StartChat, tmp_path: Path) -> None:
+async def test_too_many_media_are_reported_before_sending(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         paths = [picture(tmp_path, f"{number}.png") for number in range(9)]
         chat.screen.sources.attach_files(paths)
@@ -100,7 +100,7 @@ async def test_more_than_the_model_takes_is_said_before_sending(chatting: StartC
         assert chat.controller.exchanges == []
 
 
-async def test_what_is_written_after_enter_is_not_sent_with_the_files(
+async def test_text_typed_after_enter_is_not_sent(
     chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked, look = asyncio.Event(), stage.stage_source
@@ -188,7 +188,7 @@ async def test_commands_work_beside_attachments_and_leave_them(chatting: StartCh
         assert chat.composer.text == "[Image #1]"
 
 
-async def test_a_recalled_prompt_keeps_what_is_attached(chatting: StartChat, tmp_path: Path) -> None:
+async def test_a_recalled_prompt_keeps_the_attachments(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["One."]) as chat:
         await chat.say("first")
         chat.screen.sources.attach_files([picture(tmp_path)])
@@ -266,7 +266,7 @@ async def test_a_web_address_is_attached(chatting: StartChat, tmp_path: Path) ->
         server.shutdown()
 
 
-async def test_the_inbox_tells_how_to_copy_and_offers_what_came(
+async def test_the_inbox_shows_the_copy_command_and_offers_new_files(
     chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with chatting(delays=Delays(inbox=0.02)) as chat:

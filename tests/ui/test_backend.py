@@ -35,7 +35,7 @@ def echoing(registry: Registry) -> Model:
     return Model(model.family, msgspec.structs.replace(model.spec, backend="echo", engine_args={}))
 
 
-async def test_what_the_engine_lacks_is_switched_off_and_said(
+async def test_missing_capabilities_are_switched_off_and_named(
     short_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer_echo(short_path / "site", monkeypatch)

@@ -110,7 +110,7 @@ async def test_a_file_without_results_and_a_filter_without_any(tmp_path: Path) -
         assert app.reports == []
 
 
-def test_a_file_of_something_else_is_told(output: Path) -> None:
+def test_another_file_is_reported(output: Path) -> None:
     output.write_text('{"id": "a"}\n')
     with pytest.raises(VlmtuiError, match=r"out\.jsonl has a line that is not a result of a batch\."):
         ResultTable(output)

@@ -75,7 +75,7 @@ async def test_a_family_that_cannot_run_is_explained_and_not_loaded(make_app: Ma
     assert not host.opened
 
 
-async def test_a_model_that_does_not_fit_offers_what_would(make_app: MakeApp) -> None:
+async def test_a_model_that_does_not_fit_offers_settings_that_do(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host)
     async with app.run_test() as pilot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.ui.conftest import StartChat
 
 
-async def test_what_cannot_be_edited_or_shown_is_told(chatting: StartChat) -> None:
+async def test_a_message_that_cannot_be_edited_is_reported(chatting: StartChat) -> None:
     async with chatting(["One."]) as chat:
         await chat.say("Hi")
         for command, told in (

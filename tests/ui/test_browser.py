@@ -128,7 +128,7 @@ async def test_up_and_hidden_and_escape(folder: Path) -> None:
         assert app.result is None
 
 
-async def test_a_wide_terminal_previews_and_a_broken_file_says_why(folder: Path) -> None:
+async def test_a_wide_terminal_previews_a_file_or_its_fault(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
@@ -141,7 +141,7 @@ async def test_a_wide_terminal_previews_and_a_broken_file_says_why(folder: Path)
         assert app.browser.query(".picture")
 
 
-async def test_a_folder_that_cannot_be_read_is_told(folder: Path) -> None:
+async def test_an_unreadable_folder_is_reported(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
@@ -162,7 +162,7 @@ async def test_a_listing_that_comes_late_is_dropped(folder: Path) -> None:
         assert "a.png" in app.names()
 
 
-async def test_what_is_wrong_with_a_file_is_told_in_full(folder: Path) -> None:
+async def test_the_fault_of_a_file_is_shown_in_full(folder: Path) -> None:
     (folder / "a.png").write_bytes((folder / "b.png").read_bytes()[:40])
     app = Host(folder)
     async with app.run_test(size=(120, 40)) as pilot:
@@ -229,7 +229,7 @@ async def test_the_order_is_cycled_and_stays_for_the_next_time(tmp_path: Path) -
         assert app.look.sort is Sort.LARGEST
 
 
-async def test_images_and_videos_can_be_told_apart(tmp_path: Path) -> None:
+async def test_images_and_videos_look_different(tmp_path: Path) -> None:
     make_pictures(tmp_path / "pics", "a.png", "b.JPG", "c.MP4")
     (tmp_path / "pics" / "sub").mkdir()
     # Without an ending, the first bytes tell.
@@ -307,7 +307,7 @@ async def test_a_typed_path_goes_there(folder: Path, monkeypatch: pytest.MonkeyP
         assert app.result == [folder / "a.png"]
 
 
-async def test_a_typed_path_that_is_not_there_says_so_and_attaches_nothing(folder: Path) -> None:
+async def test_a_missing_typed_path_is_reported_and_not_attached(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(100, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
@@ -346,7 +346,7 @@ async def test_recent_folders_are_offered_and_remembered(folder: Path) -> None:
         assert app.recent.folders[0] == folder
 
 
-async def test_without_recent_folders_that_is_said(folder: Path) -> None:
+async def test_without_recent_folders_a_sentence_says_so(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(120, 30)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
@@ -371,7 +371,7 @@ async def test_a_video_shows_its_first_frame_and_how_long_it_is(folder: Path) ->
         assert isinstance(pixel, tuple) and pixel[0] > 200 > 60 > pixel[2], "the first frame is red"
 
 
-async def test_the_size_told_is_the_files_and_upright(tmp_path: Path) -> None:
+async def test_the_shown_size_is_the_upright_one(tmp_path: Path) -> None:
     (tmp_path / "pics").mkdir()
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -444,7 +444,7 @@ async def test_thousands_of_files(tmp_path: Path) -> None:
         await until(pilot, lambda: "5,000 marked" in app.state())
 
 
-async def test_the_keys_are_told_as_they_are_bound(folder: Path) -> None:
+async def test_the_active_keys_are_shown(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)

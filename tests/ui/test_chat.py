@@ -30,7 +30,7 @@ async def test_a_message_is_sent_and_its_answer_shown(chatting: StartChat) -> No
         assert "stop <|im_end|>" in facts
 
 
-async def test_escape_stops_and_keeps_what_came(chatting: StartChat) -> None:
+async def test_escape_stops_and_keeps_the_partial_answer(chatting: StartChat) -> None:
     never = asyncio.Event()
     async with chatting(["One ", "two ", Hold(never)]) as chat:
         await chat.send("Count")
@@ -42,7 +42,7 @@ async def test_escape_stops_and_keeps_what_came(chatting: StartChat) -> None:
         await chat.until(lambda: "stopped by you" in chat.answer_lines())
 
 
-async def test_enter_while_answering_keeps_what_is_written(chatting: StartChat) -> None:
+async def test_enter_while_answering_keeps_the_text(chatting: StartChat) -> None:
     never = asyncio.Event()
     async with chatting(["One ", Hold(never)]) as chat:
         await chat.send("Count")
@@ -79,7 +79,7 @@ async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(ch
         assert "sends it again" not in chat.answer_lines()
 
 
-async def test_a_failed_turn_is_told_and_not_sent_again(chatting: StartChat) -> None:
+async def test_a_failed_turn_is_reported_and_not_sent_again(chatting: StartChat) -> None:
     failure = Failure(kind=ErrorKind.CONTEXT_TOO_LONG, message="Too long [/x].", hint="Start a new chat.")
     async with chatting([Fail(failure)], ["Fine."]) as chat:
         await chat.say("first")
@@ -137,7 +137,7 @@ async def test_nothing_is_asked_of_a_dead_engine_so_the_answer_stays(chatting: S
         assert chat.shown() == "Kept."
 
 
-async def test_a_failure_tells_its_technical_part_and_of_the_engine_only_where_that_died(chatting: StartChat) -> None:
+async def test_a_failure_shows_its_detail_and_the_engine_only_if_it_died(chatting: StartChat) -> None:
     failure = Failure(kind=ErrorKind.CONTEXT_TOO_LONG, message="Too long.", detail="5000 > 4096", hint="Shorten it.")
     async with chatting([Fail(failure)]) as chat:
         await chat.say("first")

@@ -269,7 +269,7 @@ async def test_one_side_fails_and_the_other_goes_on(comparing: StartComparing) -
         assert "The answer to the raw prompt is incomplete." in compare.difference
 
 
-async def test_a_dead_engine_is_told_and_asked_again_once_it_is_back(comparing: StartComparing) -> None:
+async def test_a_dead_engine_is_reported_and_asked_again_when_back(comparing: StartComparing) -> None:
     both, never = asyncio.Event(), asyncio.Event()
     answers = ["Half ", Hold(both), Die()], ["Half ", Hold(never)], ["Whole."], ["Whole."]
     async with comparing(*answers) as compare:
@@ -298,7 +298,7 @@ async def test_an_engine_that_stays_dead_is_loaded_again_by_the_send_key(compari
         assert compare.answer("chat") == compare.answer("raw") == "Whole."
 
 
-async def test_the_guard_names_what_is_wrong_and_one_key_mends_it(comparing: StartComparing) -> None:
+async def test_the_guard_names_a_finding_and_a_key_fixes_it(comparing: StartComparing) -> None:
     async with comparing(image=True) as compare:
         whole = compare.editor.text
         await compare.write(whole.replace(CAT, ""))
@@ -342,7 +342,7 @@ async def test_the_map_names_the_picture_that_a_remaining_placeholder_stands_for
         await compare.until(lambda: compare.text_of(legend) == both)
 
 
-async def test_what_harms_nothing_is_sent_with_a_mark(comparing: StartComparing) -> None:
+async def test_harmless_findings_are_marked_and_sent(comparing: StartComparing) -> None:
     async with comparing(["A."], ["B."]) as compare:
         await compare.write(compare.editor.text.replace("<|im_end|>", ""))
         await compare.until(lambda: len(compare.findings.findings) == 1)
@@ -368,7 +368,7 @@ async def test_the_prompts_are_compared_before_anything_is_sent(comparing: Start
         await compare.until(lambda: compare.screen.view == "chat")
 
 
-async def test_what_goes_on_in_the_next_row_of_the_difference_stays_beside_its_label(comparing: StartComparing) -> None:
+async def test_wrapped_rows_of_the_difference_stay_beside_their_label(comparing: StartComparing) -> None:
     async with comparing(image=True) as compare:
         await compare.write(compare.editor.text + " and more" * 40)
         await compare.press("f6")
@@ -378,7 +378,7 @@ async def test_what_goes_on_in_the_next_row_of_the_difference_stays_beside_its_l
         assert rows[at + 1].startswith(" " * 16)
 
 
-async def test_a_change_after_the_answers_is_told(comparing: StartComparing) -> None:
+async def test_a_change_after_the_answers_is_reported(comparing: StartComparing) -> None:
     async with comparing(["A."], ["A."]) as compare:
         await compare.send()
         await compare.write(compare.editor.text + "x")
@@ -493,7 +493,7 @@ async def test_a_wide_terminal_shows_both(comparing: StartComparing) -> None:
         await compare.until(lambda: all(side.region.area > 0 for side in sides))
 
 
-async def test_what_was_typed_stays_for_the_next_time(comparing: StartComparing) -> None:
+async def test_the_raw_prompt_stays_for_the_next_time(comparing: StartComparing) -> None:
     async with comparing() as compare:
         await compare.write("my own prompt")
         await compare.press("escape")
@@ -602,7 +602,7 @@ async def test_the_chat_opens_its_comparisons(comparing: StartComparing) -> None
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
 
 
-async def test_it_is_exported_where_the_user_says(comparing: StartComparing, tmp_path: Path) -> None:
+async def test_the_user_chooses_the_exported_file(comparing: StartComparing, tmp_path: Path) -> None:
     async with comparing(["Left."], ["Right."]) as compare:
         await compare.chat.lead("w")
         await compare.until(lambda: "nothing to export" in compare.chat.notes)

@@ -179,7 +179,7 @@ async def test_one_side_at_a_time_has_no_rows_left_empty(after: StartTurns, size
         assert turns.row_of("┊") == -1
 
 
-async def test_the_difference_says_in_which_turn_it_begins(after: StartTurns) -> None:
+async def test_the_difference_names_its_first_turn(after: StartTurns) -> None:
     async with after(2) as turns:
         turns.editor.fill(turns.editor.text.replace("Question 2?", "Another question?"))
         await turns.until(lambda: turns.row_of("Question 2?") >= 0)

@@ -74,7 +74,7 @@ async def test_the_slash_menu_completes(chatting: StartChat) -> None:
         assert not chat.screen.query_one(SlashMenu).display
 
 
-async def test_an_unknown_command_is_told_and_kept(chatting: StartChat) -> None:
+async def test_an_unknown_command_is_reported_and_kept(chatting: StartChat) -> None:
     async with chatting(["ok"]) as chat:
         await chat.send("/nonsense now")
         await chat.until(lambda: "/nonsense" in chat.notes)
@@ -109,7 +109,7 @@ async def test_keys_that_come_all_at_once_act_in_their_order(chatting: StartChat
         assert chat.composer.text == "hoi"
 
 
-async def test_what_is_typed_while_a_message_is_stored_stays(chatting: StartChat) -> None:
+async def test_text_typed_while_a_message_is_stored_stays(chatting: StartChat) -> None:
     gate = threading.Event()
     async with chatting(["a"]) as chat:
         chat.controller.recorder.store.begin(lambda store: gate.wait(10))

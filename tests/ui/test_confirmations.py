@@ -26,7 +26,7 @@ def status(chat: Chat) -> str:
     return str(chat.screen.query_one(StatusBar).content)
 
 
-async def test_applied_settings_say_what_changed_and_stay_in_view(chatting: StartChat) -> None:
+async def test_applied_settings_list_the_changes_and_stay_in_view(chatting: StartChat) -> None:
     async with chatting() as chat:
         assert "T 0  ·  " in status(chat)
         await chat.pilot.press("f2")
@@ -54,7 +54,7 @@ def test_a_system_prompt_that_is_another_one_is_changed() -> None:
     assert before.changed_to(before) == ""
 
 
-async def test_halving_that_saves_nothing_says_so(chatting: StartChat, tmp_path: Path) -> None:
+async def test_halving_without_effect_is_reported(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         Image.new("RGB", (400, 300), "red").save(tmp_path / "big.png")
         chat.screen.sources.attach_files([tmp_path / "big.png"])
@@ -65,7 +65,7 @@ async def test_halving_that_saves_nothing_says_so(chatting: StartChat, tmp_path:
         )
 
 
-async def test_halving_that_saves_tokens_says_how_many(chatting: StartChat, tmp_path: Path) -> None:
+async def test_halving_reports_the_saved_tokens(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         chat.host.engine.die()
         await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
@@ -90,7 +90,7 @@ async def test_a_prompt_that_is_being_processed_has_a_clock(chatting: StartChat)
         assert "processing" not in chat.screen_text()
 
 
-def test_the_clock_says_only_what_is_known() -> None:
+def test_the_clock_shows_only_known_times() -> None:
     answer = Answer("1")
     assert waiting_text(answer, 0.9) == "…"
     assert waiting_text(answer, 2.5) == "preparing the prompt · 2 s"
@@ -98,7 +98,7 @@ def test_the_clock_says_only_what_is_known() -> None:
     assert waiting_text(answer, 3.2) == "processing 1,234 prompt tokens · 3 s"
 
 
-async def test_an_engine_that_dies_while_nothing_is_asked_says_so(chatting: StartChat) -> None:
+async def test_the_death_of_an_idle_engine_is_reported(chatting: StartChat) -> None:
     async with chatting() as chat:
         chat.host.engine.die("The engine was killed by signal 9.")
         await chat.until(lambda: "The engine was killed by signal 9. shapes is loading again." in chat.notes)
@@ -107,7 +107,7 @@ async def test_an_engine_that_dies_while_nothing_is_asked_says_so(chatting: Star
         await chat.until(lambda: "signal 9. F5 restarts it." in chat.notes)
 
 
-async def test_an_engine_that_dies_of_an_answer_is_told_of_there_alone(chatting: StartChat) -> None:
+async def test_the_death_during_an_answer_is_reported_only_there(chatting: StartChat) -> None:
     gate = asyncio.Event()
     async with chatting(["half", Hold(gate)]) as chat:
         await chat.send("go")
@@ -117,7 +117,7 @@ async def test_an_engine_that_dies_of_an_answer_is_told_of_there_alone(chatting:
         assert "loading again" not in chat.notes
 
 
-async def test_nothing_is_said_to_be_below_an_empty_conversation(chatting: StartChat, tmp_path: Path) -> None:
+async def test_an_empty_conversation_has_nothing_below(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(size=(80, 12)) as chat:
         for name in ("a.png", "b.png"):
             await chat.paste(str(picture(tmp_path, name)))

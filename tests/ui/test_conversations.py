@@ -176,7 +176,7 @@ async def test_the_last_changed_stands_first_and_enter_opens_it(listing: ShowLis
         )
 
 
-async def test_an_empty_list_says_what_to_do(listing: ShowList) -> None:
+async def test_an_empty_list_has_a_hint(listing: ShowList) -> None:
     async with listing(lambda store: None) as shown:
         assert "No conversations yet" in shown.text()
         await shown.press("enter", "delete", "asterisk", "e", "u")
@@ -185,7 +185,7 @@ async def test_an_empty_list_says_what_to_do(listing: ShowList) -> None:
         await shown.until(lambda: isinstance(shown.app.screen, ModelsScreen))
 
 
-async def test_typing_searches_all_that_was_said_and_marks_it(listing: ShowList) -> None:
+async def test_typing_searches_all_messages_and_marks_matches(listing: ShowList) -> None:
     async with listing() as shown:
         await shown.press("slash", *"circ")
         await shown.until(lambda: shown.titles == ["Shapes"])
@@ -208,7 +208,7 @@ async def test_typing_searches_all_that_was_said_and_marks_it(listing: ShowList)
         )
 
 
-async def test_a_title_is_found_too_and_nothing_found_says_so(listing: ShowList) -> None:
+async def test_titles_are_searched_and_no_match_is_reported(listing: ShowList) -> None:
     async with listing() as shown:
         await shown.search("rece")
         assert shown.titles == ["Receipts"]
@@ -267,7 +267,7 @@ async def test_a_pinned_one_stands_first(listing: ShowList) -> None:
         assert "★" not in shown.text()
 
 
-async def test_what_was_deleted_comes_back(listing: ShowList) -> None:
+async def test_a_deleted_conversation_comes_back(listing: ShowList) -> None:
     async with listing() as shown:
         await shown.press("u")
         await shown.press("down", "delete")
@@ -307,7 +307,7 @@ async def test_the_last_deleted_one_is_brought_back_from_elsewhere(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("keep_deleted", "is_kept"), [("30d", True), ("forever", True), ("0", False)])
-async def test_the_app_purges_what_was_deleted_longer_ago_than_the_settings_say(
+async def test_the_app_purges_conversations_after_keep_deleted(
     keep_deleted: str, is_kept: bool, make_app: MakeApp, tmp_path: Path
 ) -> None:
     paths = Paths.below(tmp_path)
@@ -335,7 +335,7 @@ def damage(paths: Paths) -> None:
         file.write(bytes(100))
 
 
-async def test_a_damaged_database_is_told_instead_of_copied(make_app: MakeApp, tmp_path: Path) -> None:
+async def test_a_damaged_database_is_reported_and_not_copied(make_app: MakeApp, tmp_path: Path) -> None:
     paths = Paths.below(tmp_path)
     keeper = AsyncStore(paths)
     await keeper.run(three)
@@ -350,7 +350,7 @@ async def test_a_damaged_database_is_told_instead_of_copied(make_app: MakeApp, t
 
 
 @pytest.mark.parametrize("is_yes", [True, False])
-async def test_a_damaged_database_is_told_and_a_backup_takes_its_place_after_a_yes(
+async def test_a_damaged_database_is_replaced_by_a_backup_after_a_yes(
     make_app: MakeApp, tmp_path: Path, is_yes: bool
 ) -> None:
     paths = Paths.below(tmp_path)
@@ -429,7 +429,7 @@ async def test_keys_that_come_at_once_act_in_their_order(listing: ShowList) -> N
         assert not any(entry.conversation.pinned for entry in shown.view.entries)
 
 
-async def test_what_is_pinned_or_deleted_twice_at_once(listing: ShowList) -> None:
+async def test_pinning_or_deleting_twice_at_once(listing: ShowList) -> None:
     async with listing(three) as shown:
         shown.press_at_once("end", "asterisk", "asterisk", "asterisk")
         await shown.until(lambda: shown.titles == ["Shapes", "Receipts", "Cats"])
@@ -442,7 +442,7 @@ async def test_what_is_pinned_or_deleted_twice_at_once(listing: ShowList) -> Non
 
 
 @pytest.mark.parametrize("keys", ["N", "asterisk", "delete", "enter", "escape enter"])
-async def test_what_comes_behind_escape_does_nothing_here(listing: ShowList, keys: str) -> None:
+async def test_keys_typed_after_escape_do_nothing(listing: ShowList, keys: str) -> None:
     async with listing(three) as shown:
         before = await shown.store.run(lambda store: store.conversations())
         shown.press_at_once("escape", *keys.split())
@@ -465,9 +465,7 @@ async def test_a_new_chat_is_begun_once(chatting: StartChat) -> None:
         assert isinstance(chat.app.screen, ChatScreen)
 
 
-async def test_what_is_searched_for_and_entered_at_once_is_opened(
-    listing: ShowList, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_search_entered_at_once_opens_its_match(listing: ShowList, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[ConversationId] = []
     monkeypatch.setattr(VlmtuiApp, "open_conversation", lambda app, id: opened.append(id))
     async with listing(three) as shown:
@@ -484,7 +482,7 @@ async def test_what_is_searched_for_and_entered_at_once_is_opened(
         assert not any(isinstance(sent, ConversationsScreen.NewChatWanted) for sent in shown.posted)
 
 
-async def test_what_is_written_and_not_sent_is_found_again(listing: ShowList) -> None:
+async def test_an_unsent_draft_is_found_again(listing: ShowList) -> None:
     def fill(store: Store) -> None:
         new = store.new_conversation(model="shapes")
         store.save_draft(new, StoredDraft(text="Compare these\ntwo receipts \x1b[2J"))
@@ -545,7 +543,7 @@ async def test_pictures_are_small_and_counted(listing: ShowList, tmp_path: Path)
         assert shown.text().count("▀▀▀▀") == 2, "two lines of one picture"
 
 
-async def test_a_store_that_cannot_be_read_is_told(listing: ShowList, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreadable_store_is_reported(listing: ShowList, monkeypatch: pytest.MonkeyPatch) -> None:
     async with listing() as shown:
 
         def refused(*_: object, **__: object) -> None:
@@ -639,7 +637,7 @@ async def test_an_imported_conversation_says_so_in_the_chat_until_a_message_is_s
         await chat.until(lambda: "Imported: its messages" not in chat.screen_text())
 
 
-async def test_what_is_typed_behind_enter_is_written_in_the_chat_that_is_opened(chatting: StartChat) -> None:
+async def test_text_typed_after_enter_goes_into_the_opened_chat(chatting: StartChat) -> None:
     async with chatting() as chat:
         await chat.app.services.store.run(lambda store: talk(store, "Cats", ("Who?", "Two cats.")))
         for key in ("ctrl+l", "enter", *"unpin"):
@@ -648,7 +646,7 @@ async def test_what_is_typed_behind_enter_is_written_in_the_chat_that_is_opened(
         await chat.until(lambda: chat.composer.text == "unpin")
 
 
-async def test_a_slash_command_brings_back_what_was_deleted(chatting: StartChat) -> None:
+async def test_undelete_restores_a_conversation(chatting: StartChat) -> None:
     async with chatting() as chat:
         keeper = chat.app.services.store
         conversation = await keeper.run(lambda store: talk(store, "Cats", ("Who?", "Two cats.")))

@@ -25,9 +25,7 @@ async def test_tokens_of_each_attachment_and_of_the_whole_prompt(chatting: Start
         assert "This prompt takes" not in chat.screen_text()
 
 
-async def test_what_is_told_is_what_is_sent_also_when_words_come_after_the_attachment(
-    chatting: StartChat, tmp_path: Path
-) -> None:
+async def test_the_shown_cost_is_that_of_the_sent_prompt(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["A cat."]) as chat:
         chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: chat.screen.cost is not None)
@@ -54,9 +52,7 @@ async def test_an_argument_of_the_processor_is_counted_with_at_once(chatting: St
         await chat.until(lambda: not processor_arguments(chat.host.engine.renders[-1].sampling, {}))
 
 
-async def test_without_an_engine_the_models_record_tells_about_how_many_tokens(
-    chatting: StartChat, tmp_path: Path
-) -> None:
+async def test_without_an_engine_the_record_estimates_the_tokens(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         chat.host.engine.die()
         await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
@@ -71,7 +67,7 @@ async def test_without_an_engine_the_models_record_tells_about_how_many_tokens(
         assert "~" not in chat.screen_text()
 
 
-async def test_a_prompt_that_is_too_long_is_told_and_not_sent(chatting: StartChat, tmp_path: Path) -> None:
+async def test_a_prompt_that_is_too_long_is_reported_and_not_sent(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         failure = Failure(
             kind=ErrorKind.CONTEXT_TOO_LONG, message="The prompt has 9,000 tokens, the model takes 4,096."
@@ -113,7 +109,9 @@ async def test_smaller_halves_the_images(chatting: StartChat, tmp_path: Path) ->
         await chat.until(lambda: "smaller: it is only" in chat.notes)
 
 
-async def test_what_is_left_out_is_struck_out_and_sent_again_by_one_key(chatting: StartChat, tmp_path: Path) -> None:
+async def test_excluded_attachments_are_struck_out_and_one_key_includes_them(
+    chatting: StartChat, tmp_path: Path
+) -> None:
     async with chatting(["One."], ["Two."], ["Three."], ["Four."]) as chat:
         for name in ("a.png", "b.png"):
             chat.screen.sources.attach_files([picture(tmp_path, name)])
@@ -136,9 +134,7 @@ async def test_what_is_left_out_is_struck_out_and_sent_again_by_one_key(chatting
         assert [len(turn.attachments) for turn in prompt.turns] == [1, 0, 1, 0, 0, 0, 0]  # type: ignore[union-attr]
 
 
-async def test_numbers_are_those_of_the_prompt_whatever_was_attached_before(
-    chatting: StartChat, tmp_path: Path
-) -> None:
+async def test_attachments_are_numbered_by_the_prompt(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["One."]) as chat:
         await chat.paste(str(picture(tmp_path, "a.png")))
         await chat.until(lambda: chat.composer.text == "[Image #1]")

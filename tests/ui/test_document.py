@@ -153,7 +153,7 @@ async def test_the_scrollbar_goes_where_the_document_just_fits() -> None:
             assert app.view.show_vertical_scrollbar == (count > 4)
 
 
-async def test_what_is_in_view_stays_when_something_above_it_grows_or_goes() -> None:
+async def test_the_view_stays_when_blocks_above_grow_or_go() -> None:
     app = Reader()
     async with app.run_test(size=(20, 4)) as pilot:
         above, seen, below = PlainBlock(), TextBlock(lines(4, "seen")), TextBlock(lines(20, "below"))
@@ -174,7 +174,7 @@ async def test_what_is_in_view_stays_when_something_above_it_grows_or_goes() -> 
         assert app.shown[0] == "  seen 0"
 
 
-async def test_what_is_in_view_stays_when_json_above_it_unfolds() -> None:
+async def test_the_view_stays_when_json_above_unfolds() -> None:
     app = Reader()
     async with app.run_test(size=(20, 4)) as pilot:
         block = MarkdownBlock()
@@ -191,7 +191,7 @@ async def test_what_is_in_view_stays_when_json_above_it_unfolds() -> None:
             assert app.shown == before
 
 
-async def test_what_is_in_view_stays_when_the_width_changes() -> None:
+async def test_the_view_stays_when_the_width_changes() -> None:
     app = Reader()
     async with app.run_test(size=(40, 4)) as pilot:
         app.view.add(*[TextBlock(f"{number} " + "word " * 12) for number in range(30)])
@@ -333,7 +333,7 @@ async def test_text_wraps_beside_its_label() -> None:
         assert found[0] == "raw: one two three\nlabel some text"
 
 
-def test_marks_change_only_what_they_mark() -> None:
+def test_marks_change_only_their_text() -> None:
     block = PlainBlock()
     block.show(" ".join(["word"] * 40_000))
     while block.width is None or block.is_behind:

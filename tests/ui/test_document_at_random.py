@@ -182,7 +182,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_view_shows_what_a_new_one_shows_and_keeps_its_place(seed: int) -> None:
+async def test_a_view_equals_a_new_view_and_keeps_its_place(seed: int) -> None:
     random = Random(seed)
     app = Shelf(follows=seed % 2 == 0)
     async with app.run_test(size=(60, 12)) as pilot:

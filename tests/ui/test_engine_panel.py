@@ -49,7 +49,7 @@ async def opened(pilot: AppPilot) -> LogScreen:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
-async def test_it_is_live_and_tells_of_each_rank(make_app: MakeApp, size: tuple[int, int]) -> None:
+async def test_the_panel_is_live_and_shows_each_rank(make_app: MakeApp, size: tuple[int, int]) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test(size=size) as pilot:
@@ -82,7 +82,7 @@ async def test_a_failure_is_shown_until_the_next_sample(make_app: MakeApp) -> No
         await until(pilot, lambda: not screen.query_one("#metrics").display)
 
 
-async def test_an_engine_that_tells_none_is_said_to(make_app: MakeApp) -> None:
+async def test_an_engine_without_metrics_is_reported(make_app: MakeApp) -> None:
 
     info = msgspec.structs.replace(scripted_info(DEFAULT_SPEC), capabilities=Capabilities())
     app = make_app(ScriptedHost(load=[], info=info), initial_model="shapes")

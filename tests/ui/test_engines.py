@@ -222,7 +222,7 @@ async def test_cancelling_the_question_about_memory_loads_nothing(chatting: Star
         assert len(chat.host.engines) == 1 and chat.composer.text == "What is this?"
 
 
-async def test_the_picker_lists_the_models_of_servers_and_what_they_offer(
+async def test_the_picker_lists_the_models_and_features_of_servers(
     make_app: MakeApp, box: None, tmp_path: Path
 ) -> None:
     settings = Settings(engines={"box": BOX, "far": EngineSettings(url="http://far:1")})

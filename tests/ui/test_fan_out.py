@@ -110,7 +110,7 @@ async def test_the_last_message_gets_another_answer_and_keeps_its_own(chatting: 
         assert chat.last.record.sampling.temperature == 1
 
 
-async def test_the_command_itself_is_not_what_is_asked(chatting: StartChat) -> None:
+async def test_the_fan_command_is_not_part_of_the_question(chatting: StartChat) -> None:
     async with chatting(["First."], RED, BLUE) as chat:
         await chat.say("Hello")
         await chat.write("/fan seed=1,2")
@@ -151,7 +151,7 @@ async def test_the_form_shows_all_that_can_be_varied(chatting: StartChat) -> Non
         assert [name for name in names if name not in seen(chat)] == []
 
 
-async def test_the_form_says_what_is_wrong_before_anything_is_asked(chatting: StartChat) -> None:
+async def test_the_form_shows_errors_before_it_sends(chatting: StartChat) -> None:
     async with chatting(RED, RED) as chat:
         await chat.write("Hello")
         await chat.pilot.press("alt+s")
@@ -242,7 +242,7 @@ async def test_another_base_the_inspector_and_the_export(
         ("seed=1,x", "whole number"),
     ],
 )
-async def test_a_plan_that_is_none_is_told(chatting: StartChat, text: str, said: str) -> None:
+async def test_an_invalid_plan_is_reported(chatting: StartChat, text: str, said: str) -> None:
     async with chatting() as chat:
         await chat.write("Hello")
         chat.app.run_action_id("fan_out", text)
@@ -252,7 +252,7 @@ async def test_a_plan_that_is_none_is_told(chatting: StartChat, text: str, said:
 
 
 @SIZES
-async def test_one_key_asks_without_the_picture_and_says_how_likely_the_answer_is_then(
+async def test_one_key_asks_without_the_picture_and_shows_the_likelihood(
     chatting: StartChat, tmp_path: Path, size: tuple[int, int]
 ) -> None:
     async with chatting(RED, RED, BLUE, ["grey"], ["fog"], size=size) as chat:
@@ -343,7 +343,7 @@ async def test_the_form_takes_pictures_and_system_prompts(chatting: StartChat, t
         ]  # fmt: skip
 
 
-async def test_with_nothing_to_ask_that_is_said(chatting: StartChat) -> None:
+async def test_without_a_message_a_sentence_says_so(chatting: StartChat) -> None:
     async with chatting() as chat:
         await chat.pilot.press("alt+s")
         await chat.until(lambda: bool(chat.notes))

@@ -40,7 +40,7 @@ class Small(App[None]):
         return [item.title + ("" if item.enabled else " (not now)") for item in self.bar.items]
 
 
-async def test_it_says_what_the_keys_do_now() -> None:
+async def test_the_footer_shows_the_current_keys() -> None:
     app = Small()
     async with app.run_test() as pilot:
         await until(pilot, lambda: app.said == ["First", "Second"])
@@ -55,7 +55,7 @@ async def test_it_says_what_the_keys_do_now() -> None:
         await until(pilot, lambda: app.said == ["First", "Second"])
 
 
-async def test_it_is_not_made_anew_for_nothing() -> None:
+async def test_the_footer_is_not_redrawn_without_a_change() -> None:
     app = Small()
     async with app.run_test() as pilot:
         await until(pilot, lambda: app.said == ["First", "Second"])
@@ -81,7 +81,7 @@ async def test_a_screen_that_is_left_meanwhile_does_no_harm() -> None:
         await pilot.pause()
 
 
-async def test_a_click_presses_the_key_that_is_there_and_the_mouse_tells_what_it_does() -> None:
+async def test_a_click_presses_the_key_and_hovering_explains_it() -> None:
     app = Small()
     async with app.run_test() as pilot:
         await until(pilot, lambda: app.said == ["First", "Second"])

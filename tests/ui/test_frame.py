@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     found.close()
 
 
-async def test_a_wide_screen_tells_what_prompt_and_answer_cost(chatting: StartChat, tmp_path: Path) -> None:
+async def test_a_wide_screen_shows_the_cost_of_prompt_and_answer(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["A ", "cat."], size=WIDE) as chat:
         chat.app.run_action_id("attach", str(picture(tmp_path)))
         await chat.until(lambda: len(chat.controller.staged) == 1)
@@ -68,7 +68,7 @@ async def test_the_context_is_shown_once_at_any_width(chatting: StartChat) -> No
             assert ("context 0 /" in str(status.render())) is is_told
 
 
-async def test_a_narrow_screen_tells_it_in_one_line(chatting: StartChat) -> None:
+async def test_a_narrow_screen_shows_the_cost_in_one_line(chatting: StartChat) -> None:
     async with chatting(["A ", "cat."], size=NARROW) as chat:
         assert not chat.screen.query_one(FactsLine).region, "there is nothing to tell yet"
         await chat.say("What is this?")
@@ -125,9 +125,7 @@ async def test_an_answer_of_an_earlier_session_has_its_facts(
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW])
-async def test_what_the_last_answer_cost_is_gone_once_another_is_asked(
-    chatting: StartChat, size: tuple[int, int]
-) -> None:
+async def test_the_last_cost_disappears_with_the_next_question(chatting: StartChat, size: tuple[int, int]) -> None:
     never = asyncio.Event()
     async with chatting(["One ", "two."], ["Three ", Hold(never)], size=size) as chat:
         await chat.say("Count")

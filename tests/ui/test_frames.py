@@ -152,7 +152,7 @@ async def test_the_terminals_own_graphics(film: Attachment, mode: GraphicsMode) 
         assert app.dialog.query(".picture").first().size == (wide, high)
 
 
-async def test_what_is_shown_is_given_back(film: Attachment) -> None:
+async def test_the_shown_frames_are_returned(film: Attachment) -> None:
     app = Host(film)
     async with app.run_test(size=(80, 24)) as pilot:
         app.enter(frames="6", start="1.5", end="0:09")
@@ -174,7 +174,7 @@ async def test_frames_a_second_wins_over_the_count(film: Attachment) -> None:
         assert app.result == FramesChoice(sampling, as_images=False)
 
 
-async def test_it_opens_with_what_is_set(film: Attachment) -> None:
+async def test_it_opens_with_the_current_settings(film: Attachment) -> None:
     sampling = VideoSampling(num_frames=3, fps=0.5, start_s=1.25, end_s=7.0)
     app = Host(msgspec.structs.replace(film, sampling=sampling))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -208,7 +208,7 @@ async def test_escape_changes_nothing(film: Attachment) -> None:
         ("end", "x", "a time"),
     ],
 )
-async def test_what_is_wrong_is_told_below_its_field(film: Attachment, field: str, value: str, problem: str) -> None:
+async def test_an_error_is_shown_below_its_field(film: Attachment, field: str, value: str, problem: str) -> None:
     app = Host(film)
     async with app.run_test(size=(80, 24)) as pilot:
         await sheet_of(pilot, app, VideoSampling())
@@ -257,7 +257,7 @@ async def test_images_it_is_where_the_model_takes_no_video(film: Attachment) -> 
         assert app.result == FramesChoice(VideoSampling(), as_images=True)
 
 
-async def test_a_video_with_fewer_frames_says_so(tmp_path: Path) -> None:
+async def test_a_video_with_fewer_frames_has_a_note(tmp_path: Path) -> None:
     app = Host(make_film(tmp_path, 5), most_images=5, takes_video=False)
     async with app.run_test(size=(80, 24)) as pilot:
         sheet = await sheet_of(pilot, app, VideoSampling())
@@ -298,9 +298,7 @@ async def test_everything_fits_with_problems_everywhere(film: Attachment, size: 
         assert app.dialog.query_one("#sheet").size.height >= 6
 
 
-async def test_edits_are_waited_for_and_what_comes_late_is_dropped(
-    film: Attachment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_late_results_of_earlier_edits_are_dropped(film: Attachment, monkeypatch: pytest.MonkeyPatch) -> None:
     go, asked = Event(), []
 
     def slow(path: str, sampling: VideoSampling) -> Frames:
@@ -324,7 +322,7 @@ async def test_edits_are_waited_for_and_what_comes_late_is_dropped(
         assert len(app.times()) == 12
 
 
-async def test_a_stored_file_that_is_gone_says_so(film: Attachment) -> None:
+async def test_a_missing_stored_file_is_reported(film: Attachment) -> None:
     Path(film.path).unlink()
     app = Host(film)
     async with app.run_test(size=(80, 24)) as pilot:

@@ -50,7 +50,7 @@ _KITTY = Answers(name="kitty(0.35.2)", attributes=_PLAIN, speaks_kitty=True)
         ({}, Answers(), "quadrant"),
     ],
 )
-def test_what_a_terminal_is_and_says_tells_how_it_draws(
+def test_the_terminals_name_and_reports_choose_the_protocol(
     environment: dict[str, str], answers: Answers, mode: str | None
 ) -> None:
     ways = picture_ways(environment, answers)
@@ -115,7 +115,7 @@ def test_placeholders_tell_their_place_however_they_are_cut() -> None:
 
 
 @pytest.mark.parametrize("symbols", ["halfcell", "quadrant", "sextant"])
-def test_symbols_draw_what_they_can_draw_exactly(symbols: Symbols) -> None:
+def test_symbols_draw_their_own_shapes_exactly(symbols: Symbols) -> None:
     """Two colours in a cell are drawn as they are, whichever pixels have which."""
     across, down = GRIDS[symbols]
     count = across * down

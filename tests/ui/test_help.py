@@ -41,7 +41,7 @@ async def test_every_action_is_in_the_help_with_its_key_and_command(make_app: Ma
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
 
 
-async def test_the_palette_offers_what_the_screen_can_do(make_app: MakeApp) -> None:
+async def test_the_palette_offers_the_actions_of_the_screen(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(load=[]), initial_model="shapes")
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, PlainChat))

@@ -216,7 +216,7 @@ def test_the_tokens_of_an_answer_are_copied_as_they_were_written() -> None:
     assert (block.clicked(0, 7), block.clicked(2, 3), block.beside(1)) == (1, 4, 4)
 
 
-async def test_another_answer_the_second_time_is_said(tmp_path: Path) -> None:
+async def test_a_different_second_answer_is_reported(tmp_path: Path) -> None:
     engine = await engine_of(["One."], ["Two."])
     async with Host(await asked(engine, user_turn("Hi")), engine, tmp_path).run_test(size=(80, 24)) as pilot:
         app = await opened(pilot)
@@ -238,7 +238,7 @@ async def test_it_works_when_the_engine_is_gone(circle: Attachment, tmp_path: Pa
         assert "Probabilities" not in app.text()
 
 
-async def test_an_engine_that_dies_over_the_question_is_told(tmp_path: Path) -> None:
+async def test_an_engine_that_dies_in_the_inspector_is_reported(tmp_path: Path) -> None:
     engine = await engine_of(["Red."])
     inspected = await asked(engine, user_turn("Hi"))
     async with Host(inspected, engine, tmp_path).run_test(size=(80, 24)) as pilot:
@@ -336,7 +336,7 @@ async def test_the_frames_of_a_video_with_their_times(tmp_path: Path) -> None:
             await until(pilot, lambda parts=parts, wanted=wanted: (len(parts.query("#picture > *")) > 1) == wanted)  # type: ignore[misc]
 
 
-async def test_a_file_that_is_gone_is_said(circle: Attachment, tmp_path: Path) -> None:
+async def test_a_missing_file_is_reported(circle: Attachment, tmp_path: Path) -> None:
     engine = await engine_of(["Red."])
     inspected = await asked(engine, user_turn("Hi", [circle]))
     Path(circle.path).unlink()
@@ -403,7 +403,7 @@ def test_how_it_looks(
     assert snap_compare(Host(inspected, engine, tmp_path / "cache"), run_before=before, terminal_size=size)
 
 
-async def test_a_prompt_that_the_engine_does_not_tell_is_made_here_and_said_to_be(tmp_path: Path) -> None:
+async def test_an_unreported_prompt_is_rendered_here_and_marked(tmp_path: Path) -> None:
     request = make_request(SHAPES, [user_turn("Look [/x] at it.")], Sampling())
     told = PromptReady(request_id=request.request_id, prompt="", token_ids=(), media=())
     known = PromptReport(title="exchange 1", prompt=told, answer="A dot.", request=request, info=INFO)

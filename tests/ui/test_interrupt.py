@@ -43,7 +43,7 @@ SAID = "quits; so does pressing the same key again."
     ],
     ids=lambda given: given[-1].__name__ if given and isinstance(given[-1], type) else "",
 )
-async def test_it_says_that_a_second_one_quits(
+async def test_the_hint_says_that_a_second_ctrl_c_quits(
     chatting: StartChat, monkeypatch: pytest.MonkeyPatch, keys: list[str], screens: list[type]
 ) -> None:
     use_chat_template(monkeypatch)

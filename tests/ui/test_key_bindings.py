@@ -89,7 +89,7 @@ def test_without_any_the_defaults_are_in_force_and_the_keymap_is_empty() -> None
     assert not KeyBindings({"attach": "ctrl+o", "inspect": ["f12", "alt+x"]}).keymap, "the defaults again"
 
 
-def test_what_is_written_in_any_of_its_forms() -> None:
+def test_a_binding_may_be_written_in_each_form() -> None:
     keys = KeyBindings({"attach": "Ctrl+A", "inspect": ["f12", "alt+i"], "view": "f9, alt+j", "inbox": ""})
     chosen = {"attach": "ctrl+a", "inspect": "f12,alt+i", "view": "f9,alt+j", "inbox": "unbound"}
     assert changed(keys) == {**chosen, "editor.line_start": "home"}
@@ -114,7 +114,7 @@ def test_what_is_written_in_any_of_its_forms() -> None:
         ("help", "h", "[keys] help: 'h' could no longer be typed. Combine it with Ctrl or Alt."),
     ],
 )
-def test_what_is_wrong_is_told_and_the_defaults_stay(id: str, keys: object, warning: str) -> None:
+def test_a_wrong_binding_is_reported_and_the_default_stays(id: str, keys: object, warning: str) -> None:
     bindings = KeyBindings({id: keys, "settings": "f11"})
     assert bindings.warnings == [warning]
     assert changed(bindings) == {"settings": "f11"}
@@ -149,7 +149,7 @@ def test_what_is_wrong_is_told_and_the_defaults_stay(id: str, keys: object, warn
         ({"attach": "y"}, {"attach": "y"}, "[keys] attach: 'y' acts only while no text field has the focus."),
     ],
 )
-def test_a_conflict_is_told_and_settled(given: dict[str, object], keymap: dict[str, str], warning: str) -> None:
+def test_a_conflict_is_reported_and_resolved(given: dict[str, object], keymap: dict[str, str], warning: str) -> None:
     bindings = KeyBindings(given)
     assert bindings.warnings == [warning]
     assert changed(bindings) == keymap
@@ -225,7 +225,7 @@ async def test_all_warnings_are_shown_at_once_at_the_start(make_app: MakeApp) ->
         assert where.endswith("config.toml)") and len(app._notifications) == 1
 
 
-def test_of_many_warnings_the_first_are_told_and_how_many_there_are() -> None:
+def test_of_many_warnings_the_first_and_the_count_are_shown() -> None:
     bindings = KeyBindings(dict.fromkeys("abcde", "f1"))
     assert bindings.first_warnings(5) == bindings.warnings and len(bindings.warnings) == 5
     assert bindings.first_warnings(3) == [*bindings.warnings[:3], "… and 2 more, listed by `vlmtui config show`"]
@@ -269,7 +269,7 @@ async def test_a_rebound_key_keeps_its_place_in_the_footer(make_app: MakeApp) ->
     assert shown[0] == shown[1]
 
 
-async def test_what_is_told_names_the_keys_in_force(chatting: StartChat) -> None:
+async def test_messages_name_the_active_keys(chatting: StartChat) -> None:
     keys = {"stop": "f11", "regenerate": "ctrl+b", "edit": "alt+z", "jump_end": "alt+j", "attach": "ctrl+w", "help": ""}
     async with chatting(["It is"], keys=keys) as chat:
         welcome = chat.screen_text()

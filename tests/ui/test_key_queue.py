@@ -95,7 +95,7 @@ class Small(App[None]):
         ("r x p escape r y", ["refused", "x", "answer ''", "refused", "y"]),
     ],
 )
-async def test_each_acts_on_what_the_one_before_left(keys: str, noted: list[str]) -> None:
+async def test_each_key_acts_on_the_result_of_the_one_before(keys: str, noted: list[str]) -> None:
     app = Small()
     async with app.run_test() as pilot:
         app.come(*keys.split())
@@ -125,7 +125,7 @@ async def test_a_process_that_stands_still_changes_no_order() -> None:
         await until(pilot, lambda: app.noted == ["answer 'dabc'"])
 
 
-async def test_one_that_comes_to_no_end_holds_the_others_for_a_while_only() -> None:
+async def test_an_endless_key_handler_delays_the_others_for_a_while() -> None:
     class Stuck(Static, can_focus=True):
         async def on_key(self, event: events.Key) -> None:
             if event.key == "w":
@@ -149,7 +149,7 @@ async def test_one_that_comes_to_no_end_holds_the_others_for_a_while_only() -> N
         await until(pilot, lambda: app.noted[5:] == ["x", "y"])
 
 
-async def test_what_has_the_focus_may_vanish_meanwhile() -> None:
+async def test_the_focused_widget_may_vanish_meanwhile() -> None:
     class Vanishing(Static, can_focus=True):
         def on_key(self, event: events.Key) -> None:
             self.remove()

@@ -116,7 +116,7 @@ def test_no_two_widgets_share_a_name_and_with_it_their_styles() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_what_waits_for_a_screen_tells_the_keys() -> None:
+def test_screens_are_awaited_only_through_ask_user() -> None:
     """`ask_user` does; Textual's own way would let keys go to the screen below."""
     root = Path(vlmtui.ui.__file__).parent
     assert [file.name for file in root.rglob("*.py") if "push_screen_wait" in file.read_text()] == []

@@ -22,7 +22,7 @@ def lacking(info: EngineInfo) -> EngineInfo:
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-async def test_dimmed_and_told(make_app: MakeApp, is_whole: bool) -> None:
+async def test_missing_features_are_dimmed_and_explained(make_app: MakeApp, is_whole: bool) -> None:
     info = scripted_info(DEFAULT_SPEC)
     app = make_app(
         ScriptedHost(answers=[["Hello"]], load=[], info=info if is_whole else lacking(info)), initial_model="shapes"

@@ -28,7 +28,7 @@ def footer(chat: Chat) -> str:
     return " ".join(f"{item.shown} {item.title}".strip() for item in chat.screen.query_one(FooterBar).items)
 
 
-async def test_it_shows_what_can_be_done_by_group_and_escape_leaves(chatting: StartChat) -> None:
+async def test_it_shows_actions_by_group_and_escape_leaves(chatting: StartChat) -> None:
     async with chatting(["It is red."], size=(80, 24)) as chat:
         await chat.say("What is it?")
         await chat.write("half a sentence")
@@ -43,7 +43,7 @@ async def test_it_shows_what_can_be_done_by_group_and_escape_leaves(chatting: St
         assert chat.composer.text == "half a sentence" and chat.composer.has_focus
 
 
-async def test_a_letter_that_does_nothing_says_so_and_another_one_still_acts(chatting: StartChat) -> None:
+async def test_an_unbound_letter_is_reported_and_another_still_acts(chatting: StartChat) -> None:
     async with chatting() as chat:
         await chat.pilot.press("ctrl+x")
         await chat.until(lambda: isinstance(chat.app.screen, LeaderScreen))
@@ -69,7 +69,7 @@ async def test_keys_that_come_at_once_act_in_their_order(chatting: StartChat) ->
         await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
 
 
-async def test_a_dialog_has_its_own_and_what_acts_everywhere(chatting: StartChat) -> None:
+async def test_a_dialog_shows_its_own_and_global_keys(chatting: StartChat) -> None:
     async with chatting() as chat:
         await chat.pilot.press("f2")
         await chat.until(lambda: isinstance(chat.app.screen, SettingsScreen))
@@ -114,7 +114,7 @@ async def test_the_engine_is_restarted_only_where_it_is_gone(make_app: MakeApp) 
         await until(pilot, lambda: any("The engine is running." in note.message for note in app._notifications))
 
 
-async def test_a_click_on_what_goes_by_the_leader_does_it(chatting: StartChat) -> None:
+async def test_a_click_on_a_leader_entry_runs_it(chatting: StartChat) -> None:
     async with chatting(size=(120, 30)) as chat:
         await chat.until(lambda: "l Chats" in footer(chat))
         bar = chat.screen.query_one(FooterBar)

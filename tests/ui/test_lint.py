@@ -92,7 +92,7 @@ async def test_findings_are_listed_and_their_lines_marked(size: tuple[int, int])
         assert not isinstance(app.screen, LintScreen)
 
 
-async def test_a_sound_template_says_so_and_is_shown() -> None:
+async def test_a_sound_template_is_reported_and_shown() -> None:
     app = Host(lambda: lint_model(GEMMA, READER))
     async with app.run_test() as pilot:
         screen = app.screen
@@ -104,7 +104,7 @@ async def test_a_sound_template_says_so_and_is_shown() -> None:
         assert shown(screen)[0].startswith("   1 {")
 
 
-async def test_a_model_that_cannot_be_read_says_why_and_is_read_again() -> None:
+async def test_an_unreadable_model_is_reported_and_read_again() -> None:
     outcomes: list[VlmtuiError | None] = [bad_input("Can't check it: not downloaded."), None]
 
     def lint() -> LintReport:
@@ -121,7 +121,7 @@ async def test_a_model_that_cannot_be_read_says_why_and_is_read_again() -> None:
         await until(pilot, lambda: screen.report is not None)
 
 
-async def test_the_inspector_says_it_above_the_template(tmp_path: Path) -> None:
+async def test_the_inspector_shows_findings_above_the_template(tmp_path: Path) -> None:
     class Inspecting(Host):
         def first_screen(self) -> Screen[None]:
             inspected = PromptReport(title="exchange 1", info=replace(scripted_info(), chat_template=TEMPLATE))

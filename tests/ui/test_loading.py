@@ -98,7 +98,7 @@ async def test_abort_ends_the_engine_and_returns_to_the_picker(make_app: MakeApp
         assert app.engine_controller.state is EngineState.NONE
 
 
-async def test_a_failure_says_what_and_what_to_do_and_can_be_retried(make_app: MakeApp) -> None:
+async def test_a_failed_load_has_a_remedy_and_can_be_retried(make_app: MakeApp) -> None:
     go = asyncio.Event()
     host = ScriptedHost(load=held_load(go, LoadFailed(OUT_OF_MEMORY)))
     app = make_app(host, initial_model="shapes")
@@ -118,7 +118,7 @@ async def test_a_failure_says_what_and_what_to_do_and_can_be_retried(make_app: M
         await until(pilot, lambda: not screen.query_one(FailureView).display)
 
 
-async def test_an_engine_that_cannot_be_started_is_told_and_back_leads_to_the_picker(make_app: MakeApp) -> None:
+async def test_a_failed_start_is_reported_and_back_leads_to_the_picker(make_app: MakeApp) -> None:
     host = ScriptedHost()
     host.refuse = VlmtuiError(ErrorKind.NO_ENGINE, "vLLM is not installed.", hint="pip install 'vlmtui[cpu]'")
     app = make_app(host, initial_model="shapes")
@@ -147,7 +147,7 @@ def test_the_clock() -> None:
     assert [clock_text(seconds) for seconds in (0, 7.9, 760, 3723)] == ["0:00", "0:07", "12:40", "1:02:03"]
 
 
-async def test_what_is_typed_while_a_model_loads_is_the_draft(make_app: MakeApp) -> None:
+async def test_text_typed_while_a_model_loads_is_the_draft(make_app: MakeApp) -> None:
     go = asyncio.Event()
     app = make_app(ScriptedHost(load=held_load(go)), initial_model="shapes")
     async with app.run_test() as pilot:
@@ -163,7 +163,7 @@ async def test_what_is_typed_while_a_model_loads_is_the_draft(make_app: MakeApp)
         assert app.conversation.require_chat().draft.text == "zoo, or race?\n[/x] pasted"
 
 
-async def test_what_was_typed_outlives_a_load_that_is_stopped_and_the_app(make_app: MakeApp, tmp_path: Path) -> None:
+async def test_the_draft_survives_a_cancelled_load_and_the_app(make_app: MakeApp, tmp_path: Path) -> None:
     host = ScriptedHost(load=held_load(asyncio.Event()))
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:

@@ -95,7 +95,7 @@ async def test_the_log_is_searched(make_app: MakeApp) -> None:
         await until(pilot, lambda: told() == "not found")
 
 
-async def test_without_an_engine_it_says_so(make_app: MakeApp) -> None:
+async def test_without_an_engine_the_log_says_so(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))

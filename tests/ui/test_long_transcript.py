@@ -133,7 +133,7 @@ async def test_one_pages_through_all_of_it_and_back(tmp_path: Path) -> None:
         assert f"Answer {count - 1}." in long.text()
 
 
-async def test_what_one_reads_stays_while_older_turns_are_loaded_above(tmp_path: Path) -> None:
+async def test_the_view_stays_while_older_turns_load_above(tmp_path: Path) -> None:
     async with conversation(tmp_path, [exchange(number) for number in range(COUNT)], here=20) as long:
         for _ in range(25):
             long.transcript.page(-1)

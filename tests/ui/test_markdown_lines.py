@@ -60,7 +60,7 @@ def test_bare_json_is_code_and_a_long_line_of_it_is_broken() -> None:
 
 
 @pytest.mark.parametrize("source", ["[1] A reference", "[Image]", "{brace} yourself", "[x](y) z"])
-def test_what_only_begins_like_json_is_text(source: str) -> None:
+def test_text_that_begins_like_json_is_text(source: str) -> None:
     assert plain(source) == [source]
 
 
@@ -100,7 +100,7 @@ def test_no_line_is_too_wide(source: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("source", ["", "```", "|", "- ", "<", "**", "[x](", "1. \n2. ", "> ", "| a |\n|-|"])
-def test_what_is_unfinished_is_no_error(source: str) -> None:
+def test_unfinished_json_is_no_error(source: str) -> None:
     markdown_lines(source, 20)
 
 

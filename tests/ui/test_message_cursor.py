@@ -79,7 +79,7 @@ async def test_up_from_an_empty_composer_selects_messages_and_escape_goes_back(c
         assert place(chat) is None and marked_rows(chat) == ""
 
 
-async def test_all_of_the_newest_answer_is_in_view_once_it_is_selected_as_wide_as_before(
+async def test_the_selected_newest_answer_is_fully_in_view(
     chatting: StartChat,
 ) -> None:
     async with chatting(*([f"Answer {number}.\n\nIts end {number}."] for number in range(6)), size=(80, 24)) as chat:
@@ -100,7 +100,7 @@ async def test_down_below_the_newest_answer_is_the_composer_again(chatting: Star
         await chat.until(lambda: chat.composer.text == "x" and place(chat) is None)
 
 
-async def test_where_something_is_written_or_nothing_was_said_up_brings_earlier_texts(chatting: StartChat) -> None:
+async def test_up_recalls_earlier_texts_in_a_draft_or_an_empty_chat(chatting: StartChat) -> None:
     async with chatting(*ANSWERS) as chat:
         await three_turns(chat)
         await chat.write("draft")
@@ -134,7 +134,7 @@ async def test_the_footer_the_strip_and_the_help_show_its_keys(chatting: StartCh
         )
 
 
-async def test_edit_copy_inspect_and_compare_act_on_what_is_marked(
+async def test_edit_copy_inspect_and_compare_act_on_the_selected_message(
     chatting: StartChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with chatting(*ANSWERS, ["Another."]) as chat:
@@ -159,7 +159,7 @@ async def test_edit_copy_inspect_and_compare_act_on_what_is_marked(
         assert [exchange.user.text for exchange in chat.controller.exchanges] == ["Question one", "Question two please"]
 
 
-async def test_the_leader_and_the_chats_own_keys_act_on_what_is_marked_too(chatting: StartChat) -> None:
+async def test_leader_and_chat_keys_act_on_the_selected_message(chatting: StartChat) -> None:
     async with chatting(*ANSWERS) as chat:
         await three_turns(chat)
         await chat.pilot.press("up", "home")
@@ -194,7 +194,7 @@ async def test_another_answer_to_an_earlier_message_is_a_branch_of_its_own(chatt
         await is_at(chat, 2, Part.ANSWER)
 
 
-async def test_the_branches_are_those_of_what_is_marked_and_not_of_the_last_fork(chatting: StartChat) -> None:
+async def test_branch_keys_act_at_the_selected_message(chatting: StartChat) -> None:
     async with chatting(*ANSWERS, ["Four."], ["Five."]) as chat:
         await three_turns(chat)
         await chat.pilot.press("up", "r")
@@ -316,7 +316,7 @@ async def test_a_conversation_that_is_left_takes_the_cursor_away(chatting: Start
         assert chat.composer.text == "hi"
 
 
-async def test_what_is_pasted_goes_to_the_composer(chatting: StartChat) -> None:
+async def test_a_paste_goes_to_the_composer(chatting: StartChat) -> None:
     async with chatting(*ANSWERS) as chat:
         await three_turns(chat)
         await chat.pilot.press("up")

@@ -139,7 +139,7 @@ async def test_a_former_model_that_was_unloaded_is_loaded_again_with_one_key(cha
         assert chat.app.engine_controller.require_model().spec.name == "shapes"
 
 
-async def test_an_answer_that_a_switch_would_stop_is_asked_about_and_says_why(chatting: StartChat) -> None:
+async def test_a_switch_asks_before_it_stops_an_answer(chatting: StartChat) -> None:
     async with chatting(["half", Hold(asyncio.Event())]) as chat:
         await chat.send("go on")
         await chat.until(lambda: bool(chat.controller.exchanges) and chat.last.answer.text == "half")

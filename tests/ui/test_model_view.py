@@ -55,7 +55,7 @@ async def test_one_key_flicks_between_the_views(tmp_path: Path, size: tuple[int,
         await until(pilot, lambda: app.is_closed)
 
 
-async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+async def test_missing_views_are_reported(tmp_path: Path) -> None:
     view = view_of(tmp_path)
     (tmp_path / "street.png").unlink()
     Image.new("RGB", (224, 224), "black").save(tmp_path / "tile-1.png")
@@ -70,7 +70,7 @@ async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
         assert not app.seen.query(".picture")
 
 
-async def test_a_layout_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+async def test_an_unreadable_layout_is_reported(tmp_path: Path) -> None:
     view = ModelView(attachment=view_of(tmp_path).attachment, medium=SeenMedium(modality="image", index=0, tensor="x"))
     app = host(view, view_of(tmp_path))
     async with app.run_test(size=(120, 30)) as pilot:

@@ -55,7 +55,7 @@ async def test_the_other_models_follow_the_first_paint_and_a_key_typed_before_fi
         await until(pilot, lambda: len(models.rows) == len(Registry.bundled()))
 
 
-async def test_the_errors_of_a_users_records_are_told(make_app: MakeApp, tmp_path: Path) -> None:
+async def test_errors_in_a_users_records_are_reported(make_app: MakeApp, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("family =")
     app = make_app(registry=Registry.with_users(tmp_path))
     async with app.run_test() as pilot:
@@ -80,7 +80,7 @@ async def test_typing_filters_at_once_and_arrows_move_the_list(make_app: MakeApp
         assert models.chosen == models.rows[-1]
 
 
-async def test_nothing_found_says_so_and_enter_loads_nothing(make_app: MakeApp) -> None:
+async def test_without_a_match_enter_loads_nothing(make_app: MakeApp) -> None:
     host = ScriptedHost()
     app = make_app(host)
     async with app.run_test() as pilot:
@@ -121,7 +121,7 @@ async def test_a_running_engine_is_marked(make_app: MakeApp) -> None:
         await until(pilot, lambda: models.rows[0].state == "running")
 
 
-async def test_it_is_told_when_running_engines_cannot_be_found(make_app: MakeApp) -> None:
+async def test_a_failed_search_for_engines_is_reported(make_app: MakeApp) -> None:
     host = ScriptedHost()
     app = make_app(host)
 
@@ -146,7 +146,7 @@ async def test_a_model_folder_that_was_typed_can_be_loaded(make_app: MakeApp) ->
         await until(pilot, lambda: isinstance(app.screen, LoadingScreen) or bool(host.opened))
 
 
-def test_a_name_that_has_what_was_typed_comes_before_an_architecture_that_has_it() -> None:
+def test_matching_names_come_before_matching_architectures() -> None:
     """`shapes` has Qwen2-VL's architecture, and is bundled: Enter must not load it for `qwen`."""
     titles = [choice.title for choice in model_choices(Registry.bundled(), query="qwen")]
     assert "qwen" in titles[0].casefold() and "Shapes (bundled)" in titles
@@ -154,7 +154,7 @@ def test_a_name_that_has_what_was_typed_comes_before_an_architecture_that_has_it
     assert model_choices(Registry.bundled())[0].bundled
 
 
-def test_a_licence_is_told_of_the_model_that_the_record_knows_it_of() -> None:
+def test_the_licence_is_shown_for_the_records_model() -> None:
     (first, *_) = model_choices(Registry.bundled(), query="Qwen/Qwen2.5-VL-3B-Instruct")
     (other, *_) = model_choices(Registry.bundled(), query="Qwen/Qwen2.5-VL-7B-Instruct")
     assert f"Licence    {first.family.licence}" in told(first)

@@ -122,7 +122,7 @@ async def test_dragging_selects_text_and_nothing_else(chatting: StartChat) -> No
         assert chat.screen.marked is None
 
 
-async def test_ctrl_c_copies_what_is_selected_and_then_stops_the_answer(chatting: StartChat) -> None:
+async def test_ctrl_c_copies_the_selection_then_stops_the_answer(chatting: StartChat) -> None:
     async with chatting(["It ", Hold(asyncio.Event())]) as chat:
         await chat.send("Which colour?")
         await chat.until(lambda: "It" in chat.screen_text())

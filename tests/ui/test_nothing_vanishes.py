@@ -46,7 +46,7 @@ def has(chat: Chat, *texts: str) -> bool:
         ("<thin", "<thin"),
     ],
 )
-async def test_what_markdown_would_hide_is_shown(chatting: StartChat, answer: str, shown: str) -> None:
+async def test_text_that_markdown_hides_is_shown(chatting: StartChat, answer: str, shown: str) -> None:
     async with chatting([*answer], size=(80, 24)) as chat:
         await chat.say("Say")
         await chat.until(lambda: has(chat, shown))
@@ -68,7 +68,7 @@ async def test_an_answer_that_begins_where_unopened_thinking_ends(chatting: Star
         await chat.until(lambda: has(chat, "First line", "second line", "│ c │ d │", "The end."))
 
 
-async def test_an_older_answers_end_that_is_told_late_does_not_stop_the_new_one(chatting: StartChat) -> None:
+async def test_a_late_end_of_an_older_answer_does_not_stop_the_new_one(chatting: StartChat) -> None:
     gate, never = asyncio.Event(), asyncio.Event()
     async with chatting(["Old."], ["New", Hold(gate), " text", Hold(never)]) as chat:
         await chat.say("Say")

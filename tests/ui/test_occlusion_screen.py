@@ -66,7 +66,7 @@ def host(folder: Path, engine: Any = None) -> Host[OcclusionScreen]:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=["80x24", "120x40", "200x60"])
-async def test_the_cost_is_told_and_then_the_map_is_shown(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_the_cost_is_shown_before_the_map(tmp_path: Path, size: tuple[int, int]) -> None:
     app = host(tmp_path)
     async with app.run_test(size=size) as pilot:
         await app.drawn(pilot)
@@ -86,7 +86,7 @@ async def test_the_cost_is_told_and_then_the_map_is_shown(tmp_path: Path, size: 
         assert not list((tmp_path / "seen").iterdir())
 
 
-async def test_a_click_tells_what_that_part_matters(tmp_path: Path) -> None:
+async def test_a_click_shows_how_much_the_part_matters(tmp_path: Path) -> None:
     app = host(tmp_path)
     async with app.run_test(size=(120, 40)) as pilot:
         await app.drawn(pilot)

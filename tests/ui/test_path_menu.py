@@ -39,7 +39,7 @@ def candidates(folder: Path) -> list[PathCompletion]:
     return complete("", folder)
 
 
-async def test_it_offers_what_it_is_given_and_goes_when_there_is_nothing(tmp_path: Path) -> None:
+async def test_the_menu_offers_paths_and_closes_without_any(tmp_path: Path) -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         assert not app.is_open() and app.menu.chosen is None

@@ -70,7 +70,7 @@ async def test_escape_goes_back_to_editing_and_the_next_enter_asks_again(chattin
         assert chat.controller.exchanges == []
 
 
-async def test_what_is_left_in_the_text_is_asked_about_again(chatting: StartChat, tmp_path: Path) -> None:
+async def test_paths_left_in_the_text_are_offered_again(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         await chat.send(f"{picture(tmp_path)} and {tmp_path}/none.png")
         await chat.until(lambda: offer(chat).is_open)
@@ -83,7 +83,7 @@ async def test_what_is_left_in_the_text_is_asked_about_again(chatting: StartChat
         assert len(offer(chat).mentions) == 1
 
 
-async def test_what_cannot_be_attached_after_all_is_written_again(chatting: StartChat, tmp_path: Path) -> None:
+async def test_a_path_that_fails_to_attach_returns_to_the_text(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         path = tmp_path / "broken.png"
         path.write_bytes(b"\x89PNG\r\n\x1a\nnothing")
@@ -94,7 +94,7 @@ async def test_what_cannot_be_attached_after_all_is_written_again(chatting: Star
         await chat.until(lambda: chat.composer.text == f"see {path}!")
 
 
-async def test_a_folder_brings_its_pictures_and_a_text_file_says_what_it_is(
+async def test_a_folder_attaches_its_pictures_and_a_text_file_is_named(
     chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "shots"

@@ -134,7 +134,7 @@ async def test_streamed_text_is_stored_while_it_comes_and_a_stop_as_a_stop(chatt
         assert said(store) == ["Count", "One two "]
 
 
-async def test_a_full_disk_is_told_once_and_everything_is_written_when_there_is_room(
+async def test_a_full_disk_is_reported_once_and_everything_is_written_later(
     chatting: StartChat, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with chatting(["One."], ["Two."], ["Three."], delays=Delays(retry_write=0.05)) as chat:
@@ -370,9 +370,7 @@ async def test_an_answer_that_went_on_is_fetched_shown_and_completed(
         assert len(host.engines) == 1
 
 
-async def test_what_is_kept_of_an_answer_that_has_ended_is_let_go(
-    make_app: MakeApp, tmp_path: Path, store: Store
-) -> None:
+async def test_a_stored_answer_is_deleted_from_the_spool(make_app: MakeApp, tmp_path: Path, store: Store) -> None:
     """An app that is killed when it has stored an answer's end cannot say so any more."""
     _, answer = interrupted(store, "ended")
     store.end_answer(answer, "One two", COMPLETE)
@@ -384,7 +382,7 @@ async def test_what_is_kept_of_an_answer_that_has_ended_is_let_go(
         assert store.turn(answer).text == "One two"
 
 
-async def test_what_is_typed_while_an_answer_is_fetched_stays(
+async def test_text_typed_while_an_answer_is_fetched_stays(
     make_app: MakeApp, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A draft that was read from the store took the place of what was typed meanwhile."""
@@ -452,7 +450,7 @@ REFUSED = Failure(kind=ErrorKind.INTERNAL, message="Out of blocks.")
     ],
     ids=["finished", "died", "failed", "stopped"],
 )
-async def test_what_became_of_an_answer_is_said_as_it_is(
+async def test_the_end_of_an_interrupted_answer_is_shown(
     make_app: MakeApp, tmp_path: Path, store: Store, outcome: Finished | Failed | Cancelled, said: str, is_written: bool
 ) -> None:
     left_behind(tmp_path)
@@ -483,7 +481,7 @@ async def test_an_engine_that_ends_while_it_is_looked_for_has_written_the_answer
         await chat.until(lambda: host.written == {})
 
 
-async def test_an_engine_that_dies_while_it_tells_the_answer_again_takes_nothing_away(
+async def test_an_engine_that_dies_while_resending_removes_nothing(
     make_app: MakeApp, tmp_path: Path, store: Store
 ) -> None:
     _, answer = left_behind(tmp_path)
@@ -497,7 +495,7 @@ async def test_an_engine_that_dies_while_it_tells_the_answer_again_takes_nothing
         await chat.until(lambda: bool(chat.controller.exchanges) and chat.last.answer.text == "One ")
 
 
-async def test_what_an_ended_worker_wrote_down_is_stored(make_app: MakeApp, tmp_path: Path, store: Store) -> None:
+async def test_the_spool_of_an_ended_worker_is_stored(make_app: MakeApp, tmp_path: Path, store: Store) -> None:
     _, answer = left_behind(tmp_path)
     host = ScriptedHost(load=[])
     kept = holding(SPEC).kept["kept"]
@@ -539,7 +537,7 @@ async def test_quitting_stops_the_answer(chatting: StartChat, store: Store) -> N
     assert said(store) == ["Count", "One "]
 
 
-async def test_what_another_user_has_put_in_the_workers_place_is_told(
+async def test_another_user_in_the_workers_place_is_reported(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And ends nothing: the model is loaded, and the chat goes on."""
@@ -555,7 +553,7 @@ async def test_what_another_user_has_put_in_the_workers_place_is_told(
         assert "There are no leftover workers." not in chat.notes
 
 
-async def test_leftovers_are_told_and_ended_only_when_asked(make_app: MakeApp) -> None:
+async def test_leftovers_are_reported_and_ended_on_request(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     host.left_over = [Leftover(id="x", title="left (pid 7)")]
     async with started(make_app, host) as chat:
@@ -569,7 +567,7 @@ async def test_leftovers_are_told_and_ended_only_when_asked(make_app: MakeApp) -
         await chat.until(lambda: "Stopped:" in chat.notes)
 
 
-async def test_what_a_model_does_not_take_is_said_when_it_is_chosen(
+async def test_media_that_a_chosen_model_does_not_take_are_reported(
     make_app: MakeApp, tmp_path: Path, store: Store
 ) -> None:
     shapes = Registry.bundled()["shapes"]
@@ -600,7 +598,7 @@ async def test_what_a_model_does_not_take_is_said_when_it_is_chosen(
         assert store.conversation(turns(store)[0].conversation).model == "org/one"
 
 
-async def test_a_conversation_may_be_shown_before_its_screen_stands(chatting: StartChat) -> None:
+async def test_a_conversation_may_be_shown_before_its_screen_is_ready(chatting: StartChat) -> None:
     async with chatting(["One."]) as chat:
         await chat.say("first")
         screen = chat.app.new_chat()
@@ -618,7 +616,7 @@ async def test_a_draft_alone_knows_which_model_it_is_written_to(chatting: StartC
         assert store.conversation(last).model == "shapes"
 
 
-async def test_a_data_folder_that_is_deleted_is_told_and_filled_again(chatting: StartChat, tmp_path: Path) -> None:
+async def test_a_deleted_data_folder_is_reported_and_filled_again(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["One."]) as chat:
         await chat.say("first")
         await chat.until(lambda: not chat.controller.recorder.waiting)

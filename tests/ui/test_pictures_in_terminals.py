@@ -137,7 +137,9 @@ def test_tmux_passes_the_picture_on(kind: str, status: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("kind", "passthrough"), [*((kind, "off") for kind in ("kitty", "wezterm", "foot", "xterm")), ("xterm", "on")]
 )
-def test_what_cannot_be_passed_on_is_drawn_with_characters(kind: str, passthrough: str, tmp_path: Path) -> None:
+def test_pictures_that_cannot_be_passed_on_are_drawn_with_characters(
+    kind: str, passthrough: str, tmp_path: Path
+) -> None:
     with in_tmux(kind, tmp_path, passthrough=passthrough) as terminal:
         terminal.read_until(lambda: terminal.text()[ABOVE + ROWS].startswith("below 0"))
         drawn = terminal.text()[ABOVE : ABOVE + ROWS]

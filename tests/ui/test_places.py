@@ -178,7 +178,7 @@ async def test_the_familys_own_prompt_for_a_place_is_written(
 
 
 @pytest.mark.parametrize("family", [one for one, record in Registry.bundled().items() if record.grounding])
-def test_a_prompt_for_a_place_names_what_is_looked_for(family: str) -> None:
+def test_a_prompt_for_a_place_names_the_object(family: str) -> None:
     grounding = Registry.bundled()[family].grounding
     assert grounding is not None
     assert not grounding.prompt or grounding.prompt.count("{what}") == 1

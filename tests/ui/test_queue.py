@@ -82,7 +82,7 @@ async def test_escape_takes_the_messages_back_with_their_attachments(make_app: M
         assert chat.controller.exchanges == []
 
 
-async def test_a_load_that_fails_leaves_them_and_says_so(make_app: MakeApp) -> None:
+async def test_a_failed_load_keeps_the_queue_and_is_reported(make_app: MakeApp) -> None:
     go = asyncio.Event()
     async with reloading(make_app, go, ["at last"], fails=True) as chat:
         await chat.send("wait for me")
@@ -131,7 +131,7 @@ async def test_an_edited_message_that_waits_becomes_a_branch(make_app: MakeApp) 
         assert chat.last.user_siblings.count == 2
 
 
-async def test_what_waits_behind_a_stopped_answer_goes_back_into_the_composer(make_app: MakeApp) -> None:
+async def test_messages_behind_a_stopped_answer_return_to_the_composer(make_app: MakeApp) -> None:
     go = asyncio.Event()
     async with reloading(make_app, go, ["half", Hold(asyncio.Event())]) as chat:
         await chat.send("first")
@@ -146,7 +146,7 @@ async def test_what_waits_behind_a_stopped_answer_goes_back_into_the_composer(ma
         assert chat.controller.running is None
 
 
-async def test_compare_says_the_same_as_enter_while_the_model_loads(make_app: MakeApp) -> None:
+async def test_compare_and_enter_give_the_same_message_during_a_load(make_app: MakeApp) -> None:
     async with reloading(make_app, asyncio.Event()) as chat:
         await chat.write("compare this")
         await chat.pilot.press("f10")

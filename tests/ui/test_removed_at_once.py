@@ -12,7 +12,7 @@ from tests.ui.conftest import StartChat
 from vlmtui.ui.chat.composer import Composer
 
 
-async def test_a_chat_that_is_left_before_it_stands_ends_nothing(chatting: StartChat) -> None:
+async def test_leaving_a_chat_before_it_is_ready_ends_nothing(chatting: StartChat) -> None:
     async with chatting(["One."]) as chat:
         await chat.say("first")
         before = chat.screen

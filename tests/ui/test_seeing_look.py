@@ -34,7 +34,7 @@ def test_where_an_answer_points(snap_compare: SnapCompare, tmp_path: Path, size:
 
 
 @SIZES
-def test_what_an_answer_depends_on(snap_compare: SnapCompare, tmp_path: Path, size: tuple[int, int]) -> None:
+def test_the_heat_map_screen(snap_compare: SnapCompare, tmp_path: Path, size: tuple[int, int]) -> None:
     host = test_occlusion_screen.host(tmp_path)
 
     async def before(pilot: Pilot[None]) -> None:
@@ -47,7 +47,7 @@ def test_what_an_answer_depends_on(snap_compare: SnapCompare, tmp_path: Path, si
 
 
 @SIZES
-def test_what_the_model_sees(snap_compare: SnapCompare, tmp_path: Path, size: tuple[int, int]) -> None:
+def test_the_view_of_the_model_screen(snap_compare: SnapCompare, tmp_path: Path, size: tuple[int, int]) -> None:
     host = test_model_view.host(test_model_view.view_of(tmp_path))
 
     async def before(pilot: Pilot[None]) -> None:

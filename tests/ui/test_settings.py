@@ -43,7 +43,7 @@ class Host(App[None]):
         self.result = result
 
 
-async def test_what_is_changed_is_given_back() -> None:
+async def test_changed_settings_are_returned() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         app.screen.query_one("#temperature", Input).value = ""
@@ -62,7 +62,7 @@ async def test_what_is_changed_is_given_back() -> None:
         ("seed", "1.5", "'1.5'"),
     ],
 )
-async def test_what_is_wrong_is_told_and_not_applied(field: str, value: str, problem: str) -> None:
+async def test_wrong_settings_are_reported_and_not_applied(field: str, value: str, problem: str) -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         app.screen.query_one(f"#{field}", Input).value = value
@@ -106,7 +106,7 @@ async def test_it_fits_a_small_terminal_with_everything_wrong() -> None:
             await until(pilot, lambda seen=seen: all(room.contains_region(it.region) for it in seen))  # type: ignore[misc]
 
 
-async def test_an_empty_field_says_what_holds_then() -> None:
+async def test_an_empty_field_shows_the_value_in_force() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)):
         hints = {name: app.screen.query_one(f"#{name}", Input).placeholder for name in ("seed", "top_p")}
@@ -134,7 +134,7 @@ async def edited(*changes: tuple[str, str]) -> Sampling | None:
     return None
 
 
-async def test_further_parameters_are_fields_and_what_is_not_edited_stays() -> None:
+async def test_further_parameters_are_fields_and_unedited_ones_stay() -> None:
     assert await edited() == with_parameters(Sampling(), QWEN, SET)
     found = await edited(
         ("stop", "END"),
@@ -155,12 +155,12 @@ async def test_further_parameters_are_fields_and_what_is_not_edited_stays() -> N
     ("field", "value"),
     [("regex", "a+"), ("logit_bias", "x"), ("max_pixels", "many"), ("ignore_eos", "maybe"), ("json", "@/none.json")],
 )
-async def test_a_wrong_further_parameter_is_told_and_not_applied(field: str, value: str) -> None:
+async def test_a_wrong_further_parameter_is_reported_and_not_applied(field: str, value: str) -> None:
     changes = [(field, value), *([("choice", "")] if field == "json" else [])]
     assert await edited(*changes) is None
 
 
-async def test_an_argument_tells_its_default_what_the_engine_was_given_or_that_the_model_knows() -> None:
+async def test_an_argument_shows_its_default_or_its_source() -> None:
     registry = Registry.bundled()
     hints = {}
     for name in ("idefics3", "gemma3", "smolvlm", "qwen2_vl"):

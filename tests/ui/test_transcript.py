@@ -94,7 +94,7 @@ async def test_reasoning_that_is_unfolded_is_seen_even_if_its_title_was_far_abov
         await chat.until(lambda: "Is it red?" not in chat.screen_text())
 
 
-async def test_what_reasoning_took_is_kept_with_the_answer(chatting: StartChat) -> None:
+async def test_the_time_of_reasoning_is_stored_with_the_answer(chatting: StartChat) -> None:
     async with chatting(["<think>hm ", "so.</think>", "The answer."]) as chat:
         await chat.say("Think")
         title = next(line.strip() for line in chat.screen_text().splitlines() if "▶ Thought" in line)
@@ -177,7 +177,7 @@ async def test_a_new_chat_shows_the_welcome_again(chatting: StartChat) -> None:
         assert chat.screen.query_one("#conversation").region.contains_region(welcome.region)
 
 
-async def test_a_conversation_looks_the_same_when_its_screen_is_made_anew(chatting: StartChat) -> None:
+async def test_a_conversation_looks_the_same_on_a_new_screen(chatting: StartChat) -> None:
     answers: list[list[Step]] = [[MARKDOWN], ["<think>", "first\n\nsecond</think>\n\nThe answer."], ["<think>only"]]
     async with chatting(*answers, size=(80, 140)) as chat:
         for number in range(3):

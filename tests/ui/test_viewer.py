@@ -198,7 +198,7 @@ async def test_zooming_in_and_out_again_comes_back_to_the_whole(three: list[Atta
 
 
 @SIZES
-async def test_the_frames_are_those_that_are_sent(three: list[Attachment], size: tuple[int, int]) -> None:
+async def test_the_viewer_shows_the_sent_frames(three: list[Attachment], size: tuple[int, int]) -> None:
     film = msgspec.structs.replace(three[1], sampling=VideoSampling(num_frames=4, start_s=0.5))
     sampled = sample_frames(film.path, film.sampling)
     app = Host([film])
@@ -218,7 +218,7 @@ async def test_the_frames_are_those_that_are_sent(three: list[Attachment], size:
 
 
 @SIZES
-async def test_the_facts_and_what_the_camera_wrote(three: list[Attachment], size: tuple[int, int]) -> None:
+async def test_the_viewer_shows_facts_and_exif(three: list[Attachment], size: tuple[int, int]) -> None:
     first = msgspec.structs.replace(three[0], notes=("turned upright by EXIF",))
     app = Host([first, three[1]])
     async with app.run_test(size=size) as pilot:
@@ -258,7 +258,7 @@ async def test_a_hostile_name_is_shown_as_text(three: list[Attachment]) -> None:
         assert not {"\x1b", "\x07", "\u202e"} & set(shown)
 
 
-async def test_a_stored_file_that_is_gone_says_so(three: list[Attachment]) -> None:
+async def test_a_missing_stored_file_is_reported(three: list[Attachment]) -> None:
     Path(three[2].path).unlink()
     app = Host(three, 2)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -302,7 +302,7 @@ async def test_the_terminals_own_graphics(three: list[Attachment], mode: Graphic
         await drawn(pilot, app)
 
 
-async def test_what_comes_late_is_dropped(three: list[Attachment]) -> None:
+async def test_late_pictures_are_dropped(three: list[Attachment]) -> None:
     app = Host(three, 2)
     async with app.run_test(size=(80, 24)) as pilot:
         await drawn(pilot, app)

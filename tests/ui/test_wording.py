@@ -22,11 +22,11 @@ from vlmtui.ui.actions.table import ACTIONS
         ("toggle_thinking", "Reasoning", "Show or hide the latest reasoning."),
     ],
 )
-def test_an_action_says_what_it_does(id: str, title: str, help: str) -> None:
+def test_an_action_describes_its_effect(id: str, title: str, help: str) -> None:
     assert (ACTIONS[id].title, ACTIONS[id].help) == (title, help)
 
 
-async def test_what_has_to_wait_for_an_answer_says_so_and_how_to_stop_it(chatting: StartChat) -> None:
+async def test_a_waiting_action_says_how_to_stop_the_answer(chatting: StartChat) -> None:
     never = asyncio.Event()
     async with chatting(["One ", Hold(never)]) as chat:
         await chat.send("Count")
@@ -35,7 +35,7 @@ async def test_what_has_to_wait_for_an_answer_says_so_and_how_to_stop_it(chattin
         await chat.until(lambda: "Still answering. Esc stops it." in chat.notes)
 
 
-async def test_an_edit_says_which_message_and_how_to_end_it(chatting: StartChat) -> None:
+async def test_an_edit_names_the_message_and_the_key_to_cancel(chatting: StartChat) -> None:
     async with chatting(["One."], ["Two."]) as chat:
         await chat.say("First")
         await chat.say("Second")
@@ -43,7 +43,7 @@ async def test_an_edit_says_which_message_and_how_to_end_it(chatting: StartChat)
         await chat.until(lambda: "Editing message 2 · Enter send as branch · Esc cancel" in chat.screen_text())
 
 
-async def test_a_turn_without_an_answer_says_that_it_is_left_out(chatting: StartChat) -> None:
+async def test_a_turn_without_an_answer_is_marked_as_excluded(chatting: StartChat) -> None:
     async with chatting([Die()]) as chat:
         await chat.say("Tell me")
         await chat.until(lambda: "No answer, so this turn is left out of later prompts." in chat.screen_text())

@@ -70,9 +70,7 @@ def test_the_adapters_of_a_folder_are_listed_where_it_is_none_itself(tmp_path: P
     assert raised.value.hint == "Adapters in it: a, b."
 
 
-def test_the_adapters_beside_a_model_are_offered_with_those_near(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adapters_of_the_model_and_nearby_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = make(tmp_path / "model" / "adapters" / "ocr")
     near = make(tmp_path / "here" / "loras" / "mine")
     monkeypatch.chdir(tmp_path / "here")
@@ -85,7 +83,7 @@ def test_the_adapters_beside_a_model_are_offered_with_those_near(
 @pytest.mark.parametrize(
     "config", [{"r": "8"}, {"r": 0}, {"r": 600}, {"peft_type": "PREFIX_TUNING"}, {"r": None}, {"r": 1e99}]
 )
-def test_what_is_no_lora_is_refused_by_name(tmp_path: Path, config: dict[str, object]) -> None:
+def test_other_folders_are_refused_as_adapters(tmp_path: Path, config: dict[str, object]) -> None:
     with pytest.raises(VlmtuiError):
         find_adapter(str(make(tmp_path / "odd", **config)))
     with pytest.raises(VlmtuiError, match="There is no adapter"):
@@ -114,7 +112,7 @@ def test_the_engine_is_loaded_for_the_adapters_of_the_command(tmp_path: Path) ->
     assert plain.engine_arg is None
 
 
-def test_the_verdict_says_whether_an_adapter_changes_anything(tmp_path: Path) -> None:
+def test_the_verdict_tells_an_adapters_effect(tmp_path: Path) -> None:
     plan = parse_plan(f"adapter=none,{make(tmp_path / 'ocr')}")
     changed = LaneScore(-4.6, 5, TokenDrop(3, "red", 0.9, 0.01))
     said = "The adapter changes the model: the answer is 0.01× as likely with it. Most at token 3, “red”: 90% → 1%."
@@ -136,7 +134,7 @@ def test_one_slot_stays_empty_on_a_cpu(tmp_path: Path) -> None:
         AdapterShelf(spec, {}, on_cpu=True).of(msgspec.structs.replace(request, adapter="/adapter"))
 
 
-def test_what_a_message_shows_chooses_among_the_models_own_adapters() -> None:
+def test_the_media_of_a_message_choose_the_models_adapter() -> None:
     spec = resolve(REGISTRY, "phi4_mm").spec
     assert [one.name for one in adapters_of(spec)] == ["vision", "speech"]
 
@@ -152,7 +150,7 @@ def test_what_a_message_shows_chooses_among_the_models_own_adapters() -> None:
     assert adapter_for(always, []) == always.lora
 
 
-def test_a_conversations_adapter_is_in_its_requests_and_told(tmp_path: Path) -> None:
+def test_a_conversations_adapter_is_in_its_requests_and_shown(tmp_path: Path) -> None:
     folder = str(make(tmp_path / "my\x1b ocr"))
     settings = ChatSettings(adapter=folder)
     family = REGISTRY["shapes"]
@@ -166,7 +164,7 @@ def test_a_conversations_adapter_is_in_its_requests_and_told(tmp_path: Path) -> 
     assert [spec.request.adapter for spec in specs] == [folder] * 2
 
 
-def test_a_model_is_loaded_again_only_where_it_takes_no_such_adapter(tmp_path: Path) -> None:
+def test_a_model_is_loaded_again_only_if_it_takes_no_adapter(tmp_path: Path) -> None:
     adapter = find_adapter(str(make(tmp_path / "ocr", r=20)))
     model = resolve(REGISTRY, "shapes")
     assert not takes_adapter(model.spec, adapter)

@@ -18,7 +18,7 @@ from vlmtui.session.generation import Answer
         (None, 40, ""),
     ],
 )
-def test_an_answer_that_had_to_wait_says_so(queued_s: float | None, cached: int, said: str) -> None:
+def test_a_delayed_answer_shows_its_wait(queued_s: float | None, cached: int, said: str) -> None:
     answer = Answer("r")
     answer.take(
         Finished(

@@ -69,7 +69,7 @@ def test_coordinates_that_are_special_tokens_are_read_from_the_tokens() -> None:
 
 
 @pytest.mark.parametrize(("answer", "pictures"), [("A cat.", 1), (CAT, 0)])
-def test_without_places_or_pictures_the_reason_is_told(answer: str, pictures: int) -> None:
+def test_without_places_or_pictures_there_is_a_reason(answer: str, pictures: int) -> None:
     told = msgspec.structs.replace(report(answer), attachments=(PICTURE,) * pictures)
     with pytest.raises(VlmtuiError, match="found in this answer" if pictures else "no image"):
         places_of(told, None)
@@ -98,7 +98,7 @@ def test_places_lie_on_the_image_that_the_answer_names() -> None:
     assert [one["image_id"] for one in annotations] == [1, 2, 2]
 
 
-def test_an_answer_about_a_video_says_when() -> None:
+def test_an_answer_about_a_video_has_times() -> None:
     video = msgspec.structs.replace(PICTURE, modality="video", duration_s=2.0, fps=4.0)
     told = msgspec.structs.replace(report("", resized=False), attachments=(video,))
     tracks = msgspec.structs.replace(told, answer='<tracks coords="0.5 1 500 500;1.0 1 500 600">cat</tracks>')

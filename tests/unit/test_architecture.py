@@ -159,7 +159,7 @@ def test_depth_is_counted_over_files_generics_and_other_names(tmp_path: Path) ->
     assert [place.what for place in architecture.deep_classes(house)] == ["Three stands on 2 classes of ours"]
 
 
-def test_what_only_says_what_an_object_is_asked_for_is_not_inherited(tmp_path: Path) -> None:
+def test_protocols_do_not_count_as_inheritance(tmp_path: Path) -> None:
     house = made(
         tmp_path,
         one="from typing import Protocol\nclass One(Protocol): ...\nclass Two(One, Protocol): ...\n",
@@ -306,7 +306,7 @@ def first(screen, row):
     assert names == ["_context", "_driver", "_on_key", "_exit", "_compositor"]
 
 
-def test_what_tests_patch_is_seen(tmp_path: Path) -> None:
+def test_patches_in_tests_are_found(tmp_path: Path) -> None:
     house = made(
         tmp_path,
         one="""

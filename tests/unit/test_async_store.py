@@ -100,9 +100,7 @@ async def test_two_on_one_folder_say_their_own(tmp_path: Path, model: Model) -> 
     assert integrity(Paths.below(tmp_path).data / "conversations.db") == "ok"
 
 
-async def test_a_database_that_is_set_aside_meanwhile_loses_nothing_that_is_said_then(
-    tmp_path: Path, model: Model
-) -> None:
+async def test_a_replaced_database_loses_no_later_message(tmp_path: Path, model: Model) -> None:
     async with chatting(tmp_path) as chat:
         await ask(chat, model, "before", ["1"])
         data = Paths.below(tmp_path).data
@@ -146,7 +144,7 @@ async def test_a_data_folder_that_is_deleted_is_filled_again_with_all_that_is_sh
         assert [exchange.answer_siblings.count for exchange in chat.exchanges] == [1, 1, 1, 1]
 
 
-async def test_what_is_stored_again_while_an_answer_comes_is_stored_once(tmp_path: Path, model: Model) -> None:
+async def test_a_conversation_stored_again_during_an_answer_is_stored_once(tmp_path: Path, model: Model) -> None:
     async with chatting(tmp_path) as chat:
         await ask(chat, model, "before", ["1"])
         engine = ScriptedEngine(model.spec, answers=[["2", "3"]], load=[])

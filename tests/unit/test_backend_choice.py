@@ -46,7 +46,7 @@ def test_a_backend_is_read_as_it_is_written(text: str, choice: BackendChoice, ti
 
 
 @pytest.mark.parametrize("text", ["", "vllm==", "vllm==../x", "vllm>=0.2", "pinned", "remote", "sglang==1.0", "a b"])
-def test_what_is_no_backend_is_refused(text: str) -> None:
+def test_an_unknown_backend_is_refused(text: str) -> None:
     with pytest.raises(VlmtuiError) as caught:
         read_backend(text)
     assert caught.value.kind is ErrorKind.BAD_USAGE

@@ -97,7 +97,7 @@ def vlmtui(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 @pytest.mark.parametrize("command", ["lint", "golden"])
 @pytest.mark.parametrize("name", TABLE)
-def test_a_model_that_cannot_be_read_is_told(vlmtui: CommandLine, tmp_path: Path, name: str, command: str) -> None:
+def test_an_unreadable_model_is_reported(vlmtui: CommandLine, tmp_path: Path, name: str, command: str) -> None:
     bad, began = TABLE[name], time.monotonic()
     model = bad.make(tmp_path / "model")
     arguments = {"golden": ("golden", "record", str(tmp_path / "out"), "--model", model, "--case", "text")}

@@ -50,7 +50,7 @@ def test_every_lack_has_its_sentence(name: Capability) -> None:
         (CHAT, {"keep": True}, ()),
     ],
 )
-def test_a_request_needs_no_more_than_what_it_uses(
+def test_a_request_needs_only_the_capabilities_that_it_uses(
     prompt: Prompt, more: dict[str, object], needs: tuple[Capability, ...]
 ) -> None:
     request = GenerateRequest(request_id="r", prompt=prompt, sampling=Sampling(seed=1), **more)  # type: ignore[arg-type]

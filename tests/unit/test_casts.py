@@ -32,7 +32,7 @@ def test_every_demo_is_recorded_and_looked_at() -> None:
 
 
 @pytest.mark.parametrize("name", SHOWS)
-def test_a_demo_shows_what_it_is_to_show(name: str) -> None:
+def test_a_demo_shows_its_subject(name: str) -> None:
     path = FOLDER / f"{name}.cast"
     assert path.stat().st_size < _BYTES_MAX
     head, *events = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
@@ -53,7 +53,7 @@ def test_a_demo_shows_what_it_is_to_show(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHOWS)
-def test_a_demo_tells_nothing_of_the_machine_it_was_made_on(name: str) -> None:
+def test_a_demo_shows_nothing_of_its_machine(name: str) -> None:
     text = (FOLDER / f"{name}.cast").read_text("utf-8")
     assert not [word for word in ("/root", "/work", "/tmp/") if word in text]
     assert name != "plain" or "\\u001b" not in text, "plain mode writes no escape sequence"

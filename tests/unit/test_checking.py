@@ -72,7 +72,7 @@ async def test_an_engine_that_failed_is_no_base() -> None:
     assert len(await results(None, {"gone": bad_input("No such server."), "here": RECORDED})) == 1
 
 
-def test_a_fingerprint_says_what_changed() -> None:
+def test_a_fingerprint_names_the_changes() -> None:
     then = fingerprint_of(scripted_info())
     now = msgspec.structs.replace(then, engine_version="0.33.0", engine_args={"max_model_len": 512, "dtype": "half"})
     assert changed_fingerprint(then, now) == {
@@ -89,7 +89,7 @@ def test_a_fingerprint_says_what_changed() -> None:
     }
 
 
-async def test_an_engine_is_asked_for_all_that_it_tells(tmp_path: Path) -> None:
+async def test_an_engine_is_asked_for_everything_that_it_can_report(tmp_path: Path) -> None:
     """Its processor's values and log-probabilities are what most differences show in."""
     engine = RepeatingEngine()
     asked: list[GenerateRequest] = []

@@ -110,9 +110,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["ps"], 0, "No model"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_loaded(
-    shell: Shell, arguments: list[str], status: int, words: str
-) -> None:
+def test_bad_input_is_reported_before_a_load(shell: Shell, arguments: list[str], status: int, words: str) -> None:
     code, out, error = shell.run(*arguments)
     assert (code, out) == (status, "")
     assert words in error
@@ -177,7 +175,7 @@ def test_a_keep_alive_that_is_asked_for_changes_a_running_workers(shell: Shell) 
 
 
 @pytest.mark.process
-def test_a_failure_keeps_what_was_printed_and_exits_with_1(shell: Shell) -> None:
+def test_a_failure_keeps_the_printed_text_and_exits_with_1(shell: Shell) -> None:
     code, out, error = shell.run("ask", "half fail")
     assert (code, out) == (1, "user: half \n")
     assert "too long" in error
@@ -188,7 +186,7 @@ def test_a_failure_keeps_what_was_printed_and_exits_with_1(shell: Shell) -> None
 
 
 @pytest.mark.process
-def test_a_load_that_fails_exits_with_1_and_says_why(shell: Shell) -> None:
+def test_a_failed_load_exits_with_1_and_a_reason(shell: Shell) -> None:
     code, out, error = shell.run("ask", "what?", options={"load": "fail"})
     assert (code, out) == (1, "")
     assert "does not fit" in error
@@ -209,7 +207,7 @@ def test_a_signal_during_a_load_ends_it(shell: Shell, number: signal.Signals) ->
 
 
 @pytest.mark.process
-def test_a_signal_mid_answer_keeps_what_was_printed_and_cancels(shell: Shell) -> None:
+def test_a_signal_during_an_answer_keeps_the_printed_text_and_cancels(shell: Shell) -> None:
     asking = shell.start("ask", "half hold never")
     assert asking.stdout is not None
     assert asking.stdout.read(len("user: half ")) == "user: half "
@@ -254,14 +252,14 @@ def test_a_load_on_a_terminal_is_one_updating_line(shell: Shell) -> None:
 
 
 @pytest.mark.process
-def test_models_lists_what_is_known(shell: Shell) -> None:
+def test_models_lists_the_known_models(shell: Shell) -> None:
     names = [model["name"] for model in json.loads(shell.run("models", "--json")[1])]
     assert "shapes" in names
     assert "shapes" in shell.run("models")[1]
 
 
 @pytest.mark.process
-def test_doctor_says_what_fails_and_exits_with_1(shell: Shell) -> None:
+def test_a_failed_check_of_doctor_exits_with_1(shell: Shell) -> None:
     code, out, _ = shell.run("doctor", "--json")
     report = json.loads(out)
     assert (code, report["ok"]) == (1, False)
@@ -272,7 +270,7 @@ def test_doctor_says_what_fails_and_exits_with_1(shell: Shell) -> None:
     assert shell.processes() == []
 
 
-def test_a_fault_of_our_own_is_logged_and_told(
+def test_an_unexpected_exception_is_logged_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(arguments: object) -> int:

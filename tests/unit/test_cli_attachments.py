@@ -67,7 +67,7 @@ def test_quoted_addresses_of_files_patterns_and_folders(
     assert [item.name for item in stage(paths, ("image", "*s.png"), ("image", "10.png"))] == ["it's.png", "10.png"]
 
 
-def test_a_folder_gives_only_what_was_asked_for(paths: Paths, tmp_path: Path) -> None:
+def test_a_folder_gives_only_the_requested_kind(paths: Paths, tmp_path: Path) -> None:
     folder = tmp_path / "mixed"
     folder.mkdir()
     draw(folder / "a.png")
@@ -104,7 +104,7 @@ def test_a_page_of_a_document(paths: Paths, tmp_path: Path) -> None:
     assert stage(paths, ("image", str(odd)))[0].name == "odd#page=2"
 
 
-def test_an_animation_is_what_was_said(paths: Paths, tmp_path: Path) -> None:
+def test_an_animation_is_image_or_video_as_requested(paths: Paths, tmp_path: Path) -> None:
     moving = str(animation(tmp_path / "moving.gif"))
     [still, film] = stage(paths, ("image", moving), ("video", moving))
     assert (still.modality, film.modality) == ("image", "video")
@@ -125,7 +125,7 @@ def test_many_files_of_one_name_need_a_word(cli: CommandLine, paths: Paths, tmp_
     assert len(stage(paths, ("image", str(folder)), many=True)) == 21
 
 
-def test_what_is_not_there_is_said(cli: CommandLine, tmp_path: Path) -> None:
+def test_missing_files_are_reported(cli: CommandLine, tmp_path: Path) -> None:
     for given, words in (
         (str(tmp_path / "no-*.png"), "matches no picture"),
         (str(tmp_path), "no pictures or videos"),
@@ -213,7 +213,7 @@ def test_a_sound_and_the_audio_track_of_a_video_are_attached_with_audio(paths: P
         stage(paths, ("audio", str(bundled("samples") / "moving-circle.mp4")))
 
 
-def test_the_prompt_command_shows_what_the_processor_gets(cli: CommandLine) -> None:
+def test_prompt_shows_the_processors_input(cli: CommandLine) -> None:
     given = ("--set", "max_dynamic_patch=3", "--set", "stop=END")
     found = cli.json("prompt", "internvl_chat", "q", "--images", "2", *given)
     assert found["mm_processor_kwargs"] == {"max_dynamic_patch": 3} and found["parameters"] == {"stop": ["END"]}

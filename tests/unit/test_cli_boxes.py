@@ -68,7 +68,7 @@ def test_boxes_are_drawn_on_the_picture_and_listed_in_its_pixels(
         ),
     ],
 )
-def test_what_cannot_be_drawn_is_told_before_anything_is_loaded(
+def test_undrawable_boxes_are_reported_before_a_load(
     cli: CommandLine, picture: str, more: tuple[str, ...], words: str
 ) -> None:
     ran = cli("ask", "where?", "--image", picture, *more)

@@ -121,7 +121,7 @@ def test_all_of_them_a_file_each(cli: CommandLine, filled: ConversationId, tmp_p
     assert (ran.code, len(ran.out.split())) == (0, 2)
 
 
-def test_what_is_wrong_is_said_and_nothing_is_added(cli: CommandLine, filled: ConversationId, tmp_path: Path) -> None:
+def test_a_bad_import_is_reported_and_adds_nothing(cli: CommandLine, filled: ConversationId, tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text('{"format": "vlmtui conversation"')
     fine = tmp_path / "fine.json"
@@ -212,7 +212,7 @@ def test_the_parser_brings_nothing_heavy() -> None:
     assert {"msgspec", "asyncio", "PIL", "platformdirs", "sqlite3"}.isdisjoint(loaded)
 
 
-def test_what_is_written_and_read_can_be_told_as_json(cli: CommandLine, tmp_path: Path) -> None:
+def test_export_and_import_print_json(cli: CommandLine, tmp_path: Path) -> None:
     store = Store.open(cli.paths.data)
     conversation = store.new_conversation(title="Cats")
     store.close()
@@ -238,7 +238,7 @@ def commands(parser: argparse.ArgumentParser, name: str = "") -> dict[str, argpa
     return found
 
 
-def test_every_command_can_tell_what_it_did_as_json() -> None:
+def test_every_command_prints_json() -> None:
     found = commands(make_parser())
     assert len(found) > 15
     without = [name for name, parser in found.items() if "--json" not in parser.format_help()]

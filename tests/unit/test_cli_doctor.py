@@ -16,7 +16,7 @@ def terminal(environment: dict[str, str], answers: Answers) -> Terminal:
     return Terminal(best.name if best else "off", (9, 18), tuple(ways), answers)
 
 
-def test_tmux_that_passes_nothing_on_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tmux_without_passthrough_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "tmux-256color")
     for stream in ("stdin", "stdout"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
@@ -40,7 +40,7 @@ def test_a_check_fits_into_the_terminal(columns: int) -> None:
     assert coloured[1:] == lines[1:]
 
 
-def test_pictures_through_tmux_are_told_with_their_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_through_tmux_are_reported_with_the_cell_size(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in _TMUX.items():
         monkeypatch.setenv(name, value)
     answers = Answers("kitty(0.35.2)", frozenset({22}), frozenset({2}), speaks_kitty=True)
@@ -65,7 +65,7 @@ def test_in_screen_kittys_pictures_are_refused_with_the_reason_and_sixel_is_pass
 
 
 @pytest.mark.parametrize(("sty", "colours"), [("1.pts", "256 colours"), ("", "true colour")])
-def test_screen_is_told_to_pass_on_no_true_colours(sty: str, colours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_screen_is_reported_without_true_colours(sty: str, colours: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"TERM": "xterm-256color", "COLORTERM": "truecolor", "STY": sty, "TMUX": ""}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)

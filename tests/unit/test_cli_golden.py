@@ -50,7 +50,7 @@ def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(600)
-def test_recorded_checked_and_each_change_told_apart(vlmtui: CommandLine, model: Path, tmp_path: Path) -> None:
+def test_golden_prompts_are_recorded_and_each_change_is_found(vlmtui: CommandLine, model: Path, tmp_path: Path) -> None:
     golden = tmp_path / "golden"
     cases = ("--case", "image", "--case", "images", "--case", "video", "--case", "later_image")
     recorded = vlmtui("golden", "record", str(golden), "--model", str(model), *cases)
@@ -112,7 +112,9 @@ def test_a_question_of_ones_own_and_a_test_of_it(vlmtui: CommandLine, tmp_path: 
     assert "its content has changed" in run_pytest(tmp_path).stdout
 
 
-def test_what_cannot_be_recorded_says_why(vlmtui: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unrecordable_prompt_gives_the_reason(
+    vlmtui: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     ran = vlmtui("golden", "record", str(tmp_path), "--model", "qwen2_vl")
     assert ran.code == 2 and "is not downloaded" in ran.err

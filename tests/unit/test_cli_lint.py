@@ -57,7 +57,7 @@ def test_findings_have_line_reason_and_remedy(vlmtui: CommandLine, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["internvl_chat", "no/such-model-at-all", "nothing"])
-def test_what_cannot_be_checked_exits_with_2(vlmtui: CommandLine, name: str) -> None:
+def test_an_uncheckable_model_exits_with_2(vlmtui: CommandLine, name: str) -> None:
     ran = vlmtui("lint", name)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("vlmtui: ")

@@ -77,7 +77,7 @@ def test_a_record_is_shown_as_toml_and_as_json(run: Run) -> None:
     assert shown["trust_remote_code"] is True
 
 
-def test_what_is_shown_of_a_record_is_that_record(run: Run) -> None:
+def test_models_show_prints_the_record(run: Run) -> None:
     for name, family in Registry.bundled().items():
         code, out, _ = run("models", "show", name)
         assert code == 0
@@ -142,7 +142,7 @@ def test_chat_mode_and_a_system_prompt(run: Run) -> None:
         (("prompt", "llava", " "), "question is empty"),
     ],
 )
-def test_what_a_family_cannot_take_is_said(run: Run, arguments: tuple[str, ...], words: str) -> None:
+def test_unsupported_media_of_a_family_are_reported(run: Run, arguments: tuple[str, ...], words: str) -> None:
     code, out, error = run(*arguments)
     assert (code, out) == (2, "")
     assert words in error
@@ -183,12 +183,12 @@ def test_nothing_hostile_reaches_the_terminal(run: Run, tmp_path: Path) -> None:
     assert tomllib.loads(out)["title"] == HOSTILE, "escaped, it is the same text"
 
 
-def test_a_name_that_is_too_long_is_said(run: Run) -> None:
+def test_a_name_that_is_too_long_is_reported(run: Run) -> None:
     code, _, err = run("models", "new", "x" * 300)
     assert code == 2 and "is not a valid family name" in err and len(err) < 300
 
 
-def test_a_new_record_is_told_as_json(run: Run, tmp_path: Path) -> None:
+def test_a_new_record_is_printed_as_json(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("models", "new", "mine", "--json")
     told = json.loads(out)
     assert code == 0 and told["family"] == "mine" and Path(told["file"]).name == "mine.toml"
@@ -204,7 +204,7 @@ def test_folders_and_files_are_private(run: Run, tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_what_an_earlier_version_left_open_is_closed(run: Run, tmp_path: Path) -> None:
+def test_folders_left_open_to_others_are_closed(run: Run, tmp_path: Path) -> None:
     families = tmp_path / "config" / "families"
     families.mkdir(parents=True)
     for folder in (families, families.parent):
@@ -225,7 +225,7 @@ def test_a_folder_of_another_user_is_refused(run: Run, tmp_path: Path, folder: s
 
 
 @pytest.mark.parametrize("content", [b"[" * 50_000, b"fifo"])
-def test_settings_that_cannot_be_read_are_told(run: Run, tmp_path: Path, content: bytes) -> None:
+def test_unreadable_settings_are_reported(run: Run, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "config" / "config.toml"
     file.parent.mkdir()
     if content == b"fifo":

@@ -50,9 +50,7 @@ def test_json_has_the_fingerprint_of_each_engine(cli: CommandLine) -> None:
         (("q", "--one-by-one"), "--one-by-one goes with --on"),
     ],
 )
-def test_engines_that_are_none_are_told_before_anything_is_loaded(
-    cli: CommandLine, arguments: tuple[str, ...], words: str
-) -> None:
+def test_unknown_engines_are_reported_before_a_load(cli: CommandLine, arguments: tuple[str, ...], words: str) -> None:
     ran = cli("ask", *arguments)
     assert (ran.code, ran.out) == (2, ran.out) and words in ran.err
     assert cli.workers == []
@@ -114,7 +112,7 @@ def test_a_document_has_nothing_downloaded(cli: CommandLine, tmp_path: Path, mon
     assert ran.code == 2 and "If you want it, add --model qwen2_vl." in ran.out and cli.workers == []
 
 
-def test_what_differs_from_the_record_ends_with_1(cli: CommandLine, tmp_path: Path) -> None:
+def test_a_difference_from_the_record_exits_with_1(cli: CommandLine, tmp_path: Path) -> None:
     kept = tmp_path / "one.json"
     assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
     found = json.loads(kept.read_bytes())
@@ -133,7 +131,7 @@ def test_what_differs_from_the_record_ends_with_1(cli: CommandLine, tmp_path: Pa
 @pytest.mark.parametrize(
     ("content", "words"), [("{}", "golden"), ('{"format": "vlmtui-comparison-1"}', "Not a vlmtui comparison")]
 )
-def test_what_is_no_document_is_named(cli: CommandLine, tmp_path: Path, content: str, words: str) -> None:
+def test_other_files_are_named(cli: CommandLine, tmp_path: Path, content: str, words: str) -> None:
     file = tmp_path / "x.json"
     file.write_text(content)
     ran = cli("replay", str(file))
@@ -169,7 +167,7 @@ def test_foreign_files_in_a_folder_are_named_and_the_others_are_replayed(cli: Co
     assert [one["same"] for one in found["results"] if not one["error"]] == [True]
 
 
-def test_what_of_the_engine_changed_is_told(cli: CommandLine, tmp_path: Path) -> None:
+def test_changes_of_the_engine_are_reported(cli: CommandLine, tmp_path: Path) -> None:
     kept = tmp_path / "one.json"
     assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
     found = json.loads(kept.read_bytes())

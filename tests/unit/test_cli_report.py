@@ -111,7 +111,7 @@ def test_settings_that_are_invalid_are_not_shown(hostile: Paths) -> None:
         ("", "other"),
     ],
 )
-def test_versions_are_shown_without_what_somebody_added(text: str, shown: str) -> None:
+def test_versions_are_shown_without_local_parts(text: str, shown: str) -> None:
     assert version_text(text) == shown
 
 

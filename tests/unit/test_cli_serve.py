@@ -104,6 +104,6 @@ def test_an_open_address_is_warned_about_and_no_key_is_on_the_line(cli: CommandL
         ("serve", "shapes", "--run"),
     ],
 )
-def test_bad_usage_is_told(cli: CommandLine, words: tuple[str, ...]) -> None:
+def test_bad_usage_is_reported(cli: CommandLine, words: tuple[str, ...]) -> None:
     ran = cli(*words)
     assert ran.code == 2 and not ran.out and ran.err

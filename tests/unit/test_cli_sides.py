@@ -55,7 +55,7 @@ def raw(text: str) -> str:
         (("q", "--fan-out", "seed=1,2,3,4,5,6,7,8,9"), "2 to 8"),
     ],
 )
-def test_what_does_not_go_together_is_told_before_anything_is_loaded(
+def test_incompatible_options_are_reported_before_a_load(
     cli: CommandLine, arguments: tuple[str, ...], words: str
 ) -> None:
     ran = cli("ask", *arguments)
@@ -94,7 +94,7 @@ def first_difference(one: dict[str, Any], other: dict[str, Any], name: str) -> i
     return next(number for number, (left, right) in enumerate(pairs) if left != right)
 
 
-def test_both_are_printed_one_after_the_other_and_the_difference_told(cli: CommandLine) -> None:
+def test_both_answers_and_their_difference_are_printed(cli: CommandLine) -> None:
     ran = cli("ask", "one two", "--mode", "both", "--raw-prompt", raw("one two"))
     assert ran.code == 0
     chat, between, raw_answer = ran.out.partition("\n== raw ==\n")
@@ -120,7 +120,7 @@ def test_a_raw_prompt_is_sent_as_it_is(cli: CommandLine, tmp_path: Path) -> None
     assert "without QUESTION" in ran.err
 
 
-def test_the_guard_tells_what_is_wrong_and_refuses_what_would_harm(cli: CommandLine) -> None:
+def test_the_guard_reports_findings_and_refuses_harmful_prompts(cli: CommandLine) -> None:
     ran = cli("ask", "--raw-prompt", raw("what?"), "--image", CIRCLE)
     assert (ran.code, ran.out) == (2, "")
     assert "line 2, column 1: The prompt has 0 image placeholders" in ran.err
@@ -137,7 +137,7 @@ def test_the_guard_tells_what_is_wrong_and_refuses_what_would_harm(cli: CommandL
     assert "2 image placeholders for 1 image" in ran.err
 
 
-def test_what_is_odd_is_told_and_sent(cli: CommandLine) -> None:
+def test_odd_prompts_are_reported_and_sent(cli: CommandLine) -> None:
     ran = cli("ask", "--raw-prompt", "<|im_start|>user\nwhat?<|im_start|>assistant\n<|nothing|>")
     assert ran.code == 0
     assert "is not closed" in ran.err or "end" in ran.err
@@ -207,7 +207,7 @@ def test_documents(cli: CommandLine, tmp_path: Path) -> None:
     assert comparison.attachments[0].content == Path(CIRCLE).read_bytes()
 
 
-def test_a_page_shows_what_the_model_was_given_of_any_format(cli: CommandLine, tmp_path: Path) -> None:
+def test_an_exported_page_shows_images_of_every_format(cli: CommandLine, tmp_path: Path) -> None:
     Image.new("RGB", (8, 6), "red").save(tmp_path / "scan.tiff")
     page = tmp_path / "a.html"
     assert cli("ask", "one", "--image", str(tmp_path / "scan.tiff"), "--export", str(page)).code == 0

@@ -39,7 +39,7 @@ def test_a_sound_store(cli: CommandLine) -> None:
     assert refused.code == 2 and "not damaged" in refused.err
 
 
-def test_damage_is_told_with_the_backup_and_restored(cli: CommandLine) -> None:
+def test_damage_is_reported_with_the_backup_and_restored(cli: CommandLine) -> None:
     assert back_up_daily(cli.paths.data) is not None
     damage(cli)
     code, out, err = cli("store", "verify")

@@ -200,7 +200,7 @@ async def test_a_load_shows_every_stage(opening: Opening) -> None:
     assert isinstance(await waiting, LoadFailed)
 
 
-async def test_a_load_that_fails_says_why_and_so_does_closed(opening: Opening) -> None:
+async def test_a_failed_load_and_a_closed_worker_give_a_reason(opening: Opening) -> None:
     engine = await opening(load="fail")
     last = [event async for event in engine.load()][-1]
     assert isinstance(last, LoadFailed)
@@ -221,7 +221,7 @@ async def test_a_ready_engine_is_ready_at_once(opening: Opening) -> None:
     ("greeting", "words"),
     [("old", f"version {PROTOCOL_VERSION + 98}"), ("refuse", "too new"), ("garbage", "read the worker")],
 )
-async def test_a_worker_of_another_version_is_told(opening: Opening, greeting: str, words: str) -> None:
+async def test_a_worker_of_another_version_is_reported(opening: Opening, greeting: str, words: str) -> None:
     with pytest.raises(VlmtuiError, match=words) as caught:
         await opening(greeting=greeting)
     assert caught.value.kind is ErrorKind.PROTOCOL
@@ -254,7 +254,7 @@ async def test_our_own_close_is_no_death(opening: Opening) -> None:
 
 
 @pytest.mark.parametrize("text", ["\udcff", "x" * MAX_MESSAGE_BYTES], ids=["not Unicode", "too large"])
-async def test_what_cannot_be_sent_fails_and_harms_nothing(opening: Opening, text: str) -> None:
+async def test_an_unsendable_request_fails_and_is_harmless(opening: Opening, text: str) -> None:
     engine = await opening()
     [end] = [event async for event in engine.generate(ask(text))]
     assert isinstance(end, Failed)
@@ -298,7 +298,7 @@ async def test_a_render_that_is_cancelled_harms_nothing(opening: Opening) -> Non
         await asyncio.sleep(0)
 
 
-async def test_a_render_raises_what_a_request_would_fail_with(opening: Opening) -> None:
+async def test_a_render_raises_the_error_of_a_request(opening: Opening) -> None:
     engine = await opening()
     with pytest.raises(VlmtuiError) as caught:
         await render(engine, RawPrompt(text="\udcff"))

@@ -96,7 +96,7 @@ async def test_image_tokens_are_folded_into_chips_that_name_their_image(cat: Att
     assert "".join(run.text for run in runs).count("<|image_pad|>") == 0
 
 
-async def test_placeholders_name_what_stands_for_them_and_a_surplus_one_nothing(cat: Attachment) -> None:
+async def test_placeholders_name_their_attachment(cat: Attachment) -> None:
     text = "<|image_pad|> and <|image_pad|>"
     first, second = placeholders(text, SHAPES, (cat,))
     assert (first.attachment, second.attachment) == (cat, None)
@@ -132,7 +132,7 @@ async def test_a_seed_that_is_set_or_does_not_matter_is_left_alone() -> None:
         assert {request.sampling.seed for request in engine.requests} == {sampling.seed}
 
 
-async def test_identical_is_said_of_both(cat: Attachment) -> None:
+async def test_identical_prompts_and_answers_are_reported(cat: Attachment) -> None:
     controller, engine = comparing(cat), await ready(["a red circle"], ["a red circle"])
     await filled(controller, engine)
     await asked(controller, engine)
@@ -218,7 +218,7 @@ async def test_a_prompt_that_would_harm_the_engine_is_not_sent(cat: Attachment) 
     assert engine.requests == []
 
 
-async def test_what_does_not_harm_is_sent_and_told() -> None:
+async def test_harmless_findings_are_reported_and_sent() -> None:
     controller, engine = comparing(), await ready()
     await filled(controller, engine)
     controller.draft.text = controller.draft.text.replace("<|im_end|>", "")

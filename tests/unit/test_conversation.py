@@ -98,7 +98,7 @@ async def test_nobody_assigns_a_field_of_an_exchange(tmp_path: Path) -> None:
         assert len(conversation.exchanges) == 1, "a copy is given away, never its own list"
 
 
-async def test_it_tells_when_a_request_goes_out_and_when_its_answer_is_over(tmp_path: Path) -> None:
+async def test_listeners_learn_of_the_start_and_end_of_an_answer(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         hold = asyncio.Event()
         engine = await engine_of(["half ", Hold(hold), "whole"])
@@ -121,7 +121,7 @@ async def test_it_tells_when_a_request_goes_out_and_when_its_answer_is_over(tmp_
         await conversation.answers.wait_until_over(exchange)
 
 
-async def test_who_unsubscribes_is_told_no_more(tmp_path: Path) -> None:
+async def test_an_unsubscribed_listener_hears_nothing(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         events: list[ConversationEvent] = []
         unsubscribe = conversation.subscribe(events.append)
@@ -262,7 +262,7 @@ async def test_a_message_is_edited_into_a_branch_of_its_own(tmp_path: Path) -> N
         assert [item.user.text for item in conversation.exchanges] == ["one", "two", "three"]
 
 
-async def test_what_is_left_out_is_left_out_everywhere_until_it_is_taken_in_again(tmp_path: Path) -> None:
+async def test_excluded_attachments_stay_excluded_until_included(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         conversation.draft.put("[Image #1] this", {1: PICTURE})
         engine = await engine_of(["that"])
@@ -292,7 +292,7 @@ async def test_what_is_left_out_is_left_out_everywhere_until_it_is_taken_in_agai
         assert conversation.take_in_again() is None
 
 
-async def test_what_is_left_out_before_it_is_stored_is_stored_so(tmp_path: Path) -> None:
+async def test_an_exclusion_before_storing_is_stored(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         conversation.draft.put("[Image #1] this", {1: PICTURE})
         engine = await engine_of(["that"])
@@ -303,7 +303,7 @@ async def test_what_is_left_out_before_it_is_stored_is_stored_so(tmp_path: Path)
         assert [turn.left_out for turn in await stored(conversation)] == [True, False]
 
 
-async def test_what_is_left_out_stays_so_where_a_lost_conversation_is_written_again(tmp_path: Path) -> None:
+async def test_exclusions_survive_writing_a_lost_conversation_again(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         conversation.draft.put("[Image #1] this", {1: PICTURE})
         engine = await engine_of(["that"])
@@ -315,7 +315,7 @@ async def test_what_is_left_out_stays_so_where_a_lost_conversation_is_written_ag
         assert [turn.left_out for turn in turns] == [True, False]
 
 
-async def test_what_the_engine_sampled_with_is_stored_with_the_answer_and_told_later(tmp_path: Path) -> None:
+async def test_the_engines_sampling_is_stored_with_the_answer(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         conversation.settings = ChatSettings("", Sampling(temperature=None, top_p=0.8))
         await say(conversation, "Hi", "Hello")
@@ -339,7 +339,7 @@ async def test_what_the_engine_sampled_with_is_stored_with_the_answer_and_told_l
         assert [turn.used for turn in again] == [None, used]
 
 
-async def test_an_answer_of_which_nothing_was_recorded_says_so(tmp_path: Path) -> None:
+async def test_an_answer_without_a_record_says_so(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         await say(conversation, "Hi", "Hello")
         report = await report_of(conversation, conversation.exchanges[0], None)
@@ -363,7 +363,7 @@ async def test_a_raw_answer_is_marked_now_and_when_it_is_opened_again(tmp_path: 
         assert conversation.exchanges[0].marks() == "answer 1/2"
 
 
-async def test_an_earlier_prompt_is_told_as_it_was(tmp_path: Path) -> None:
+async def test_an_earlier_prompt_is_shown_unchanged(tmp_path: Path) -> None:
     """One picture is left out after the first answer, the other after the second."""
     other = msgspec.structs.replace(PICTURE, sha256="b" * 64, name="other.png")
     async with having(tmp_path) as conversation:
@@ -380,7 +380,7 @@ async def test_an_earlier_prompt_is_told_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chance", range(12))
-async def test_what_is_sent_is_always_the_branch_that_the_store_shows(tmp_path: Path, chance: int) -> None:
+async def test_the_sent_branch_is_the_stored_branch(tmp_path: Path, chance: int) -> None:
     """However one asks, edits, adopts, forks and walks: the turns of a request are those of the stored tree."""
     dice = random.Random(chance)
     async with having(tmp_path) as conversation:

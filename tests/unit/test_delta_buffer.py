@@ -84,7 +84,7 @@ def values(**by_id: float) -> dict[int, SimpleNamespace]:
     return {int(name[1:]): SimpleNamespace(logprob=value) for name, value in by_id.items()}
 
 
-def test_a_delta_holds_all_since_the_last_and_tells_a_token_once() -> None:
+def test_a_delta_has_each_new_token_once() -> None:
     tokens = DeltaBuffer("r", VocabularyReader(Tokenizer()), known=[0], logprobs=1)
     assert not tokens
     tokens.add(output("", [1], [values(t1=-0.5, t2=-0.75)]))
@@ -102,7 +102,7 @@ def test_a_delta_holds_all_since_the_last_and_tells_a_token_once() -> None:
     assert tokens.last == 2
 
 
-def test_logprobs_that_nobody_asked_for_are_not_told() -> None:
+def test_unrequested_logprobs_are_not_sent() -> None:
     tokens = DeltaBuffer("r", VocabularyReader(Tokenizer()), known=[], logprobs=None)
     tokens.add(output("Hi", [1], [values(t1=-0.5)]))
     assert tokens.flush().logprobs == ()
@@ -161,12 +161,12 @@ def rendered(*items: Any, modality: str = "image") -> dict[str, Any]:
         ({"image_embeds": np.zeros((60, 128))}, None, ()),
     ],
 )
-def test_what_the_processor_made_of_an_image(fields: dict[str, Any], resized: Any, grid: Any) -> None:
+def test_processed_images_are_reported(fields: dict[str, Any], resized: Any, grid: Any) -> None:
     (span,) = MediaSpans(14).of(rendered(item(**fields)))
     assert (span.resized, span.grid) == (resized, grid)
 
 
-def test_what_was_sent_before_is_remembered_by_its_hash() -> None:
+def test_processed_images_are_remembered_by_hash() -> None:
     spans = MediaSpans(14)
     (first,) = spans.of(rendered(item(pixel_values=np.zeros((3, 64, 32)))))
     assert first.tensors == {"pixel_values": (3, 64, 32)}

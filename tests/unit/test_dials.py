@@ -77,7 +77,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "text", "value"), GOOD)
-def test_values_are_read_set_told_and_unset(name: str, text: str, value: object) -> None:
+def test_values_are_read_set_shown_and_unset(name: str, text: str, value: object) -> None:
     assert read_dial(name, text, {}) == value
     sampling = with_parameter(Sampling(), None, name, text)
     plain = name.removeprefix("processor.")
@@ -241,7 +241,7 @@ def test_wrong_parameters_in_the_file_are_named(tmp_path: Path, line: str, words
     assert words in caught.value.message and "config.toml" in caught.value.message
 
 
-def test_an_opened_conversation_tells_again_whether_its_answer_fits(tmp_path: Path) -> None:
+def test_an_opened_conversation_checks_its_answers_schema_again(tmp_path: Path) -> None:
     sampling = with_parameters(Sampling(), None, [f"json={json.dumps(SCHEMA)}"])
     store = opened(tmp_path)
     asked = store.add_turn(conversation := store.new_conversation(title="t"), None, user_turn("?"))

@@ -28,7 +28,7 @@ def test_parts_follow_the_text() -> None:
     assert draft.only_tokens() == "[Image #2][Image #1]"
 
 
-def test_what_only_looks_like_a_token_is_text() -> None:
+def test_text_that_resembles_a_token_is_text() -> None:
     draft = Draft()
     draft.fill(draft.reserve(), image())
     draft.text = "[Image #7] [Video #1] [Image #01] [image #1] [File #3]"
@@ -54,7 +54,7 @@ def test_a_cut_token_can_be_pasted_again() -> None:
     assert draft.attachments == [image()]
 
 
-def test_a_number_that_stands_nowhere_is_given_to_the_next_attachment() -> None:
+def test_an_unused_number_goes_to_the_next_attachment() -> None:
     draft = Draft()
     draft.put("[Image #1] [Image #2]", {1: image("a"), 2: image("b")})
     draft.text = "[Image #1]"
@@ -65,7 +65,7 @@ def test_a_number_that_stands_nowhere_is_given_to_the_next_attachment() -> None:
     assert draft.reserve(above=7) == 8
 
 
-def test_numbers_are_those_of_the_prompt() -> None:
+def test_attachments_are_numbered_by_the_prompt() -> None:
     draft = Draft()
     draft.put("x [Image #9] y [Image #2]", {9: image("a"), 2: image("b"), 5: image("c")})
     assert draft.renumber(9, cursor=len("x [Image #9]")) == len("x [Image #10]")
@@ -124,7 +124,7 @@ def test_a_token_moves_by_a_word(text: str, left: str | None, right: str | None)
             assert moved[: edit.cursor].endswith("[Image #1]")
 
 
-def test_the_token_before_the_cursor_is_meant_else_the_one_behind() -> None:
+def test_the_token_before_the_cursor_is_chosen_else_the_one_behind() -> None:
     draft = Draft()
     draft.put("", {1: image("a"), 2: image("b")})
     draft.text = "x [Image #1][Image #2]"
@@ -132,7 +132,7 @@ def test_the_token_before_the_cursor_is_meant_else_the_one_behind() -> None:
     assert numbers == [None, 1, 1, 2]
 
 
-def test_what_is_still_looked_at_is_kept_by_its_name() -> None:
+def test_pending_attachments_are_kept_by_name() -> None:
     """Who takes the text up later knows nothing of a number that nothing stands behind yet."""
     draft = Draft()
     draft.fill(draft.reserve(written="/a.png"), image())

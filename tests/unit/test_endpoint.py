@@ -32,7 +32,7 @@ def test_equal_specs_meet_whatever_the_order_of_their_arguments(paths: Paths) ->
     assert Endpoint.of(paths, spec(a=1)) != Endpoint.of(paths, spec(a=2))
 
 
-def test_the_name_says_which_model_it_is(paths: Paths) -> None:
+def test_the_name_contains_the_model(paths: Paths) -> None:
     endpoint = Endpoint.of(paths, spec())
     assert endpoint.worker_id.startswith("qwen-qwen2-vl-7b-instruc-")
     assert endpoint.socket.parent == endpoint.record.parent == paths.runtime
@@ -53,7 +53,7 @@ def test_a_socket_path_is_never_too_long(length: int) -> None:
     assert len(os.fsencode(Endpoint.of(paths_with_runtime(runtime), spec("a" * 100)).socket)) <= SOCKET_PATH_MAX
 
 
-def test_a_folder_that_leaves_no_room_is_told() -> None:
+def test_a_folder_with_a_long_path_is_reported() -> None:
     with pytest.raises(VlmtuiError, match="too long") as caught:
         Endpoint.of(paths_with_runtime(Path("/" + "r" * 95)), spec())
     assert "VLMTUI_DATA_DIR" in caught.value.hint

@@ -113,7 +113,7 @@ async def test_a_restart_that_fails_is_not_tried_again() -> None:
     assert len(host.opened) == 2
 
 
-async def test_what_the_user_ends_stays_ended() -> None:
+async def test_an_engine_ended_by_the_user_stays_ended() -> None:
     host = ScriptedHost()
     controller = await loaded(host)
     async with watching(controller) as watch:
@@ -234,7 +234,7 @@ async def test_an_engine_stays_beside_one_of_a_server_and_is_there_at_once() -> 
     assert len(controller.models) == 1
 
 
-async def test_what_is_beside_here_goes_when_the_memory_is_needed() -> None:
+async def test_engines_beside_are_unloaded_for_memory() -> None:
     host = ScriptedHost()
     controller = await loaded(host)
     there = served("qwen")

@@ -15,12 +15,12 @@ def test_names_that_differ_are_enough() -> None:
     assert labels([spec()]) == ["shapes"] and labels([]) == []
 
 
-def test_engines_of_one_model_are_told_by_what_runs_them() -> None:
+def test_engines_of_one_model_are_named_by_their_backend() -> None:
     found = [spec(dtype="float32"), spec(backend=TRANSFORMERS_BACKEND)]
     assert labels(found) == ["shapes (vLLM)", "shapes (Transformers)"]
 
 
-def test_engines_of_one_kind_are_told_by_what_they_were_started_with() -> None:
+def test_engines_of_one_kind_are_named_by_their_arguments() -> None:
     found = [spec(max_model_len=4096, seed=1), spec(dtype="bfloat16", seed=1)]
     assert labels(found) == ["shapes (max_model_len=4096)", "shapes (dtype=bfloat16)"]
     assert labels([*found, spec(seed=1)]) == ["shapes (max_model_len=4096)", "shapes (dtype=bfloat16)", "shapes"]
@@ -30,7 +30,7 @@ def test_a_server_is_called_so() -> None:
     assert kind_of(spec(backend=REMOTE_BACKEND, url="http://a")) == "server"
 
 
-def test_two_families_at_one_server_are_told_by_their_names() -> None:
+def test_two_families_at_one_server_are_named_by_family() -> None:
     found = [
         LoadSpec(
             model="m", name="m at box", backend=REMOTE_BACKEND, family=family,

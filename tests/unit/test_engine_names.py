@@ -54,7 +54,7 @@ def test_another_checkpoint_is_a_model(tmp_path: Path) -> None:
         ("box dtype=half", "has its own engine arguments"),
     ],
 )
-def test_what_is_no_engine_is_named(name: str, words: str) -> None:
+def test_an_unknown_engine_is_reported(name: str, words: str) -> None:
     with pytest.raises(VlmtuiError, match=words):
         find_engine(name, SHAPES, REGISTRY, {"box": EngineSettings(url="http://box:8000")})
 

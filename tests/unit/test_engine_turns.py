@@ -87,7 +87,7 @@ async def test_without_room_each_answers_before_the_next_is_loaded() -> None:
     assert [lane.answer.text for lane in lanes] == ["own", "bfloat16", "float16"]
 
 
-async def test_what_a_lane_waits_for_has_the_name_of_its_engine() -> None:
+async def test_a_waiting_lane_names_the_engine() -> None:
     waited = await run(Garage(1), lanes_of(), {NAMES[1]: "the large one"})
     assert "the large one to load" in waited and f"{NAMES[2]} to load" in waited
 

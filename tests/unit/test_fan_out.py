@@ -93,7 +93,7 @@ def test_another_wording_keeps_the_pictures_where_they_are() -> None:
     assert with_text(after, "Which?").parts == (Text("Which?"), Media(PICTURE))
 
 
-def test_what_is_fixed_holds_for_all_and_seeds_need_a_temperature() -> None:
+def test_fixed_values_hold_for_all_and_seeds_need_a_temperature() -> None:
     plan = plan_of("seed", (1, 2), {"temperature": 0.7})
     found = variants(plan, [user_turn("Hi")], Sampling())
     assert [(one.label, one.sampling.seed, one.sampling.temperature) for one in found] == [
@@ -103,7 +103,7 @@ def test_what_is_fixed_holds_for_all_and_seeds_need_a_temperature() -> None:
     assert "all answers will be the same" in why_identical(plan_of("seed", (1, 2)), Sampling())
 
 
-async def test_all_are_asked_at_the_same_time_with_all_that_was_said_before() -> None:
+async def test_all_lanes_run_at_once_with_the_whole_conversation() -> None:
     hold = asyncio.Event()
     answers: list[list[Step]] = [[f"{number} ", Hold(hold), "end"] for number in range(8)]
     engine = await engine_of(*answers)
@@ -126,7 +126,7 @@ async def test_all_are_asked_at_the_same_time_with_all_that_was_said_before() ->
     assert document.attachments[0].sha256 == PICTURE.sha256
 
 
-async def test_stopping_keeps_what_has_come_and_a_dead_engine_ends_them_all() -> None:
+async def test_stopping_keeps_partial_answers_and_a_dead_engine_ends_all() -> None:
     hold = asyncio.Event()
     engine = await engine_of(["half ", Hold(hold)], ["whole"], ["so ", Hold(hold)])
     fan = lanes(plan_of("seed", (1, 2, 3)), engine)

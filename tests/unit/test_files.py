@@ -75,7 +75,7 @@ def test_a_file_is_whole_and_its_owners_alone(write: Write, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", REPLACING)
-def test_what_was_there_is_replaced(name: str, tmp_path: Path) -> None:
+def test_a_write_replaces_the_file(name: str, tmp_path: Path) -> None:
     target = tmp_path / "a.txt"
     target.write_text("a longer text")
     target.chmod(0o644)
@@ -89,7 +89,7 @@ def test_what_was_there_is_replaced(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("call", ["replace", "link", "write", "fsync"])
-def test_a_failure_leaves_what_was_there_and_nothing_else(
+def test_a_failed_write_leaves_the_old_file_alone(
     write: Write, call: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.txt").write_text("old")
@@ -310,7 +310,7 @@ def stopped(target: Path, kind: str) -> Iterator[tuple[subprocess.Popen[str], st
 
 
 @pytest.mark.parametrize("kind", ["without a name", "under a temporary name"])
-def test_what_a_killed_write_left_is_removed_by_the_next_one(kind: str, write: Write, tmp_path: Path) -> None:
+def test_the_next_write_removes_leftovers_of_a_killed_one(kind: str, write: Write, tmp_path: Path) -> None:
     with stopped(tmp_path / "a.txt", kind) as (process, name):
         process.kill()
         process.wait()
@@ -370,7 +370,7 @@ for number in range(300):
 """
 
 
-def test_what_only_looks_like_an_unfinished_file_stays(tmp_path: Path) -> None:
+def test_a_file_that_resembles_an_unfinished_one_stays(tmp_path: Path) -> None:
     name = f"{files.TEMPORARY_PREFIX}vlmtui-0123456789abcdef"
     other = tmp_path / "other"
     other.mkdir()

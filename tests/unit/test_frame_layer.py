@@ -125,7 +125,7 @@ def repainted_by_layer(screens: Screens) -> str:
 @pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
-def test_after_any_frames_the_cells_are_those_of_textuals_own_repaint(seed: int) -> None:
+def test_any_frames_give_the_cells_of_textuals_repaint(seed: int) -> None:
     random = Random(seed)
     screens, terminal, anew = Screens(random, _PLAIN), Pyte(SIZE), Pyte(SIZE)
     shown_by(terminal, screens, frames=12, random=random)

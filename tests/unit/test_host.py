@@ -115,7 +115,7 @@ async def test_shutdown_leaves_no_process_behind(paths: Paths, spec: LoadSpec) -
     assert not endpoint.home.exists()
 
 
-async def test_what_a_killed_worker_left_is_ended_before_the_next_one_starts(host: WorkerHost, paths: Paths) -> None:
+async def test_leftovers_of_a_killed_worker_end_before_the_next_start(host: WorkerHost, paths: Paths) -> None:
     spec = a_spec(children=1)
     engine = await host.open(spec, client="test", keep_alive_s=60)
     endpoint = Endpoint.of(paths, spec)
@@ -167,7 +167,7 @@ async def test_a_dead_workers_files_are_removed_when_somebody_looks(host: Worker
     assert Endpoint.all(paths) == []
 
 
-async def test_a_worker_that_ends_at_its_start_says_why(host: WorkerHost, paths: Paths) -> None:
+async def test_a_worker_that_fails_to_start_gives_the_reason(host: WorkerHost, paths: Paths) -> None:
     with pytest.raises(VlmtuiError, match="exited") as caught:
         await host.open(a_spec(start="die"), client="test", keep_alive_s=60)
     assert "nothing works here" in caught.value.detail
@@ -182,7 +182,7 @@ async def test_a_load_that_dies_ends_with_load_failed(host: WorkerHost) -> None:
     assert "about to die" in last.failure.detail
 
 
-async def test_cancelling_a_start_ends_what_was_started(host: WorkerHost, paths: Paths) -> None:
+async def test_cancelling_a_start_ends_its_processes(host: WorkerHost, paths: Paths) -> None:
     spec = a_spec(greeting="none")
     endpoint = Endpoint.of(paths, spec)
     opening = asyncio.create_task(host.open(spec, client="test", keep_alive_s=60))
@@ -195,14 +195,14 @@ async def test_cancelling_a_start_ends_what_was_started(host: WorkerHost, paths:
     assert Endpoint.all(paths) == []
 
 
-async def test_without_vllm_it_says_what_to_install(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_vllm_the_error_names_the_package(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(VlmtuiError, match="No engine is installed") as caught:
         await patient_host(paths).open(a_spec(), client="test", keep_alive_s=60)
     assert caught.value.kind is ErrorKind.NO_ENGINE
 
 
-def test_the_environment_keeps_what_the_user_set(paths: Paths) -> None:
+def test_the_environment_keeps_the_users_variables(paths: Paths) -> None:
     endpoint = Endpoint.of(paths, a_spec())
     made = worker_environment({"PYTHONPATH": "/mine", "VLLM_NO_USAGE_STATS": "0", "HOME": "/home/me"}, endpoint)
     assert made["VLLM_NO_USAGE_STATS"] == "0"

@@ -77,7 +77,7 @@ READERS = (raw_draft, worker_record, unfetched_answer, fingerprint_of, recent_fo
 
 @pytest.mark.parametrize("data", NO_VALUE.values(), ids=NO_VALUE)
 @pytest.mark.parametrize("read", READERS)
-def test_what_holds_no_value_is_as_if_it_were_not_there(
+def test_empty_values_count_as_missing(
     read: Callable[[Paths, Callable[[Path], object]], object], data: bytes, tmp_path: Path
 ) -> None:
     assert read(Paths.below(tmp_path), lambda file: put(file, data)) is None
@@ -182,12 +182,12 @@ def test_a_name_that_no_file_can_have_is_none() -> None:
         ("[raw]", '[takes.image.tokens]\nby = "tiles"\ntokens = 1\nside = 1\nmax_tiles = 100000\n[raw]', "max_tiles"),
     ],
 )
-def test_numbers_of_a_record_are_what_they_can_be(old: str, new: str, field: str) -> None:
+def test_numbers_of_a_record_have_bounds(old: str, new: str, field: str) -> None:
     with pytest.raises(VlmtuiError, match=re.escape(field)):
         parse_family(GOOD.replace(old, new).encode(), "mine.toml")
 
 
-def test_what_has_no_size_takes_no_tokens_that_are_known() -> None:
+def test_media_without_a_size_have_no_known_tokens() -> None:
     registry = Registry.bundled()
     machine = Machine.measure()
     for family in registry.values():

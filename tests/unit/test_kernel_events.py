@@ -55,7 +55,7 @@ async def test_a_pipe_is_readable_once_something_comes_or_its_end() -> None:
 
 
 @pytest.mark.parametrize("has_pidfd", [True, False])
-async def test_the_end_of_a_process_is_told(monkeypatch: pytest.MonkeyPatch, has_pidfd: bool) -> None:
+async def test_the_end_of_a_process_is_reported(monkeypatch: pytest.MonkeyPatch, has_pidfd: bool) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EMFILE, "too many open files")
 

@@ -52,7 +52,7 @@ def test_nothing_is_reached_by_a_function_key_or_alt_alone() -> None:
     assert lonely == []
 
 
-def test_what_destroys_has_no_key_or_can_be_undone() -> None:
+def test_destructive_actions_have_no_key_or_an_undo() -> None:
     by_name = ("smaller", "fewer_frames", "leave_out_oldest", "drop_attachment", "cleanup")
     assert [id for id in by_name if default_keys(id) or ACTIONS[id].leader or not ACTIONS[id].slash] == []
     deletes = [id for id in ACTIONS if "delete" in default_keys(id)]

@@ -39,7 +39,7 @@ async def test_each_lane_asks_its_own_engine() -> None:
     assert (len(one.requests), len(other.requests)) == (1, 1)
 
 
-async def test_changes_are_told_up_to_the_end_of_each() -> None:
+async def test_changes_are_reported_until_each_lane_ends() -> None:
     engine = await engine_of(["a ", "b"], ["c"])
     lanes = Lanes([Lane(spec, engine) for spec in specs("seed=1,2")])
     told: list[tuple[str, str, bool]] = []
@@ -87,7 +87,7 @@ async def test_a_lane_beside_a_request_of_the_conversation_goes_out_with_it() ->
     assert lanes[0].answer is answer and len(engine.requests) == 1
 
 
-async def test_a_document_says_in_which_parameter_its_sides_differ_and_asks_the_same_again() -> None:
+async def test_a_document_names_its_parameter_and_repeats_its_plan() -> None:
     engine = await engine_of(["a"], ["b"], ["c"], ["d"])
     lanes = Lanes([Lane(spec, engine) for spec in specs("top_p=0.5,1 temperature=0.7", Sampling(seed=3))])
     await lanes.run()

@@ -75,7 +75,7 @@ async def test_a_line_without_end_ends_the_connection_with_its_cause(line: Line)
     assert [cause and cause.kind for cause in line.ends] == [ErrorKind.PROTOCOL]
 
 
-async def test_what_the_listener_refuses_ends_the_connection_once(line: Line) -> None:
+async def test_a_refused_message_ends_the_connection_once(line: Line) -> None:
     def refuse(piece: bytes) -> None:
         line.on_line(piece)
         raise VlmtuiError(ErrorKind.PROTOCOL, "no")
@@ -87,7 +87,7 @@ async def test_what_the_listener_refuses_ends_the_connection_once(line: Line) ->
     assert [str(cause) for cause in line.ends] == ["no"]
 
 
-async def test_an_end_before_the_listener_is_told_to_it(line: Line) -> None:
+async def test_a_listener_learns_of_an_earlier_end(line: Line) -> None:
     line.writer.write(b"greeting\nlast\n")
     line.writer.close()
     await line.socket.wait_closed()
@@ -112,7 +112,7 @@ async def test_writing_waits_while_the_other_side_does_not_read(line: Line) -> N
     assert line.ends == [None]
 
 
-async def test_what_comes_while_a_stream_rests_arrives_together(line: Line) -> None:
+async def test_messages_during_a_pause_arrive_together(line: Line) -> None:
     line.socket.listen(line.on_line, line.on_end)
     line.socket.rest()
     for number in range(5):
@@ -123,7 +123,7 @@ async def test_what_comes_while_a_stream_rests_arrives_together(line: Line) -> N
     assert line.lines == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_an_end_while_a_stream_rests_is_told(line: Line) -> None:
+async def test_an_end_during_a_pause_is_reported(line: Line) -> None:
     line.socket.listen(line.on_line, line.on_end)
     line.socket.rest()
     line.writer.write(b"last\n")

@@ -49,7 +49,7 @@ def test_fit(registry: Registry, billions: float | None, machine: Machine | None
     assert check_fit(sized(registry, billions, max_model_len=4096), machine).fit is expected
 
 
-def test_an_unknown_size_is_said(registry: Registry) -> None:
+def test_an_unknown_size_is_reported(registry: Registry) -> None:
     assert fit_text(check_fit(sized(registry, None), ONE), ONE) == "Size unknown; can't tell if it fits."
 
 

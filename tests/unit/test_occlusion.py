@@ -89,7 +89,7 @@ def test_cells_cover_pictures_of_any_shape(image: Attachment, size: tuple[int, i
     assert plan.box(plan.windows[-1])[2:] == size
 
 
-def test_why_it_cannot_be_measured_is_told(image: Attachment) -> None:
+def test_an_unmeasurable_answer_has_a_reason(image: Attachment) -> None:
     engine: Any = LooksAtOnePlace()
     report = PromptReport(title="1", answer_ids=(1,), vocabulary={1: Token(text="a")})
     with pytest.raises(VlmtuiError, match="no image"):

@@ -26,7 +26,7 @@ def test_otsl_has_full_empty_and_spanned_cells() -> None:
 
 @pytest.mark.parametrize("read", [read_html_table, read_otsl_table])
 @pytest.mark.parametrize("text", ["", "<table>", "<nl><nl>", "<table><tr></tr></table>", "<table><td", "</td></tr>a"])
-def test_what_has_no_cells_is_no_table(read: object, text: str) -> None:
+def test_tags_without_cells_are_no_table(read: object, text: str) -> None:
     assert callable(read)
     assert read(text) is None
 
@@ -43,5 +43,5 @@ def test_more_columns_than_a_screen_shows_are_not_read() -> None:
     assert read_html_table("<table><tr>" + "<td colspan=60>a</td>" * 3 + "</tr></table>") is None
 
 
-def test_tags_are_told_from_text() -> None:
+def test_tags_are_distinguished_from_text() -> None:
     assert without_tags("<td>1 < 2</td><t").split() == ["1", "<", "2"]

@@ -38,7 +38,7 @@ def test_all_is_written_in_its_order(pipe: tuple[int, int]) -> None:
     assert said.decode() == "".join(f"{number}é\n" for number in range(1000))
 
 
-def test_a_terminal_that_takes_nothing_holds_nobody_up_and_is_drawn_anew_later(pipe: tuple[int, int]) -> None:
+def test_a_stalled_terminal_delays_nothing_and_is_redrawn_later(pipe: tuple[int, int]) -> None:
     again = threading.Event()
     output = Output(pipe[1], on_caught_up=again.set)
     frames = 3 * WAITING_MAX // len(_FRAME)
@@ -57,7 +57,7 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up_and_is_drawn_anew_later(p
     assert output.close(10)
 
 
-def test_what_the_encoding_lacks_and_half_characters_do_not_end_it(pipe: tuple[int, int]) -> None:
+def test_unencodable_and_half_characters_are_harmless(pipe: tuple[int, int]) -> None:
     output = Output(pipe[1], encoding="ascii", on_caught_up=lambda: None)
     output.write("a\udc80é")
     output.write("b")

@@ -62,7 +62,7 @@ def test_estimates_follow_the_tiles() -> None:
 
 
 @pytest.mark.parametrize(("takes", "kept"), [(True, {"max_dynamic_patch": 4, "odd": 1}), (False, {"odd": 1})])
-async def test_a_server_that_takes_none_is_sent_what_the_user_set(takes: bool, kept: dict[str, object]) -> None:
+async def test_a_server_without_processor_arguments_gets_only_the_users(takes: bool, kept: dict[str, object]) -> None:
     facts = ServerFacts(
         models=(), version="0.32.0", latency_s=0.0, tokenizes=False, takes_ids=False, takes_template=True,
         takes_media_arguments=takes, chat_template="",

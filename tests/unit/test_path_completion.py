@@ -92,7 +92,7 @@ def test_relative_absolute_and_home(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert complete("~/cat.png", Path("/"))[0].path == folder / "cat.png"
 
 
-def test_what_is_put_into_the_text() -> None:
+def test_a_completion_is_inserted_into_the_text() -> None:
     def mention(text: str, *, is_folder: bool = False) -> str:
         return PathCompletion(Path("/x"), is_folder, text).mention
 

@@ -34,7 +34,7 @@ def test_a_planted_link_is_refused(tmp_path: Path) -> None:
         private_dir(tmp_path / "run")
 
 
-def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_reported(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
     with pytest.raises(VlmtuiError, match="create or use the folder"):
         private_dir(tmp_path / "run")

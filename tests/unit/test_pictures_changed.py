@@ -88,7 +88,7 @@ def test_a_picture_has_no_more_pixels_than_were_asked_for(staged: list[Attachmen
     assert pixels(smaller).size == (smaller.width, smaller.height) == (36, 27)
 
 
-def test_what_cannot_be_changed_is_told(staged: list[Attachment], tmp_path: Path) -> None:
+def test_an_unchangeable_attachment_is_reported(staged: list[Attachment], tmp_path: Path) -> None:
     media = tmp_path / "media"
     with pytest.raises(VlmtuiError, match="no picture"):
         possible_changes([user_turn("A")])
@@ -125,7 +125,7 @@ async def asked(
     return fan_out, await fan_out.scores()
 
 
-async def test_the_answer_to_what_was_sent_is_scored_under_every_other_prompt(tmp_path: Path) -> None:
+async def test_the_first_answer_is_scored_under_every_other_prompt(tmp_path: Path) -> None:
     item = stage(picture(tmp_path), tmp_path / "media")
     engine = ScriptedEngine(DEFAULT_SPEC, answers=[["a ", "red ", "circle"], ["no ", "idea"], ["grey"]])
     fan_out, scores = await asked(
@@ -152,7 +152,7 @@ async def test_the_answer_to_what_was_sent_is_scored_under_every_other_prompt(tm
         await asked([user_turn("What?", [item])], tmp_path, engine, PictureChange.SENT, PictureChange.NONE)
 
 
-async def test_an_engine_that_scores_less_is_measured_on_what_both_scored(tmp_path: Path) -> None:
+async def test_partial_scores_are_compared_on_common_tokens(tmp_path: Path) -> None:
     item = stage(picture(tmp_path), tmp_path / "media")
     engine = ScriptedEngine(DEFAULT_SPEC, answers=[["a ", "b ", "c"]])
 
@@ -175,12 +175,12 @@ async def test_an_engine_that_scores_less_is_measured_on_what_both_scored(tmp_pa
         (3.0, "The answer is 3× as likely without the picture: the picture makes it less likely."),
     ],
 )
-def test_the_verdict_says_what_the_numbers_do(ratio: float, said: str) -> None:
+def test_the_verdict_agrees_with_the_numbers(ratio: float, said: str) -> None:
     drop = TokenDrop(1, " red", 0.98, 0.02) if ratio == 0.02 else None
     assert verdict(LOOK, [None, LaneScore(math.log(ratio), 3, drop)]) == said
 
 
-def test_nothing_is_said_where_nothing_tells() -> None:
+def test_without_scores_there_is_no_verdict() -> None:
     assert verdict(LOOK, [None, None]) == ""
     assert verdict(plan_of("seed", [1, 2]), [None, LaneScore(0, 1)]) == ""
     assert verdict(plan_of("picture", ["none", "grey"]), [None, LaneScore(0, 1)]) == ""
@@ -196,7 +196,7 @@ def test_ratios_are_short(ratio: float, said: str) -> None:
     assert times(math.log(ratio)) == said
 
 
-def test_a_ratio_without_bounds_is_none_the_less_a_number() -> None:
+def test_an_unbounded_ratio_is_a_number() -> None:
     assert LaneScore(-9999.0 * 100, 100).ratio == 0
     assert math.isfinite(LaneScore(9999.0 * 100, 100).ratio)
     assert times(-9999.0).endswith("10⁻⁴³⁴³×")

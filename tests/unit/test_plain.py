@@ -76,7 +76,7 @@ async def said(folder: Path, *lines: str, host: ScriptedHost | None = None, **ot
     return terminal.text, report
 
 
-def test_every_slash_command_runs_or_says_where_it_is(tmp_path: Path) -> None:
+def test_every_slash_command_runs_or_names_a_command(tmp_path: Path) -> None:
     runs = Repl(services(tmp_path), TypedLines([])).commands.keys()
     assert runs <= SLASHES
     assert ELSEWHERE.keys() <= SLASHES - runs
@@ -180,7 +180,7 @@ async def test_a_session_makes_the_days_backup_and_purges_as_the_app_does(tmp_pa
         assert connection.execute("SELECT title FROM conversations WHERE deleted_ms IS NULL").fetchall() == [("A dog",)]
 
 
-async def test_a_damaged_database_is_told_with_the_command_that_restores_it(tmp_path: Path) -> None:
+async def test_a_damaged_database_is_reported_with_the_restoring_command(tmp_path: Path) -> None:
     paths = Paths.below(tmp_path)
     store = Store.open(paths.data, paths.media)
     exchange(store, store.new_conversation(title="A dog"), 1)

@@ -49,7 +49,7 @@ class Open:
     def __call__(self, text: Any, **kwargs: Any) -> None: ...
 
 
-def test_what_a_signature_or_a_record_names_is_taken() -> None:
+def test_arguments_of_signature_and_record_are_accepted() -> None:
     given = {"longest_edge": 4, "own_setting": 2, "images_kwargs": {}, "max_pixels": 5}
     check_arguments(Typed(), given)
     check_arguments(Closed(), {"max_crops": 2, "num_crops": 4})

@@ -145,7 +145,7 @@ def test_hostile_text_is_visible_in_every_part() -> None:
     assert "␛[31m[/x]<U+202E>" in prompt_lines(known)[0].plain
 
 
-async def test_the_request_says_everything_that_was_sent() -> None:
+async def test_the_request_has_all_fields_that_were_sent() -> None:
     engine = await engine_of(["Hi"])
     known = await asked(engine, "Hello", picture())
     assert known.info is not None
@@ -183,7 +183,7 @@ async def test_an_answer_is_asked_again_with_probabilities_and_the_first_is_left
     assert told.answer == known.answer == "A red "
 
 
-async def test_what_goes_wrong_is_told_with_its_reason() -> None:
+async def test_failures_are_reported_with_a_reason() -> None:
     engine = await engine_of(["Hi"], [Fail(Failure(kind=ErrorKind.ENGINE_BUSY, message="Too busy."))])
     known = await asked(engine, "Hello")
     with pytest.raises(VlmtuiError, match="Too busy"):
@@ -225,7 +225,7 @@ async def test_every_part_can_be_copied_as_it_is() -> None:
     assert part_file(replace(known, title="../\x1b[31m!"), "request") == "vlmtui-31m-request.json"
 
 
-async def test_what_became_of_an_image() -> None:
+async def test_the_report_describes_a_processed_image() -> None:
     engine = await engine_of(["Hi"])
     known = await asked(engine, "Hello", picture("a.png"), picture("b.png"))
     items = media_items(known)

@@ -45,7 +45,7 @@ async def test_models_and_the_adapters_below_them(server: FaultServer) -> None:
     assert found.facts is not None and found.facts.version == "0.32.0"
 
 
-async def test_a_family_that_is_told(server: FaultServer) -> None:
+async def test_a_given_family_is_used(server: FaultServer) -> None:
     settings = EngineSettings(url=server.url, family="llava")
     found = await asyncio.to_thread(look_at_server, REGISTRY, "box", settings)
     assert [model.family.family for model in found.models] == ["llava"]
@@ -60,7 +60,7 @@ async def test_one_of_several_has_to_be_named(server: FaultServer) -> None:
     assert model.spec.model == "lora-a" and model.family.family == "qwen2_5_vl"
 
 
-async def test_what_does_not_answer_is_told_and_ends_nothing(server: FaultServer) -> None:
+async def test_an_unreachable_server_is_reported_and_the_others_are_listed(server: FaultServer) -> None:
     server.replies["/v1/models"] = [sends({"data": []})]
     settings = EngineSettings(url=server.url)
     assert "serves no model" in str((await asyncio.to_thread(look_at_server, REGISTRY, "box", settings)).error)

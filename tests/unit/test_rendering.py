@@ -58,7 +58,7 @@ def test_a_template_that_leaves_the_question_out_is_refused() -> None:
         render_messages(asked("what?"), [Applier("nothing")])
 
 
-def test_a_template_that_refuses_says_why() -> None:
+def test_a_refusing_template_gives_the_reason() -> None:
     with pytest.raises(VlmtuiError, match="rejects this") as caught:
         render_messages(asked("q"), [Applier("{{ nothing.at.all }}")])
     assert "nothing" in caught.value.detail

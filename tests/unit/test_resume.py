@@ -76,7 +76,7 @@ def test_a_server_is_used_as_config_toml_has_it() -> None:
 
 @pytest.mark.parametrize("imported", [False, True])
 @pytest.mark.parametrize("server", ["http://thief", "http://lab:8001", "https://lab:8000", "http://u:p@lab:8000", ""])
-def test_another_server_is_told_and_not_used(server: str, imported: bool) -> None:
+def test_another_server_is_named_and_not_used(server: str, imported: bool) -> None:
     stored = StoredModel(name="cats", model="cats", family="shapes", backend="remote", server=server)
     with pytest.raises(VlmtuiError, match="not contacted") as caught:
         resumed_model(REGISTRY, {"lab": LAB}, point(stored, imported=imported))
@@ -105,9 +105,7 @@ def test_a_name_is_no_folder_near_by(name: str, tmp_path: Path, monkeypatch: pyt
         resumed_model(REGISTRY, {}, point(None, imported=True, model=name))
 
 
-def test_what_is_not_downloaded_is_not_fetched_for_an_imported_conversation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_imported_conversation_downloads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "Qwen/Qwen2-VL-2B-Instruct"
     stored = StoredModel(name=name, model=name, family="qwen2_vl")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
@@ -117,7 +115,7 @@ def test_what_is_not_downloaded_is_not_fetched_for_an_imported_conversation(
     assert resumed_model(REGISTRY, {}, point(stored, imported=True)).spec.model == name
 
 
-def test_what_is_not_used_is_told() -> None:
+def test_unused_parts_of_a_document_are_reported() -> None:
     made_by = StoredModel(name="cats", model="cats", backend="remote", server="http://thief")
     record = GenerationRecord(
         model="m",
@@ -157,7 +155,7 @@ def test_of_a_stored_sampling_the_dials_are_taken(extra: dict[str, object]) -> N
     assert taken.extra == {name: value for name, value in dials.items() if name not in extra}
 
 
-def test_of_the_bundled_records_sampling_everything_is_taken() -> None:
+def test_the_bundled_records_sampling_is_used_completely() -> None:
     for family in REGISTRY.values():
         if family.sampling is not None:
             assert stored_sampling(family.sampling) == family.sampling

@@ -47,11 +47,11 @@ def test_a_parameter_can_be_set_everywhere(name: str) -> None:
         ({"seed": -(2**63), "top_p": 1.0, "top_k": 0, "presence_penalty": -2.0}, None),
     ],
 )
-def test_what_is_not_allowed_is_said_with_its_bounds(values: dict[str, float], problem: str | None) -> None:
+def test_a_value_out_of_bounds_is_reported_with_the_bounds(values: dict[str, float], problem: str | None) -> None:
     assert msgspec.structs.replace(Sampling(), **values).problem() == problem
 
 
-def test_what_is_no_number_is_said() -> None:
+def test_a_value_that_is_not_a_number_is_reported() -> None:
     assert find_parameter(" top-p ") is PARAMETERS["top_p"]
     assert find_parameter("topp") is None
     with pytest.raises(VlmtuiError, match=r"top-k must be a whole number, not '1\.5'"):

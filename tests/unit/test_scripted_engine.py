@@ -51,7 +51,7 @@ async def test_an_answer_has_a_prompt_deltas_and_one_end() -> None:
     assert (end.finish_reason, end.stop, end.usage.completion_tokens) == ("length", None, 2)
 
 
-async def test_tokens_and_logprobs_are_told_as_the_real_engine_tells_them() -> None:
+async def test_tokens_and_logprobs_have_the_form_of_the_real_engines() -> None:
     engine = ScriptedEngine(answers=[["a ", Say("red circle", 2, {"red": -0.5, "blue": -1.5, "green": -2.5})], ["a "]])
     picture = Attachment(
         modality="image", name="x", path="", sha256="0" * 64, width=1, height=1, size_bytes=1, format="PNG"
@@ -90,7 +90,7 @@ async def test_a_load_ends_with_ready_and_is_not_repeated() -> None:
     assert [type(event) async for event in engine.load()] == [EngineReady]
 
 
-async def test_a_load_that_fails_or_dies_says_so() -> None:
+async def test_a_failed_or_killed_load_is_reported() -> None:
     failure = Failure(kind=ErrorKind.OUT_OF_MEMORY, message="too big")
     failing = ScriptedEngine(load=[LoadFailed(failure)])
     assert [event async for event in failing.load()] == [LoadFailed(failure)]
@@ -143,7 +143,7 @@ async def test_the_log_follows() -> None:
     assert [line async for line in lines] == []
 
 
-async def test_a_host_attaches_while_the_engine_lives_and_starts_anew_after() -> None:
+async def test_a_host_attaches_to_a_living_engine_and_restarts_a_dead_one() -> None:
     host = ScriptedHost(answers=[[Die()], ["again"]])
     first = await host.open(DEFAULT_SPEC, client="test", keep_alive_s=60)
     assert await host.open(DEFAULT_SPEC, client="test", keep_alive_s=60) is first

@@ -34,5 +34,5 @@ def test_every_named_test_is_there() -> None:
     assert names_in(ROOT / "tests" / "nowhere.py") == set()
 
 
-def test_whoever_looks_for_it_finds_it() -> None:
+def test_the_readme_links_to_the_page() -> None:
     assert "SECURITY.md" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -156,7 +156,7 @@ def test_square_tiles_of_patches_come_back(beside: str) -> None:
         {"pixel_values": np.zeros((3, 588), np.float32), "spatial_shapes": np.array([[90, 90]])},
     ],
 )
-def test_what_cannot_be_read_is_no_picture(data: dict[str, Any]) -> None:
+def test_unreadable_pixels_are_no_picture(data: dict[str, Any]) -> None:
     assert shown(data)[1] == []
 
 

@@ -96,7 +96,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         yield cli
 
 
-def test_ranks_are_told_apart() -> None:
+def test_ranks_are_shown_separately() -> None:
     found = parse_metrics(RECORDED)
     first, second = found.ranks
     assert found.models == ("shapes",)
@@ -150,7 +150,7 @@ def test_an_address_may_end_as_clients_write_it(address: str, path: str) -> None
         ("/v1?key=secret", "holds no user, password or query"),
     ],
 )
-def test_what_is_no_server_is_said(address: str, path: str, said: str) -> None:
+def test_other_addresses_are_reported_as_no_server(address: str, path: str, said: str) -> None:
     with pytest.raises(VlmtuiError, match=said) as caught:
         fetch_metrics(EngineSettings(url=address + path))
     assert caught.value.hint and "secret" not in str(caught.value)
@@ -165,7 +165,7 @@ def test_a_body_is_read_up_to_a_size(address: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "wrong", ["", "localhost:8000", "ftp://host", "http://", "http://[", "http://user:secret@host", "user:secret@["]
 )
-def test_what_is_no_address_is_said(wrong: str) -> None:
+def test_invalid_addresses_are_reported(wrong: str) -> None:
     with pytest.raises(VlmtuiError) as caught:
         fetch_metrics(EngineSettings(url=wrong))
     assert "user:secret" not in str(caught.value)
@@ -189,7 +189,7 @@ def test_the_command_prints_a_table_or_json(cli: CommandLine, address: str) -> N
         ("empty", ""),
     ],
 )
-def test_a_key_that_is_missing_and_one_that_is_wrong_are_told_apart(
+def test_missing_and_wrong_keys_are_distinguished(
     cli: CommandLine, address: str, monkeypatch: pytest.MonkeyPatch, shape: str, own_words: str
 ) -> None:
     without = cli("top", f"{address}/locked/{shape}")
@@ -215,7 +215,7 @@ def test_a_server_is_found_by_its_name_in_the_settings(
     assert "No running model is called 'bocks'" in cli("top", "bocks").err
 
 
-def test_a_server_that_is_not_there_is_told_as_ask_tells_it(cli: CommandLine) -> None:
+def test_an_absent_server_is_reported_as_by_ask(cli: CommandLine) -> None:
     ran = cli("top", "http://127.0.0.1:1")
     assert ran.code != 0 and "Nothing listens at http://127.0.0.1:1." in ran.err
     assert "Is it running, and is the address right?" in ran.err

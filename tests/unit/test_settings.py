@@ -41,7 +41,7 @@ def test_each_place_goes_before_the_one_below(paths: Paths) -> None:
     assert settings.sampling == SamplingSettings(temperature=0.3, top_p=0.5, seed=2)
 
 
-def test_what_the_user_sets_goes_before_the_models_record() -> None:
+def test_the_users_settings_override_the_record() -> None:
     base = Sampling(temperature=0.7, top_p=0.8, max_tokens=64)
     assert SamplingSettings(temperature=0.0).over(base) == Sampling(temperature=0.0, top_p=0.8, max_tokens=64)
 
@@ -62,7 +62,7 @@ def test_what_the_user_sets_goes_before_the_models_record() -> None:
         ("model = ", ["config.toml", "not valid TOML"]),
     ],
 )
-def test_a_wrong_file_is_told_with_file_and_field(paths: Paths, text: str, words: list[str]) -> None:
+def test_a_wrong_file_is_reported_with_file_and_field(paths: Paths, text: str, words: list[str]) -> None:
     write(paths, text)
     with pytest.raises(VlmtuiError) as caught:
         load_settings(paths, {})
@@ -75,7 +75,7 @@ def test_a_wrong_variable_is_named(paths: Paths) -> None:
         load_settings(paths, {"VLMTUI_SEED": "one"})
 
 
-def test_a_file_that_is_not_text_is_told(paths: Paths) -> None:
+def test_a_binary_file_is_reported(paths: Paths) -> None:
     config_file(paths).write_bytes(b"\xff\xfe\x00")
     with pytest.raises(VlmtuiError, match="not valid TOML"):
         load_settings(paths, {})
@@ -90,7 +90,7 @@ def test_durations(text: str, seconds: float | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5x", "-5", "5m3", "m", "nan", "inf"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(VlmtuiError, match="not a duration"):
         parse_duration(text)
 
@@ -122,7 +122,7 @@ def test_servers_have_names(paths: Paths) -> None:
         ('engines = "box"', "engines"),
     ],
 )
-def test_what_is_no_server_is_told_without_showing_a_key(paths: Paths, table: str, said: str) -> None:
+def test_an_invalid_server_is_reported_without_its_key(paths: Paths, table: str, said: str) -> None:
     write(paths, table)
     with pytest.raises(VlmtuiError) as caught:
         load_settings(paths, {})

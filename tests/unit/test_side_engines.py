@@ -39,7 +39,7 @@ def test_the_engines_of_sides_are_read(typed: str, engines: dict[str, str], rest
         ("raw=a raw=b", "given twice"),
     ],
 )
-def test_what_cannot_be_read_is_told(typed: str, told: str) -> None:
+def test_unreadable_engine_names_are_reported(typed: str, told: str) -> None:
     with pytest.raises(VlmtuiError, match=told):
         read_side_engines(typed)
 
@@ -83,14 +83,14 @@ def other(**changed: object) -> EngineFingerprint:
         ),
     ],
 )
-def test_the_sides_of_a_document_are_told_apart(engine: EngineFingerprint | None, chat: str, raw: str) -> None:
+def test_the_sides_of_a_document_have_different_names(engine: EngineFingerprint | None, chat: str, raw: str) -> None:
     document = from_json(to_json(compared(None, engine)))
     assert engine_titles(document) == [chat, raw]
     pages = (export_markdown(document), export_html(document, lambda one: None))
     assert all((raw in page) is (engine is not None) for page in pages)
 
 
-def test_a_document_without_kind_and_device_tells_neither() -> None:
+def test_a_document_without_kind_and_device_shows_neither() -> None:
     text = to_json(compared(None, None)).decode()
     for name in ("backend", "device", "dtype"):
         text = "\n".join(line for line in text.splitlines() if f'"{name}"' not in line)

@@ -28,7 +28,7 @@ def test_pictures_are_the_same_each_time_and_others_with_another_seed(tmp_path: 
         ("", False),
     ],
 )
-def test_a_comparison_is_judged_by_what_is_named_first(answer: str, right: bool) -> None:
+def test_a_comparison_is_judged_by_the_first_name(answer: str, right: bool) -> None:
     case = SmokeCase(skill="compare", turns=(), expected=(("second", "2"),), unwanted=("first", "1"))
     assert is_right(case, answer) is right
 

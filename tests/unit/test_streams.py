@@ -75,7 +75,7 @@ def test_json_is_json_in_every_encoding(encoding: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_what_is_saved_can_be_read_on_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk_can_be_read(tmp_path: Path) -> None:
     """No file may grow, as on a disk without room: SQLite finds no place for what it keeps beside the database."""
     store = Store.open(tmp_path / "data" / "data")
     conversation = store.new_conversation(title="A cat")

@@ -54,7 +54,7 @@ def test_pasted_text_is_never_changed(report: str) -> None:
         assert reports.feed(f"x{report}y") == "xy", "the paste has ended"
 
 
-def test_what_never_ends_is_given_up() -> None:
+def test_endless_data_is_given_up() -> None:
     reports = ReportFilter()
     text = "\x1b]0;" + "x" * 100_000
     assert reports.feed(text) + reports.flush() == text

@@ -43,7 +43,7 @@ def test_a_yes_holds_for_one_revision(store: TrustStore) -> None:
     assert not store.is_trusted(code("owner/model", None))
 
 
-def test_a_yes_before_the_download_is_bound_to_what_comes_first(store: TrustStore) -> None:
+def test_a_yes_before_the_download_holds_for_the_first_revision(store: TrustStore) -> None:
     store.trust(code("owner/model", None))
     assert store.is_trusted(code("owner/model", None))
     assert store.is_trusted(code("owner/model", "aaa"))
@@ -62,7 +62,7 @@ def test_a_spoilt_file_means_no(store: TrustStore, tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("a file, not a folder")
     with pytest.raises(VlmtuiError):
         TrustStore(Paths.below(tmp_path)).trust(code("owner/model", "aaa"))
@@ -147,7 +147,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize(("change", "name"), CHANGES.values(), ids=CHANGES)
-def test_a_folder_whose_code_changed_asks_again_with_what_changed(
+def test_a_folder_with_changed_code_asks_again_with_the_changes(
     store: TrustStore, folder: Path, change: Callable[[Path], object], name: str
 ) -> None:
     checks, model = LoadChecks(store), resolve(Registry.bundled(), str(folder))
@@ -175,7 +175,7 @@ def test_the_worker_runs_no_code_of_a_folder_that_nobody_named(folder: Path) -> 
     assert pin_remote_code(LoadSpec(model=str(folder), name="m")).code_revision is None
 
 
-def test_the_worker_fixes_what_comes_to_a_commit(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_pins_a_download_to_a_commit(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = downloaded(cache, "owner/model", "aaaa")
     asked: list[tuple[str, str | None]] = []
 

@@ -63,7 +63,7 @@ def text_of(events: list[EngineEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, Delta))
 
 
-async def test_it_is_opened_answers_and_counts_as_it_says(engine: WorkerClient) -> None:
+async def test_it_opens_answers_and_counts_tokens(engine: WorkerClient) -> None:
     assert engine.info is not None
     assert (engine.info.engine, engine.info.engine_version) == ("Echo", "1")
     capabilities = engine.info.capabilities
@@ -124,7 +124,7 @@ async def test_an_answer_is_kept_for_a_client_that_comes_later(
         ),
     ],
 )
-async def test_what_it_does_not_promise_is_refused_in_a_sentence(
+async def test_a_missing_capability_is_refused_with_a_sentence(
     engine: WorkerClient, wanted: GenerateRequest, words: str
 ) -> None:
     [failed] = await events_of(engine, wanted)
@@ -137,7 +137,7 @@ async def test_what_it_does_not_promise_is_refused_in_a_sentence(
             await render(engine, wanted.prompt)
 
 
-async def test_a_failure_of_its_own_is_told_and_harms_nothing(engine: WorkerClient) -> None:
+async def test_a_failure_of_a_backend_is_reported_and_harmless(engine: WorkerClient) -> None:
     failed = (await events_of(engine, request("fail")))[-1]
     assert isinstance(failed, Failed)
     assert "a failure of Echo's own" in failed.failure.detail
@@ -158,7 +158,7 @@ async def test_a_failed_load_gives_the_reason(host: WorkerHost, changes: dict[st
     assert last.failure.kind is kind
 
 
-async def test_an_unknown_backend_is_told_before_anything_is_started(host: WorkerHost, short_path: Path) -> None:
+async def test_an_unknown_backend_is_reported_before_a_start(host: WorkerHost, short_path: Path) -> None:
     with pytest.raises(VlmtuiError, match=r"Unknown backend: 'eho'") as caught:
         await host.open(msgspec.structs.replace(SPEC, backend="eho"), client="test", keep_alive_s=60)
     assert caught.value.kind is ErrorKind.NO_ENGINE
@@ -166,7 +166,7 @@ async def test_an_unknown_backend_is_told_before_anything_is_started(host: Worke
     assert await host.find_all() == []
 
 
-async def test_a_backend_that_only_the_app_has_is_told_by_the_worker(
+async def test_the_worker_reports_a_backend_that_only_the_app_has(
     host: WorkerHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONPATH")
@@ -178,7 +178,7 @@ async def test_a_backend_that_only_the_app_has_is_told_by_the_worker(
 
 
 @pytest.mark.parametrize("place", ["no.such.module:BACKEND", "vlmtui.errors:NOTHING", "vlmtui.errors:ErrorKind"])
-def test_an_entry_point_that_leads_nowhere_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_a_broken_entry_point_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     about = tmp_path / "astray-1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: astray\nVersion: 1\n")

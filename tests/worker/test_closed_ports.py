@@ -60,7 +60,7 @@ def test_an_ordinary_user_closes_a_port(listener: socket.socket) -> None:
 
 
 @linux_only
-def test_nobody_comes_through_to_a_closed_port_and_those_who_are_connected_stay(listener: socket.socket) -> None:
+def test_a_closed_port_refuses_new_connections_and_keeps_old_ones(listener: socket.socket) -> None:
     with socket.create_connection(listener.getsockname()) as friend:
         served, _ = listener.accept()
         assert connects(listener)
@@ -96,6 +96,6 @@ def test_ports_are_closed_and_loopback_is_taken_only_where_nobody_else_computes(
     assert not given["TORCHINDUCTOR_CACHE_DIR"].startswith("/tmp")
 
 
-def test_what_torch_compiles_lies_beside_what_vllm_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_compiles_into_vllms_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_CACHE_ROOT", "/elsewhere")
     assert environment({})["TORCHINDUCTOR_CACHE_DIR"] == "/elsewhere/torchinductor"

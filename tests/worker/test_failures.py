@@ -125,7 +125,7 @@ def test_a_load_that_fails_without_a_known_cause_shows_the_engine_cores_words() 
     assert told.detail == "AssertionError: Not enough allowed NUMA nodes to bind threads of 3 local CPUWorkers."
 
 
-def test_a_load_whose_process_was_killed_says_so_and_not_the_configuration() -> None:
+def test_a_killed_load_is_reported_as_killed() -> None:
     said = "Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': -9}"
     log = ["(EngineCore pid=8) INFO 11-21 05:22:33 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: x"]
     told = explain_load(RuntimeError(said), log, name="Tiny")
@@ -142,12 +142,12 @@ def test_a_death_names_its_cause() -> None:
     assert "max_model_len" in told.hint
 
 
-def test_a_death_without_words_is_not_explained_by_what_was_said_while_all_was_well() -> None:
+def test_a_silent_death_is_not_explained_by_earlier_log_lines() -> None:
     told = explain_death(["INFO 11-21 05:22:33 [x.py:1] Triton is not installed"])
     assert (told.kind, told.detail, told.hint) == (ErrorKind.ENGINE_DIED, "", "")
 
 
-def test_a_death_is_told_with_how_each_process_ended(tmp_path: Path) -> None:
+def test_a_death_is_reported_with_the_end_of_each_process(tmp_path: Path) -> None:
     counter = tmp_path / "vmstat"
     counter.write_text("nr_free_pages 5\noom_kill 3\n")
     ends = ProcessExits([counter, tmp_path / "none"])
@@ -187,7 +187,7 @@ def test_a_death_is_not_blamed_on_the_dump_of_the_configuration_or_on_an_earlier
     assert told.detail == "RuntimeError: device-side assert triggered"
 
 
-def test_what_is_told_already_is_left_alone() -> None:
+def test_a_vlmtui_error_is_not_explained_again() -> None:
     error = VlmtuiError(ErrorKind.BAD_INPUT, "x")
     assert explain_load(error, [], name="x") is error
     assert explain_request(error) is error
@@ -201,7 +201,7 @@ def test_an_unknown_engine_argument_names_the_nearest() -> None:
     assert "'max_model_len'" in caught.value.hint
 
 
-def test_a_cpu_gets_what_it_needs_and_a_gpu_what_was_said() -> None:
+def test_a_cpu_gets_extra_arguments_and_a_gpu_the_given_ones() -> None:
     spec = LoadSpec(model="m", name="m", engine_args={"gpu_memory_utilization": 0.05, "max_num_seqs": 2})
     known = {"gpu_memory_utilization", "max_num_seqs"}
     on_cpu = engine_arguments(spec, known=known, on_cpu=True)

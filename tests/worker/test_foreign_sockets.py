@@ -94,7 +94,7 @@ def eavesdropper(place: Path) -> Iterator[Eavesdropper]:
 
 
 @pytest.mark.parametrize("command", [("ps",), ("ps", "--json"), ("stop", "--all"), ("stop", "test")], ids=" ".join)
-def test_commands_tell_of_a_foreign_socket_and_say_nothing_to_it(line: CommandLine, command: tuple[str, ...]) -> None:
+def test_commands_report_a_foreign_socket_and_send_nothing(line: CommandLine, command: tuple[str, ...]) -> None:
     with eavesdropper(Endpoint.of(line.paths, SPEC).socket) as foreign:
         ran = line(*command)
         assert (ran.code, ran.out) == (1, "")
@@ -102,7 +102,7 @@ def test_commands_tell_of_a_foreign_socket_and_say_nothing_to_it(line: CommandLi
         assert foreign.heard() == [b"b''"], "it was looked at, and nothing was said"
 
 
-async def test_a_load_tells_of_a_foreign_socket_and_says_nothing_to_it(line: CommandLine, host: WorkerHost) -> None:
+async def test_a_load_reports_a_foreign_socket_and_sends_nothing(line: CommandLine, host: WorkerHost) -> None:
     with eavesdropper(Endpoint.of(line.paths, SPEC).socket) as foreign:
         for looking in (host.open(SPEC, client="test", keep_alive_s=0), host.running(), host.leftovers()):
             with pytest.raises(VlmtuiError) as raised:
@@ -133,7 +133,7 @@ async def test_nothing_in_another_users_folder_is_believed(line: CommandLine, ho
 
 
 @pytest.mark.parametrize("owner_of_file", [NOBODY, 0], ids=["his file", "root's file"])
-def test_a_servers_socket_of_another_user_gets_nothing(
+def test_another_users_server_socket_gets_nothing(
     line: CommandLine, short_path: Path, monkeypatch: pytest.MonkeyPatch, owner_of_file: int
 ) -> None:
     """Neither by who made the socket nor by who listens: its file could be root's, and a process of his behind it."""
@@ -157,7 +157,7 @@ def test_a_servers_socket_of_another_user_gets_nothing(
         assert set(foreign.heard()) <= {b"b''"}
 
 
-async def test_a_servers_socket_of_a_user_who_is_allowed_is_used(short_path: Path) -> None:
+async def test_an_allowed_users_server_socket_is_used(short_path: Path) -> None:
     server, place = FaultServer(), short_path / "vllm.sock"
     listening = await asyncio.start_unix_server(server.serve, place)
     os.chown(place, NOBODY, NOBODY)

@@ -83,7 +83,7 @@ async def continued(first: EngineEvent, rest: AsyncGenerator[EngineEvent, None])
             yield event
 
 
-async def test_what_a_stopped_worker_leaves_on_disk_ends_where_its_last_word_says(stage: Stage) -> None:
+async def test_the_spool_of_a_stopped_worker_ends_with_its_last_event(stage: Stage) -> None:
     client = await ready(await stage.client())
     async with aclosing(client.generate(request("", keep=True))) as events:
         async for event in events:

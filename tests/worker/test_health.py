@@ -54,7 +54,7 @@ async def test_a_long_prefill_is_no_hang(patient: Patient) -> None:
     assert await patient.pass_time(120, share=0.5) == 0
 
 
-async def test_processes_that_stand_still_while_they_should_answer_are_one(patient: Patient) -> None:
+async def test_idle_processes_that_should_answer_count_as_hung(patient: Patient) -> None:
     assert await patient.pass_time(60, share=0.001) > 50
     assert await patient.pass_time(3, share=0.5) == 0, "it goes on"
 
@@ -72,7 +72,7 @@ async def test_an_event_loop_that_does_not_answer_is_one(patient: Patient) -> No
     assert await patient.pass_time(1, generating=False) == 0
 
 
-async def test_the_status_tells_of_a_stuck_engine_thread(short_path: Path) -> None:
+async def test_the_status_reports_a_stuck_engine_thread(short_path: Path) -> None:
     stuck = threading.Event()
 
     async def load(spec: LoadSpec) -> EchoEngine:

@@ -64,7 +64,7 @@ def generated(told: MetricsSample | Failure) -> int | None:
     return told.metrics.ranks[0].generated_tokens
 
 
-async def test_samples_come_until_nobody_follows_and_the_next_gets_those_of_the_last_minutes(
+async def test_samples_stop_without_followers_and_a_new_one_gets_the_recent_ones(
     stage: Stage, engine: Measured
 ) -> None:
     client = await ready(await stage.client())
@@ -80,7 +80,7 @@ async def test_samples_come_until_nobody_follows_and_the_next_gets_those_of_the_
     await other.close()
 
 
-async def test_what_works_unseen_is_asked_seldom(short_path: Path, engine: Measured) -> None:
+async def test_an_unwatched_busy_engine_is_sampled_seldom(short_path: Path, engine: Measured) -> None:
     """Each sample costs as much as some items of a batch."""
 
     async def load(spec: LoadSpec) -> Measured:
@@ -98,7 +98,7 @@ async def test_what_works_unseen_is_asked_seldom(short_path: Path, engine: Measu
         await client.close()
 
 
-async def test_a_failure_is_told_and_the_next_sample_follows(stage: Stage, engine: Measured) -> None:
+async def test_a_failed_sample_is_reported_and_the_next_follows(stage: Stage, engine: Measured) -> None:
     client = await ready(await stage.client())
     engine.away = True
     async with aclosing(client.metrics()) as told:
@@ -123,7 +123,7 @@ async def test_an_engine_that_ends_ends_the_samples(stage: Stage) -> None:
     assert ended.value.kind is ErrorKind.ENGINE_DIED
 
 
-async def test_an_engine_without_the_method_tells_none(short_path: Path) -> None:
+async def test_an_engine_without_metrics_has_no_samples(short_path: Path) -> None:
     async def load(spec: LoadSpec) -> EchoEngine:
         return EchoEngine()
 
@@ -134,7 +134,7 @@ async def test_an_engine_without_the_method_tells_none(short_path: Path) -> None
         await client.close()
 
 
-async def test_a_server_tells_its_own_and_one_without_any_is_named() -> None:
+async def test_a_server_reports_its_metrics_or_their_absence() -> None:
     async with fault_server() as server:
         engine = await connected(server)
         server.replies["/metrics"] = [sends(METRICS, kind="text/plain"), sends("nothing"), sends("", status=404)]

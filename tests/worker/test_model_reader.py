@@ -77,7 +77,7 @@ def test_allowed_code_has_no_network(reader: LocalModelReader, tmp_path: Path) -
     assert reading.templates[0].trouble is None
 
 
-def test_a_process_that_hangs_or_dies_is_told(tmp_path: Path) -> None:
+def test_a_process_that_hangs_or_dies_is_reported(tmp_path: Path) -> None:
     hanging = own_tokenizer(tmp_path / "hangs", "import signal; signal.pause()")
     with pytest.raises(VlmtuiError, match="took longer than 15 s"):
         LocalModelReader(Paths.default(), whole_s=15).read(
@@ -88,7 +88,7 @@ def test_a_process_that_hangs_or_dies_is_told(tmp_path: Path) -> None:
         LocalModelReader(Paths.default()).read(ReadRequest(folder=str(dying), cases=CASES, trust_remote_code=True))
 
 
-def test_what_a_model_prints_is_not_taken_for_the_answer(reader: LocalModelReader, tmp_path: Path) -> None:
+def test_printed_text_of_a_model_is_not_its_answer(reader: LocalModelReader, tmp_path: Path) -> None:
     folder = own_tokenizer(tmp_path / "model", "print('{}'); os.write(1, b'{}')")
     reading = reader.read(ReadRequest(folder=str(folder), cases=CASES, trust_remote_code=True))
     assert reading.tokenizer is not None

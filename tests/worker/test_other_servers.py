@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.recorded_servers import Recording, ask, connect, played, sample
 
 
-async def test_what_llama_cpp_answered_with_the_bundled_model(tmp_path: Path) -> None:
+async def test_recorded_answers_of_llama_cpp_are_read(tmp_path: Path) -> None:
     async with played(Recording.named("llama.cpp")) as url:
         engine = await connect(url)
         try:

@@ -121,7 +121,7 @@ async def test_without_keep_alive_the_worker_ends_once_the_lost_answer_is_done(l
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_signal_in_the_middle_of_an_answer_leaves_what_has_come(life: Life, number: signal.Signals) -> None:
+async def test_a_signal_during_an_answer_keeps_the_partial_answer(life: Life, number: signal.Signals) -> None:
     await (await life.client()).close()
     await life.kill_a_client_in_the_middle("one hold two")
     await life.has_lost_its_client()
@@ -134,7 +134,7 @@ async def test_a_signal_in_the_middle_of_an_answer_leaves_what_has_come(life: Li
 
 
 @pytest.mark.parametrize("victim", ["guardian", "server"])
-async def test_a_worker_killed_outright_leaves_what_had_come_a_second_ago(life: Life, victim: str) -> None:
+async def test_a_killed_worker_leaves_the_answer_of_a_second_ago(life: Life, victim: str) -> None:
     await (await life.client()).close()
     await life.kill_a_client_in_the_middle("one hold two")
     while await life.host.unfetched_answer("r") is None:

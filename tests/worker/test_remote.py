@@ -102,7 +102,7 @@ async def test_an_answer_its_tokens_and_the_prompt_as_the_server_was_given_it(
     assert content[0]["image_url"]["url"].startswith("data:image/png;base64,") and content[0]["uuid"] == "a" * 64
 
 
-async def test_what_the_server_counted_and_how_long_it_let_wait_is_told(server: FaultServer, tmp_path: Path) -> None:
+async def test_a_servers_token_counts_and_waiting_times_are_reported(server: FaultServer, tmp_path: Path) -> None:
     *events, done = whole_answer()
     usage = {"prompt_tokens": 8, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4}}
     end = event(choices=[], usage=usage, metrics={"queue_time_ms": 3000})
@@ -134,7 +134,7 @@ async def test_what_the_server_counted_and_how_long_it_let_wait_is_told(server: 
          "parts of another answer", "A"),
     ],
 )  # fmt: skip
-async def test_an_end_that_is_none_is_told_and_what_came_is_kept(
+async def test_an_incomplete_end_is_an_error_and_the_partial_answer_stays(
     server: FaultServer, tmp_path: Path, pieces: list[bytes], kind: ErrorKind, said: str, kept: str
 ) -> None:
     server.replies[CHAT] = [streams(*pieces)]
@@ -166,7 +166,7 @@ async def test_an_end_that_is_none_is_told_and_what_came_is_kept(
         (302, "", ErrorKind.PROTOCOL, "to another address (302)"),
     ],
 )  # fmt: skip
-async def test_a_refusal_is_told_in_plain_words(
+async def test_a_refusal_is_reported_in_plain_words(
     server: FaultServer, tmp_path: Path, status: int, body: object, kind: ErrorKind, said: str
 ) -> None:
     kind_of_body = "text/html" if isinstance(body, str) and body else "application/json"
@@ -194,9 +194,7 @@ async def test_the_500_after_a_refused_request_with_the_same_picture_is_tried_on
     assert not server.replies[CHAT]
 
 
-async def test_a_server_that_falls_silent_is_told_by_its_health_or_in_the_end_by_its_silence(
-    server: FaultServer, tmp_path: Path
-) -> None:
+async def test_a_silent_server_is_reported_by_its_health_or_by_a_time_out(server: FaultServer, tmp_path: Path) -> None:
     server.replies[CHAT] = [falls_silent(first_event(), token_event(4))]
     server.health = 503
     with pytest.raises(VlmtuiError, match="died"):
@@ -207,7 +205,7 @@ async def test_a_server_that_falls_silent_is_told_by_its_health_or_in_the_end_by
         await asked(server, tmp_path, stall_s=0.05, silence_max_s=0.2)
 
 
-async def test_what_never_ends_is_given_up(server: FaultServer, tmp_path: Path) -> None:
+async def test_endless_data_is_given_up(server: FaultServer, tmp_path: Path) -> None:
     server.replies[CHAT] = [never_ends(b"data: ", b"x" * 1_000_000)]
     with pytest.raises(VlmtuiError, match="more than an answer can hold"):
         await asked(server, tmp_path)
@@ -228,13 +226,13 @@ async def test_what_never_ends_is_given_up(server: FaultServer, tmp_path: Path) 
         (sends({"data": [{"id": "a"}, {"id": "b"}]}), "several models"),
     ],
 )
-async def test_what_is_no_server_of_models_is_told(server: FaultServer, reply: Any, said: str) -> None:
+async def test_other_servers_are_recognised_as_no_model_server(server: FaultServer, reply: Any, said: str) -> None:
     server.replies["/v1/models"] = [reply]
     with pytest.raises(VlmtuiError, match=said):
         await connected(server)
 
 
-async def test_nothing_that_listens_is_waited_for_and_then_told(server: FaultServer) -> None:
+async def test_a_server_that_does_not_listen_is_waited_for_and_reported(server: FaultServer) -> None:
     with pytest.raises(VlmtuiError, match="Nothing listens at"):
         await connected(server, url="http://127.0.0.1:1")
 
@@ -257,7 +255,7 @@ async def test_the_key_is_read_from_where_it_is_named_and_goes_to_no_other_host(
         await connected(server, api_key_env="NO_SUCH_KEY")
 
 
-async def test_what_a_server_lacks_is_switched_off_with_its_flag(server: FaultServer) -> None:
+async def test_missing_features_of_a_server_are_switched_off_with_their_flag(server: FaultServer) -> None:
     engine = await connected(server)
     capabilities = engine.info.capabilities
     assert capabilities.raw_prompts and not (capabilities.raw_media or capabilities.template_override)
@@ -270,7 +268,7 @@ async def test_what_a_server_lacks_is_switched_off_with_its_flag(server: FaultSe
     await engine.shutdown()
 
 
-async def test_a_server_that_tells_no_prompt_has_none_told(server: FaultServer, tmp_path: Path) -> None:
+async def test_no_prompt_is_shown_if_the_server_reports_none(server: FaultServer, tmp_path: Path) -> None:
     server.replies[CHAT] = [streams(*whole_answer()[1:])]
     ready, *_ = await asked(server, tmp_path)
     assert isinstance(ready, PromptReady) and (ready.prompt, ready.token_ids) == ("", ())
@@ -296,7 +294,7 @@ def test_addresses(text: str, base: str, socket: str | None) -> None:
     ["", "host:8000", "ftp://host", "http://", "unix:x", "http://u:p@host", "http://h?a=1", "http://h:x", "http://a b",
      "http://exam\u200bple:8000"],
 )  # fmt: skip
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_addresses_are_refused(text: str) -> None:
     with pytest.raises(VlmtuiError) as failed:
         server_address(text)
     assert failed.value.kind is ErrorKind.BAD_INPUT and ":p@" not in str(failed.value)
@@ -308,7 +306,7 @@ async def test_a_host_that_no_name_can_have_is_refused(server: FaultServer) -> N
     assert failed.value.kind is ErrorKind.BAD_INPUT
 
 
-def test_places_of_media_are_told_only_where_they_are_known(tmp_path: Path) -> None:
+def test_places_of_media_are_reported_only_if_known(tmp_path: Path) -> None:
     one = picture(tmp_path)
     assert [(s.offset, s.length) for s in spans_between((0, 2, 3), (0, 2, 2, 2, 3), [one])] == [(1, 3)]
     two = spans_between((0, 2, 3, 2, 9), (0, 2, 2, 3, 2, 2, 2, 9), [one, one])
@@ -331,7 +329,7 @@ def test_places_of_media_are_told_only_where_they_are_known(tmp_path: Path) -> N
         ((), "", []),
     ],
 )
-def test_a_prompt_is_held_against_what_was_written(
+def test_a_prompt_is_compared_with_the_written_text(
     ids: tuple[int, ...], written: str, runs: list[tuple[int, int]] | None
 ) -> None:
     vocabulary = {one: Token(text=text) for one, text in enumerate(("<user>", "\ufffd", "<pad>", "end"))}
@@ -360,9 +358,7 @@ async def test_placeholders_are_counted_before_anything_is_sent(
     await engine.shutdown()
 
 
-async def test_a_placeholder_within_a_message_and_one_that_is_left_over_are_told(
-    server: FaultServer, tmp_path: Path
-) -> None:
+async def test_misplaced_and_surplus_placeholders_are_reported(server: FaultServer, tmp_path: Path) -> None:
     server.tokens[PAD] = [2]
     engine = await connected(server, placeholders={"image": [PAD]})
     with pytest.raises(VlmtuiError, match="in the text of a message"):
@@ -440,7 +436,7 @@ async def test_another_server_gets_standard_fields_alone_and_may_not_list_its_mo
     assert set(body["messages"][0]["content"][0]) == {"type", "image_url"}  # type: ignore[index]
 
 
-async def test_another_server_takes_no_videos_and_tells_no_logprobs(server: FaultServer) -> None:
+async def test_other_servers_have_no_videos_and_no_logprobs(server: FaultServer) -> None:
     server.replies["/version"] = [sends({"detail": "Not Found"}, status=404)]
     engine = await connected(server)
     capabilities = engine.info.capabilities

@@ -74,7 +74,7 @@ async def refused(url: str, **options: object) -> VlmtuiError:
         ("early", "ca", "not valid yet", "clock"),
     ],
 )
-async def test_a_certificate_that_proves_nothing_is_told(
+async def test_an_untrusted_certificate_is_reported(
     made: Certificates, certificate: str, trusted: str | None, said: str, hint: str
 ) -> None:
     given = {"ca": getattr(made, trusted)} if trusted else {}
@@ -108,7 +108,7 @@ CLIENTS = pytest.mark.parametrize(
 
 @VERSIONS
 @CLIENTS
-async def test_a_server_that_says_why_it_refuses_a_client_is_understood(
+async def test_a_servers_reason_for_refusing_a_client_is_shown(
     made: Certificates, newest: ssl.TLSVersion, shown: str | None, said: str
 ) -> None:
     given = {"client_cert": getattr(made, shown)} if shown else {}
@@ -121,7 +121,7 @@ async def test_a_server_that_says_why_it_refuses_a_client_is_understood(
 
 @VERSIONS
 @CLIENTS
-async def test_a_server_that_refuses_a_client_without_a_word_is_told_with_what_it_may_want(
+async def test_a_silent_refusal_of_a_client_is_reported_with_a_hint(
     made: Certificates, newest: ssl.TLSVersion, shown: str | None, said: str
 ) -> None:
     """As those on asyncio do, vLLM's among them."""
@@ -175,7 +175,7 @@ async def test_the_pages_of_a_proxy_are_understood(page: str, said: str, hint: s
     assert said in failed.message and hint in failed.hint
 
 
-async def test_a_plain_server_at_a_secure_address_is_told() -> None:
+async def test_a_plain_server_at_a_secure_address_is_reported() -> None:
     async def speaks_plainly(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
@@ -198,9 +198,7 @@ async def test_a_file_that_holds_no_certificate_is_named(tmp_path: Path, option:
     assert str(file) in failed.value.detail
 
 
-async def test_a_secure_connection_that_breaks_in_mid_answer_keeps_what_came(
-    made: Certificates, tmp_path: Path
-) -> None:
+async def test_a_broken_secure_connection_keeps_the_partial_answer(made: Certificates, tmp_path: Path) -> None:
     async with fault_server(context(made.server)) as server:
         server.replies[CHAT] = [streams(first_event(), token_event(4))]
         with pytest.raises(VlmtuiError, match="in the middle of the answer") as failed:

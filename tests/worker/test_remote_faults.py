@@ -136,7 +136,7 @@ async def test_names_of_tokens_do_not_hold_up_an_answer(server: FaultServer, tmp
     assert len(server.replies["/detokenize"]) < 9, "they were asked for"
 
 
-async def test_a_server_that_sleeps_is_said_to(server: FaultServer, tmp_path: Path) -> None:
+async def test_a_sleeping_server_is_reported(server: FaultServer, tmp_path: Path) -> None:
     server.replies |= {CHAT: [says_nothing], "/is_sleeping": [sends({"is_sleeping": True})]}
     error, _ = await failed_and_kept(server, tmp_path, stall_s=0.05)
     assert "is asleep" in error.message and "/wake_up" in error.hint
@@ -151,9 +151,7 @@ async def test_a_server_whose_engine_does_not_say_whether_it_sleeps_is_silent_no
 
 
 @pytest.mark.parametrize("reply", [is_cut_off, resets])
-async def test_a_connection_that_breaks_in_mid_answer_keeps_what_came(
-    server: FaultServer, tmp_path: Path, reply: Reply
-) -> None:
+async def test_a_broken_connection_keeps_the_partial_answer(server: FaultServer, tmp_path: Path, reply: Reply) -> None:
     server.replies[CHAT] = [reply]
     error, kept = await failed_and_kept(server, tmp_path)
     assert kept == "A" and "broke in the middle of the answer" in error.message
@@ -169,7 +167,7 @@ async def test_a_connection_that_breaks_in_mid_answer_keeps_what_came(
         (sends("<html>Bad gateway</html>", status=502, kind="text/html"), r"a web page \(502\)"),
     ],
 )
-async def test_what_fails_before_an_answer_began_is_tried_again_with_a_limit(
+async def test_failures_before_an_answer_are_retried_with_a_limit(
     server: FaultServer, tmp_path: Path, reply: Reply, said: str
 ) -> None:
     server.replies[CHAT] = [reply] * 2
@@ -267,7 +265,7 @@ async def keeps_alive(server: FaultServer, writer: asyncio.StreamWriter) -> None
         (first_event(), event(choices=[{"index": 0, "delta": {"content": "x" * 100_000}}])),
     ],
 )
-async def test_what_never_ends_is_given_up_wherever_it_goes_on(
+async def test_endless_data_is_given_up_at_every_stage(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beginning: bytes, piece: bytes
 ) -> None:
     monkeypatch.setattr(http_api, "_EVENT_MAX", 1_000_000)

@@ -53,7 +53,7 @@ async def server() -> AsyncIterator[FaultServer]:
          "refused the request (500)", "above"),
     ],
 )  # fmt: skip
-async def test_each_refusal_says_what_and_what_to_do(
+async def test_each_refusal_has_a_reason_and_a_remedy(
     server: FaultServer, tmp_path: Path, status: int, said: str, kind: ErrorKind, message: str, hint: str
 ) -> None:
     body = {"error": {"message": said, "type": "BadRequestError", "param": None, "code": status}}
@@ -74,7 +74,7 @@ async def test_each_refusal_says_what_and_what_to_do(
         ("", ""),
     ],
 )
-async def test_a_missing_key_and_a_wrong_one_are_told_apart_in_each_shape(
+async def test_a_missing_and_a_wrong_key_are_distinguished(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: object, own_words: str
 ) -> None:
     monkeypatch.setenv("THE_KEY", "the-wrong-key")
@@ -91,7 +91,7 @@ async def test_a_missing_key_and_a_wrong_one_are_told_apart_in_each_shape(
 
 
 @pytest.mark.parametrize("version", ["0.32.0", ""])
-async def test_a_raw_prompt_of_an_unknown_family_says_how_to_name_it(server: FaultServer, version: str) -> None:
+async def test_a_raw_prompt_of_an_unknown_family_is_refused_with_a_hint(server: FaultServer, version: str) -> None:
     server.version = version
     engine = await connected(server)
     said = lack(engine.info, "message_prompts")

@@ -243,7 +243,7 @@ async def test_garbage_after_the_greeting_costs_only_its_sender(stage: Stage, ga
     await friend.close()
 
 
-async def test_one_who_says_nothing_and_one_who_reads_nothing_hold_nobody_up(stage: Stage) -> None:
+async def test_silent_and_unreading_clients_delay_nobody(stage: Stage) -> None:
     friend = await ready(await stage.client())
     with socket.socket(socket.AF_UNIX) as mute, socket.socket(socket.AF_UNIX) as deaf:
         mute.connect(str(stage.endpoint.socket))

@@ -146,7 +146,7 @@ async def test_without_sockets_it_listens_on_loopback_and_asks_for_a_random_key(
         ("bad-argument", ErrorKind.BAD_ENGINE_ARGUMENT, "rejects an engine argument"),
     ],
 )
-async def test_a_server_that_dies_while_it_loads_is_told_by_its_cause(
+async def test_a_server_that_dies_during_a_load_is_reported_with_the_cause(
     served: Served, model: str, kind: ErrorKind, said: str
 ) -> None:
     engine, failed = await served.load(model)
@@ -169,7 +169,7 @@ async def test_a_model_with_a_smaller_context_than_was_asked_for_gets_its_own(se
     assert text_of(await answer(engine)) == "A red circle."
 
 
-async def test_an_environment_without_vllm_is_told(short_path: Path) -> None:
+async def test_an_environment_without_vllm_is_reported(short_path: Path) -> None:
     served = Served(short_path, interpreter="/bin/false")
     _, failed = await served.load()
     assert isinstance(failed, LoadFailed)
@@ -177,7 +177,7 @@ async def test_an_environment_without_vllm_is_told(short_path: Path) -> None:
     await served.end()
 
 
-async def test_a_server_that_dies_in_mid_answer_is_a_dead_engine_and_what_came_is_kept(served: Served) -> None:
+async def test_a_server_that_dies_during_an_answer_is_a_dead_engine(served: Served) -> None:
     engine, ready = await served.load("hangs-answering")
     assert isinstance(ready, EngineReady)
     pids = served.started("hangs-answering")["pids"]

@@ -74,7 +74,7 @@ async def test_a_failing_request_is_explained_and_harms_nothing(stage: Stage) ->
     await client.close()
 
 
-async def test_cancel_aborts_in_the_engine_and_counts_what_came(stage: Stage, engine: EchoEngine) -> None:
+async def test_cancel_aborts_in_the_engine_and_counts_the_tokens(stage: Stage, engine: EchoEngine) -> None:
     client = await ready(await stage.client())
     events = []
     async for event in client.generate(request("well wait", "c")):
@@ -133,7 +133,7 @@ async def test_pings_are_answered_while_a_load_blocks(short_path: Path) -> None:
         await client.close()
 
 
-async def test_a_load_that_fails_is_told_and_ends_the_worker(short_path: Path) -> None:
+async def test_a_failed_load_is_reported_and_ends_the_worker(short_path: Path) -> None:
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
 

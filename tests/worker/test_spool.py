@@ -137,7 +137,7 @@ async def test_an_answer_stays_after_its_end_until_the_client_has_stored_it(stag
     await other.close()
 
 
-async def test_only_what_is_to_be_kept_goes_on(stage: Stage, engine: EchoEngine) -> None:
+async def test_only_kept_requests_continue(stage: Stage, engine: EchoEngine) -> None:
     client = await ready(await stage.client())
     kept, plain = client.generate(request("wait", "kept", keep=True)), client.generate(request("wait", "plain"))
     for events in (kept, plain):
@@ -181,7 +181,7 @@ async def test_letting_a_running_answer_go_without_a_client_ends_it(stage: Stage
     await client.close()
 
 
-async def test_who_is_taken_over_from_is_told(stage: Stage, release: threading.Event) -> None:
+async def test_the_former_client_is_told_of_a_takeover(stage: Stage, release: threading.Event) -> None:
     first, its_events = await begun(stage, "hold on")
     second = await ready(await stage.client())
     taking = asyncio.create_task(resumed(second))
@@ -251,7 +251,7 @@ async def test_an_ended_answer_does_not_hold_the_worker(short_path: Path) -> Non
         )
 
 
-async def test_a_worker_that_is_told_to_stop_leaves_what_has_come(short_path: Path, engine: EchoEngine) -> None:
+async def test_a_stopped_worker_keeps_the_partial_answer(short_path: Path, engine: EchoEngine) -> None:
     async with staged(short_path, engine, keep_alive_s=None) as stage:
         lost, _events = await begun(stage, "one hold two")
         await lost.close()
@@ -264,7 +264,7 @@ async def test_a_worker_that_is_told_to_stop_leaves_what_has_come(short_path: Pa
         assert text_of(events) == "one hold "
 
 
-async def test_an_engine_that_dies_leaves_what_has_come_and_why(short_path: Path, engine: EchoEngine) -> None:
+async def test_a_dying_engine_leaves_the_partial_answer_and_the_reason(short_path: Path, engine: EchoEngine) -> None:
     async with staged(short_path, engine, keep_alive_s=None) as stage:
         lost, _events = await begun(stage, "one hold two")
         await lost.close()
@@ -278,7 +278,7 @@ async def test_an_engine_that_dies_leaves_what_has_come_and_why(short_path: Path
         assert events[-1].failure.kind is ErrorKind.ENGINE_DIED
 
 
-async def test_what_is_written_late_is_not_written_over_the_last_word(stage: Stage) -> None:
+async def test_a_late_write_does_not_replace_the_last_event(stage: Stage) -> None:
     lost, _events = await begun(stage, "one hold two")
     await lost.close()
     await gone(stage)

@@ -40,14 +40,14 @@ async def test_a_template_that_does_not_end_is_stopped() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit is Linux's")
-async def test_a_template_that_grows_for_ever_is_told_and_the_limit_goes_with_it() -> None:
+async def test_a_growing_template_is_stopped_and_the_limit_removed() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
     with pytest.raises(VlmtuiError, match="memory limit"):
         await within_limits(asyncio.to_thread(rendering(GROWTH)), more=2**28)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
-async def test_what_stands_for_a_lack_of_memory_is_told_as_such() -> None:
+async def test_a_memory_error_in_a_template_is_reported() -> None:
     class Wrapped(Exception):
         pass
 
@@ -60,7 +60,7 @@ async def test_what_stands_for_a_lack_of_memory_is_told_as_such() -> None:
         await within_limits(fails(KeyError()), wrapped_in=(Wrapped,))
 
 
-async def test_what_ends_is_let_through_and_other_errors_are_told_as_they_are() -> None:
+async def test_a_template_that_ends_passes_and_other_errors_are_unchanged() -> None:
     plain = [within_limits(asyncio.to_thread(rendering(f"{{{{ 6 * {number} }}}}"))) for number in range(5)]
     assert await asyncio.gather(*plain) == [str(6 * number) for number in range(5)]
     with pytest.raises(ZeroDivisionError):

@@ -70,7 +70,7 @@ def test_each_request_is_answered_with_its_own_adapter_whatever_the_weights_are_
     assert apart(scores(None), without) < 1e-5
 
 
-def test_what_an_adapter_computes_is_the_product_of_its_matrices(model: Any, scores: Scores, tmp_path: Path) -> None:
+def test_an_adapter_adds_the_product_of_its_matrices(model: Any, scores: Scores, tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file
 

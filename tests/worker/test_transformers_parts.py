@@ -136,19 +136,19 @@ def test_a_request_leaves_the_random_numbers_of_others_alone() -> None:
         ({"temperature": 0.01}, {4}),
     ],
 )
-def test_what_is_left_out_is_never_drawn(given: dict[str, Any], possible: set[int]) -> None:
+def test_excluded_tokens_are_never_sampled(given: dict[str, Any], possible: set[int]) -> None:
     scores = [0.0, 0.5, 1.0, 3.0, 4.0]
     assert set(choose(scores, 200, **{"temperature": 1.0, "seed": 3, **given})) == possible
 
 
-def test_penalties_fall_on_what_was_said() -> None:
+def test_penalties_apply_to_generated_tokens() -> None:
     assert choose([2.0, 1.9, 0.0], 2, presence_penalty=1.0) == [0, 1]
     assert choose([2.0, 1.5, 0.0], 4, frequency_penalty=0.3) == [0, 0, 1, 0]
     assert choose([2.0, 1.5, 0.0], 1, prompt=[0], repetition_penalty=2.0) == [1]
     assert choose([-1.0, -1.5, -9.0], 1, prompt=[0], repetition_penalty=2.0) == [1]
 
 
-def test_the_log_probabilities_are_those_of_the_models_scores() -> None:
+def test_log_probabilities_come_from_the_models_scores() -> None:
     found: list[Logprobs | None] = []
 
     def take(token: int, logprobs: Logprobs | None) -> bool:
@@ -199,7 +199,7 @@ def test_a_stop_token_ends_the_answer_unless_it_is_to_be_ignored() -> None:
     assert named.stop_ids == {EOS, 65}
 
 
-def test_the_settings_are_resolved_and_told() -> None:
+def test_the_settings_are_resolved_and_reported() -> None:
     drawn = plan(temperature=0.7, max_tokens=None)
     assert drawn.used.seed is not None
     assert (drawn.used.max_tokens, drawn.used.top_p, drawn.used.temperature) == (1000, 1.0, 0.7)
@@ -259,7 +259,7 @@ def test_engine_arguments_are_read_strictly() -> None:
         ("something else", ErrorKind.INTERNAL),
     ],
 )
-def test_a_failed_load_says_what_to_do(text: str, kind: ErrorKind) -> None:
+def test_a_failed_load_has_a_remedy(text: str, kind: ErrorKind) -> None:
     found = explain_load(RuntimeError(text), [], name="m")
     assert found.kind is kind
     assert found.hint
@@ -280,7 +280,7 @@ def test_runs_of_positions() -> None:
     assert runs_of([]) == []
 
 
-def test_a_model_that_keeps_images_out_of_its_prompt_says_so() -> None:
+def test_a_model_without_image_tokens_is_recognised() -> None:
     watch_for_torchvision()
     from transformers import LlavaConfig
 

@@ -37,7 +37,7 @@ def test_the_table_has_a_row_an_item(bench: Bench) -> None:
     assert rows["4"]["id"] == ""
 
 
-def test_the_page_tells_counts_and_what_failed(bench: Bench) -> None:
+def test_the_page_has_counts_and_failures(bench: Bench) -> None:
     page = batch_page(bench.output, "shapes")
     assert "<script" not in page
     for text in ("It was refused.", "1 of 2", "line 4"):
@@ -62,5 +62,5 @@ def test_the_page_tells_counts_and_what_failed(bench: Bench) -> None:
         (Expectation(json_schema={"$dynamicRef": "#x"}), "1", False),
     ],
 )
-def test_what_is_expected(expect: Expectation, answer: str, is_right: bool) -> None:
+def test_expectations_are_checked(expect: Expectation, answer: str, is_right: bool) -> None:
     assert expect.holds(answer) is is_right

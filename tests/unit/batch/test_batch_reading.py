@@ -101,7 +101,7 @@ def test_short_forms() -> None:
         ({"id": "x" * 513, "prompt": "x"}, "it has 1 to 512"),
     ],
 )  # fmt: skip
-def test_a_wrong_line_says_what_is_wrong(value: object, said: str) -> None:
+def test_a_wrong_line_has_a_reason(value: object, said: str) -> None:
     assert said in refusal(value)
 
 

@@ -30,7 +30,7 @@ async def test_each_item_has_its_answer(bench: Bench) -> None:
     assert 1 < bench.engines[0].most <= 32
 
 
-async def test_what_is_answered_is_not_asked_again(bench: Bench) -> None:
+async def test_answered_items_are_skipped(bench: Bench) -> None:
     bench.questions(range(20))
     await bench.run()
     bench.questions(range(25))
@@ -40,7 +40,7 @@ async def test_what_is_answered_is_not_asked_again(bench: Bench) -> None:
     assert len(bench.answers()) == 25
 
 
-async def test_what_has_changed_is_asked_again_and_said(bench: Bench) -> None:
+async def test_changed_items_are_asked_again_and_counted(bench: Bench) -> None:
     for name in ("a", "b"):
         Image.new("RGB", (32, 32), "red").save(bench.folder / f"{name}.png")
     items: list[dict[str, object]] = [{"id": name, "images": [f"{name}.png"], "prompt": "what?"} for name in ("a", "b")]
@@ -90,7 +90,7 @@ async def test_a_wrong_line_costs_one_line_with_its_number(bench: Bench) -> None
     assert "is that of line 1" in errors[4][1]["message"]  # type: ignore[index]
 
 
-async def test_errors_are_tried_again_when_asked_and_gone_with_their_lines(bench: Bench) -> None:
+async def test_retry_errors_replaces_their_lines(bench: Bench) -> None:
     refused = {"question 1"}
     bench.trouble = lambda question: ErrorKind.BAD_INPUT if question in refused else None
     bench.write({"id": "0", "prompt": "question 0"}, {"id": "1", "prompt": "question 1"}, "not json")
@@ -105,7 +105,7 @@ async def test_errors_are_tried_again_when_asked_and_gone_with_their_lines(bench
     assert set(bench.answers()) == {"0", "1", "2"}
 
 
-async def test_a_line_that_was_mended_loses_its_error_without_being_asked_to(bench: Bench) -> None:
+async def test_a_repaired_line_loses_its_error(bench: Bench) -> None:
     bench.write({"id": "0", "prompt": "question 0"}, "not json")
     await bench.run()
     bench.questions(range(2))
@@ -164,7 +164,7 @@ async def test_as_many_requests_as_allowed_are_with_the_engine_at_once(bench: Be
     assert sorted(bench.asked) == sorted(f"question {n}" for n in range(200))
 
 
-async def test_cancelling_keeps_what_was_answered(bench: Bench) -> None:
+async def test_cancelling_keeps_the_answers(bench: Bench) -> None:
     bench.questions(range(500))
     task: asyncio.Task[Tally]
 
@@ -218,7 +218,7 @@ class _Patched:
         return getattr(self._module, name)
 
 
-async def test_what_a_line_may_have_besides(bench: Bench) -> None:
+async def test_a_line_may_have_more_fields(bench: Bench) -> None:
     Image.new("RGB", (32, 32), "red").save(bench.folder / "a.png")
     bench.write({"id": "a", "images": ["a.png"], "prompt": "what?", "expect": {"regex": "^said"}})
     tally = await bench.run(includes_prompt=True)
@@ -229,7 +229,7 @@ async def test_what_a_line_may_have_besides(bench: Bench) -> None:
     assert tally.answered == 1
 
 
-async def test_what_nobody_thought_of_ends_the_batch_and_does_not_stall_it(bench: Bench) -> None:
+async def test_an_unexpected_exception_ends_the_batch(bench: Bench) -> None:
     def trouble(question: str) -> ErrorKind | None:
         raise ZeroDivisionError(question)
 

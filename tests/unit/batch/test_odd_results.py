@@ -25,7 +25,7 @@ def test_a_line_that_is_no_result_is_left_out_of_the_score(odd: bytes, tmp_path:
 
 
 @pytest.mark.parametrize("number", ["99999999999999999999", "-1"])
-def test_a_line_number_that_is_none_is_told(number: str, tmp_path: Path) -> None:
+def test_an_invalid_line_number_is_reported(number: str, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_bytes(SOUND.replace(b'"line":1', b'"line":' + number.encode()) + SOUND)
     with pytest.raises(VlmtuiError):

@@ -27,7 +27,7 @@ def a_uv(folder: Path, *, offers: str) -> Uv:
     return Uv(str(program), PYTHON, {"PATH": os.environ["PATH"]})
 
 
-def test_a_cpu_build_of_pytorch_comes_from_the_configured_indexes_else_from_its_own_else_there_is_none(
+def test_the_cpu_build_of_pytorch_comes_from_the_first_index_that_has_it(
     tmp_path: Path,
 ) -> None:
     wanted = f"torch=={TORCH}+cpu"
@@ -36,7 +36,7 @@ def test_a_cpu_build_of_pytorch_comes_from_the_configured_indexes_else_from_its_
     assert a_uv(tmp_path, offers="nothing").cpu_torch(TORCH) == ()
 
 
-def test_pips_configuration_is_said_to_uv(tmp_path: Path) -> None:
+def test_uv_gets_pips_configuration(tmp_path: Path) -> None:
     file = tmp_path / "pip.conf"
     file.write_text(
         "[global]\nindex-url = https://a.example/simple\nextra-index-url =\n  https://b.example\n  file:///c\n"

@@ -49,7 +49,7 @@ def imports(interpreter: str) -> str:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_at_a_step_nothing_half_made_is_used_and_the_next_run_goes_on(root_with_uv: Path, step: str) -> None:
+def test_after_a_kill_the_next_install_continues(root_with_uv: Path, step: str) -> None:
     root = root_with_uv
     name = light_variant(root).name
     killed = install(root, killed_at=step)
@@ -65,7 +65,7 @@ def test_killed_at_a_step_nothing_half_made_is_used_and_the_next_run_goes_on(roo
     assert engines_of(root).incomplete() == []
 
 
-def test_a_package_that_was_begun_before_a_kill_is_made_anew(root_with_uv: Path) -> None:
+def test_an_unfinished_environment_is_made_again(root_with_uv: Path) -> None:
     install(root_with_uv, killed_at="install.describe_interpreter")
     [package] = (engines_of(root_with_uv).folder).glob("*/env/lib/python*/site-packages/lightpkg/__init__.py")
     package.unlink()
@@ -143,7 +143,7 @@ def test_two_installations_at_once_wait_for_each_other(root_with_uv: Path) -> No
         assert waits == []
 
 
-def test_a_read_only_data_folder_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_data_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = tmp_path / "app"
     blocked.write_text("a file where a folder should be")
     with pytest.raises(VlmtuiError, match="create or use the folder") as caught:
@@ -151,6 +151,6 @@ def test_a_read_only_data_folder_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     assert "VLMTUI_DATA_DIR" in caught.value.hint
 
 
-def test_a_python_that_is_none_is_said(tmp_path: Path) -> None:
+def test_a_missing_python_is_reported(tmp_path: Path) -> None:
     with pytest.raises(VlmtuiError, match="does not run as a Python interpreter"):
         find_python(light_variant(tmp_path), tmp_path / "python2")

@@ -65,7 +65,7 @@ def assert_it_installs(root: Path, **extra: str) -> None:
     assert record.packages["lightpkg"] == "2.5"
 
 
-def test_a_disk_that_fills_in_the_middle_is_said_and_with_room_it_goes_on(tmp_path: Path, small_disk: Path) -> None:
+def test_a_disk_that_fills_is_reported_and_the_install_can_continue(tmp_path: Path, small_disk: Path) -> None:
     make_wheels(tmp_path, padding=12_000_000)
     cache = {"UV_CACHE_DIR": str(small_disk / "cache")}
     failed = install(tmp_path, extra=cache)
@@ -77,7 +77,7 @@ def test_a_disk_that_fills_in_the_middle_is_said_and_with_room_it_goes_on(tmp_pa
 
 
 @pytest.mark.parametrize("tag", ["cp27-cp27mu-manylinux1_x86_64", "cp311-cp311-win_amd64"])
-def test_wheels_for_another_python_or_machine_are_said(tmp_path: Path, tag: str) -> None:
+def test_wheels_for_another_python_or_machine_are_reported(tmp_path: Path, tag: str) -> None:
     make_wheels(tmp_path, tag=tag)
     failed = install(tmp_path)
     assert failed.returncode == 1
@@ -104,7 +104,7 @@ class Index(SimpleHTTPRequestHandler):
 
 
 @pytest.mark.timeout(300)
-def test_a_network_that_goes_in_the_middle_is_said_and_once_it_is_back_it_goes_on(tmp_path: Path) -> None:
+def test_a_lost_network_is_reported_and_the_install_can_continue(tmp_path: Path) -> None:
     make_wheels(tmp_path)
     for wheel in (tmp_path / "wheels").iterdir():
         page = tmp_path / "index" / wheel.name.partition("-")[0] / "index.html"
@@ -129,7 +129,7 @@ def test_a_network_that_goes_in_the_middle_is_said_and_once_it_is_back_it_goes_o
         server.server_close()
 
 
-def test_of_two_apps_that_install_at_once_one_makes_it_and_both_have_it(tmp_path: Path) -> None:
+def test_two_apps_that_install_at_once_share_the_engine(tmp_path: Path) -> None:
     make_wheels(tmp_path, padding=4_000_000)
     command = [sys.executable, "-c", INSTALLING, str(tmp_path), ""]
     root = Path(__file__).parents[3]

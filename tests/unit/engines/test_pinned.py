@@ -53,7 +53,7 @@ def test_an_engine_for_a_version_never_takes_the_place_of_the_usual_one(engines:
     assert pinned_engine(engines, "0.28.0") is None
 
 
-def test_the_worker_of_a_version_is_told_whose_server_to_start(engines: Engines, tmp_path: Path) -> None:
+def test_the_worker_gets_the_interpreter_of_the_version(engines: Engines, tmp_path: Path) -> None:
     spec = LoadSpec(model="m", name="m", backend="pinned", pinned="0.23.0")
     with pytest.raises(VlmtuiError, match=r"m needs vLLM 0\.23\.0, which is not installed") as caught:
         installed_program(Paths.below(tmp_path), spec)

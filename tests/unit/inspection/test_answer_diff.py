@@ -88,7 +88,7 @@ def test_words_that_differ_are_found_on_both_sides() -> None:
     assert parts(right, other) == ["blue", "corner"]
 
 
-def test_a_word_that_is_not_whole_yet_and_what_the_other_side_has_not_come_to_are_no_differences() -> None:
+def test_unfinished_words_and_missing_text_are_no_differences() -> None:
     left, right = "A red circle in the center.", "A re"
     assert differing_spans(left, right, left_grows=False, right_grows=True) == ((), ())
     right = "A red circle"
@@ -98,7 +98,7 @@ def test_a_word_that_is_not_whole_yet_and_what_the_other_side_has_not_come_to_ar
 
 
 @given(st.lists(WORDS, max_size=200), st.lists(WORDS, max_size=200))
-def test_what_is_not_marked_is_the_same_on_both_sides(one: list[str], other: list[str]) -> None:
+def test_unmarked_text_is_equal_on_both_sides(one: list[str], other: list[str]) -> None:
     left, right = " ".join(one), " ".join(other)
     marked = differing_spans(left, right, left_grows=False, right_grows=False)
     kept = []

@@ -80,7 +80,7 @@ async def test_pieces_of_a_prompt() -> None:
     assert found[3].media.resized == (112, 112)
 
 
-async def test_parts_of_characters_and_tokens_that_nobody_told() -> None:
+async def test_partial_characters_and_missing_tokens_are_shown() -> None:
     answer = await asked(raw("a b"))
     assert answer.prompt is not None
     first, second = answer.prompt.token_ids[-2:]
@@ -119,7 +119,7 @@ async def test_a_kept_side_is_the_prompt_and_the_answer() -> None:
         (None, "Not complete yet."),
     ],
 )
-async def test_what_did_not_end_well_says_so_and_counts_its_tokens(outcome: Any, said: str) -> None:
+async def test_an_unfinished_answer_says_so_and_counts_its_tokens(outcome: Any, said: str) -> None:
     answer = await asked(CHAT, "half ")
     answer.outcome = outcome
     kept = side(answer)

@@ -37,7 +37,7 @@ GOLDEN = Golden(
 )
 
 
-def test_what_is_recorded_can_be_compared() -> None:
+def test_recorded_prompts_can_be_compared() -> None:
     side = recorded_side(GOLDEN)
     assert (side.text, len(side.token_ids)) == ("<|im_start|>user\n<|image_pad|>What?", 19)
     assert (side.media[0].tokens, side.media[0].resized, side.media[0].length) == (16, (112, 112), 0)

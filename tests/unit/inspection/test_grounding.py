@@ -130,7 +130,7 @@ def test_coordinates_that_are_no_triples_are_unreadable(written: str) -> None:
     assert find_marks(f'<points coords="{written}">x</points>', grounding).unreadable
 
 
-def test_molmo2_says_on_which_image_and_when() -> None:
+def test_molmo2s_points_have_image_and_time() -> None:
     grounding = REGISTRY["molmo2"].grounding
     assert grounding is not None
     images, tracks = (find_marks(answer, grounding).marks for answer in (GOLDEN[-4][1], GOLDEN[-3][1]))
@@ -139,7 +139,7 @@ def test_molmo2_says_on_which_image_and_when() -> None:
 
 
 @pytest.mark.parametrize(("family", "answer", "size", "wanted"), GOLDEN)
-def test_published_examples_lie_where_they_are_said_to(
+def test_published_examples_are_at_their_published_places(
     family: str, answer: str, size: tuple[int, int], wanted: list[tuple[str, tuple[float, ...]]]
 ) -> None:
     record = REGISTRY[family]
@@ -160,7 +160,7 @@ def test_published_examples_lie_where_they_are_said_to(
         '{"bbox_2d": [1, 2, 3, 1e999]}', '{"bbox_2d": ' + "[" * 1900 + "}", '{"bbox_2d": [1, 2, 3, ' + "9" * 500 + "]}",
     ],
 )  # fmt: skip
-def test_what_is_no_place_is_listed_as_unreadable(written: str) -> None:
+def test_text_that_is_no_place_is_listed_as_unreadable(written: str) -> None:
     grounding = REGISTRY["qwen3_vl"].grounding
     assert grounding is not None
     found = find_marks(f"here: {written}", grounding)

@@ -191,7 +191,7 @@ def test_every_record_is_sound(family: Family) -> None:
     assert check_reading(family, reading, canned, of_record=True) == []
 
 
-def test_two_templates_that_disagree_are_told(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_disagreeing_templates_are_reported(folders: dict[str, Path], tmp_path: Path) -> None:
     family = REGISTRY["qwen2_vl"]
     source = record_templates(family)["record"]
     reading = read(family, folders["qwen2_vl"], ("chat_template.json", source), ("tokenizer_config.json",

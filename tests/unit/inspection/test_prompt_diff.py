@@ -115,7 +115,7 @@ def test_any_two_prompts_are_taken_apart_without_loss() -> None:
         (f"{USER}<image>q", f"{USER}{PAD}q", f"different placeholders: <image> in the left, {PAD} in the right"),
     ],
 )
-def test_known_differences_are_said_in_words(left: str, right: str, finding: str) -> None:
+def test_known_differences_have_a_sentence(left: str, right: str, finding: str) -> None:
     diff = compare(left, right)
     assert not diff.identical
     assert diff.findings == (finding,)
@@ -172,7 +172,7 @@ def test_text_behind_the_end_does_not_make_the_generation_prompt_missing() -> No
     assert diff.findings == ("the right adds “USER: <image>↵What is here? ASSISTANT:” at the end",)
 
 
-def test_a_picture_that_moved_to_another_turn_is_said_to_have_moved() -> None:
+def test_a_picture_in_another_turn_is_reported_as_moved() -> None:
     left = prompt(f"{USER}{PAD}What?{END}A star.<|im_end|>\n{USER}Sure?{END}", pictures="a")
     right = prompt(f"{USER}What?{END}A star.<|im_end|>\n{USER}{PAD}Sure?{END}", pictures="a")
     diff = prompt_diff(left, right)
@@ -183,7 +183,7 @@ def test_a_picture_that_moved_to_another_turn_is_said_to_have_moved() -> None:
     assert left.ids[moved.left.start : moved.left.end] == right.ids[moved.right.start : moved.right.end]
 
 
-def test_pictures_in_each_others_place_are_said_to_have_changed_places() -> None:
+def test_exchanged_pictures_are_reported_as_exchanged() -> None:
     text = f"{USER}{PAD} and {PAD}?{END}"
     left, right = prompt(text, pictures="ab"), prompt(text, pictures="ba")
     assert prompt_diff(left, right).findings == ("a.png and b.png changed places",)
@@ -194,7 +194,7 @@ def test_the_word_system_in_a_question_is_no_system_prompt() -> None:
     assert diff.findings == ("after “<|im_start|>user↵”: “q” in the left, “system design? q” in the right",)
 
 
-def test_the_same_text_in_other_tokens_is_said_to_be_so() -> None:
+def test_the_same_text_in_other_tokens_is_reported() -> None:
     left, right = prompt("ab cd"), prompt("abcd")
     right = PromptTokens((left.ids[0], 9_001, 9_002), ("ab", " c", "d"), left.special_ids)
     assert prompt_diff(left, right).findings == (
@@ -256,7 +256,7 @@ def test_stretches_are_whole_and_true() -> None:
     assert common_start("abc", "abd") == 2
 
 
-def test_long_sequences_are_anchored_at_what_occurs_once() -> None:
+def test_long_sequences_are_anchored_at_unique_tokens() -> None:
     filler = ["the"] * 2000
     left = [*filler, "one", *filler, "two", *filler]
     right = ["new", *filler, "one", *filler, "2", "two", *filler, "end"]

@@ -67,7 +67,7 @@ def test_a_placeholder_without_its_surroundings_is_wrapped_but_does_not_block() 
         assert apply_fix(qwen(broken + "q"), finding.fix) == qwen(VISION + "q")
 
 
-def test_what_was_taken_out_of_its_surroundings_is_put_back_into_them() -> None:
+def test_a_restored_placeholder_gets_its_surrounding_tokens() -> None:
     hollow = VISION.replace("<|image_pad|>", "")
     for broken, whole in ((hollow + "q", VISION + "q"), (f"{VISION} or {hollow}?", f"{VISION} or {VISION}?")):
         (finding,) = check(qwen(broken), items({"image": whole.count(VISION)}), QWEN)
@@ -77,7 +77,7 @@ def test_what_was_taken_out_of_its_surroundings_is_put_back_into_them() -> None:
         assert apply_fix(qwen(broken), finding.fix) == qwen(whole)
 
 
-def test_the_label_says_what_is_inserted_and_where() -> None:
+def test_the_label_of_a_fix_names_text_and_place() -> None:
     (finding,) = check(qwen("q"), items({"image": 1}), QWEN)
     assert finding.fix is not None
     assert finding.fix.label == "insert <|image_pad|> in the last message"

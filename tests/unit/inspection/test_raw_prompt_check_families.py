@@ -149,7 +149,7 @@ def test_a_missing_end_is_put_back(family: Family) -> None:
         assert apply_fix(broken, finding.fix) == text
 
 
-def test_every_family_tells_its_images_from_its_videos() -> None:
+def test_every_family_distinguishes_images_and_videos() -> None:
     for family in REGISTRY.values():
         cores = [form[1].core for modality in family.takes if (form := forms_of(family, modality))]
         assert len(cores) == len(set(cores))

@@ -140,7 +140,7 @@ def test_a_wrong_document_is_refused(change: Change, said: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"null"])
-def test_what_is_no_document_at_all_is_refused(data: bytes) -> None:
+def test_other_files_are_refused(data: bytes) -> None:
     with pytest.raises(VlmtuiError):
         from_json(data)
 
@@ -151,7 +151,7 @@ def test_a_file_name_that_is_no_text_can_be_written() -> None:
     assert msgspec.json.encode(record)
 
 
-def test_media_types_are_those_of_pictures() -> None:
+def test_media_types_are_picture_types() -> None:
     assert media_record(attachment(kind="JPEG")).media_type == "image/jpeg"
     assert media_record(attachment(kind="SVG")).media_type == "application/octet-stream"
     assert media_record(attachment(modality="video", kind="mp4")).media_type == "application/octet-stream"
@@ -219,7 +219,7 @@ def test_the_page_shows_pictures_and_folds_their_tokens() -> None:
     assert f"{PAD} × 1,280 from cat.png" in reader.text
 
 
-def test_the_page_marks_what_differs_and_what_is_special() -> None:
+def test_the_page_marks_differences_and_special_tokens() -> None:
     reader = page(comparison())
     assert "What is this?" in reader.marked
     assert {"red", "blue"} <= set(reader.marked)

@@ -142,7 +142,7 @@ def test_a_prompt_of_another_shape_keeps_its_shape() -> None:
 
 @settings(max_examples=examples(150), deadline=None, derandomize=True)
 @given(st.data())
-def test_whatever_placeholder_is_deleted_or_torn_the_fix_gives_the_prompt_as_it_was(data: st.DataObject) -> None:
+def test_a_fix_restores_any_deleted_or_torn_placeholder(data: st.DataObject) -> None:
     family = data.draw(st.sampled_from(FAMILIES))
     turns = data.draw(st.sampled_from(list(conversations(family))))
     whole, attachments = written(family, turns)

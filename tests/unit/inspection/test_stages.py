@@ -92,7 +92,7 @@ def test_a_token_more_of_an_image_is_found_among_its_tokens(tmp_path: Path) -> N
     assert (found.stage, found.message) == (Stage.PLACES, "image 1 takes 5 tokens, and 4")
 
 
-def test_what_stands_around_an_image_may_belong_to_it_or_to_the_text(tmp_path: Path) -> None:
+def test_tokens_around_an_image_may_belong_to_image_or_text(tmp_path: Path) -> None:
     """vLLM counts the tokens around an image to it, Transformers does not."""
     sound = side(tmp_path)
     wider = msgspec.structs.replace(sound.media[0], offset=1, length=6)
@@ -243,7 +243,7 @@ def test_values_that_are_no_numbers_never_pass() -> None:
     assert compare_values([broken], [sound], 1e-3).step is not None
 
 
-def test_a_broken_file_is_told(tmp_path: Path) -> None:
+def test_a_broken_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "values.npy"
     path.write_bytes(b"\x93NUMPY broken")
     with pytest.raises(Exception, match="can't be read"):

@@ -37,7 +37,7 @@ def test_an_image_is_one_piece_with_its_file() -> None:
     assert tuple(token for piece in pieces for token in piece.ids) == ids
 
 
-def test_separators_in_an_image_are_said_and_a_missing_file_is_counted() -> None:
+def test_separators_and_missing_files_of_an_image_are_counted() -> None:
     (piece,) = pieces_of((9, 9, 3, 9), ("<i>", "<i>", "\n", "<i>"), SPECIAL, (span(0, 4, index=2, tokens=3),))
     assert piece.label == "<i> × 3 (4 tokens in total) from image 3"
 

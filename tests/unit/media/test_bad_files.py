@@ -129,7 +129,7 @@ def test_cut_in_half(name: str, tmp_path: Path) -> None:
     _refused(path)
 
 
-def test_png_without_its_end_says_so(tmp_path: Path) -> None:
+def test_a_cut_off_png_has_a_note(tmp_path: Path) -> None:
     corners().save(tmp_path / "a.png")
     data = (tmp_path / "a.png").read_bytes()
     (tmp_path / "a.png").write_bytes(data[:-12])
@@ -172,7 +172,7 @@ def test_gif_with_zero_frames(tmp_path: Path) -> None:
     _refused(tmp_path / "none.gif")
 
 
-def test_heic_without_the_plug_in_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heic_without_the_plug_in_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     (tmp_path / "photo.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0heicmif1")
     assert "pip install pillow-heif" in _refused(tmp_path / "photo.heic", "HEIC").hint

@@ -188,9 +188,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_what_cannot_be_kept_as_it_is_has_pixels_to_a_limit(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_converted_images_have_a_limit_of_pixels(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """200 million pixels of a photograph that was turned took 28 seconds to attach, and 11 for its thumbnail."""
     monkeypatch.setattr(images, "RECODED_PIXELS_MAX", 6_000)
     mode, turned = LARGE[name]

@@ -197,7 +197,7 @@ def test_in_chunks(tmp_path: Path, png: bytes) -> None:
         (b"", "is empty"),
     ],
 )
-def test_what_is_no_picture_is_said(tmp_path: Path, body: bytes, words: str) -> None:
+def test_a_download_without_a_picture_is_reported(tmp_path: Path, body: bytes, words: str) -> None:
     with _serve(_says(body, "Content-Type: image/png")) as server:
         error = _refusal(server, tmp_path)
     assert words in error.message and error.kind is ErrorKind.BAD_INPUT
@@ -407,7 +407,7 @@ def test_servers_that_are_not_there(tmp_path: Path) -> None:
         b"HTTP/1.1 200 OK\r\nX: " + b"y" * 500_000 + b"\r\n\r\n",
     ],
 )
-def test_what_is_no_http(tmp_path: Path, said: bytes) -> None:
+def test_addresses_other_than_http_are_refused(tmp_path: Path, said: bytes) -> None:
     with _serve(lambda connection, _head: connection.sendall(said)) as server:
         assert _refusal(server, tmp_path).kind is ErrorKind.NO_NETWORK
 

@@ -124,7 +124,7 @@ def test_addresses(base: Path) -> None:
     assert gather(f"{alone} cat.png", base=base) == GatherResult(urls=(alone,), paths=(cat,))
 
 
-def test_what_is_wrong_is_named_and_the_rest_kept(base: Path) -> None:
+def test_bad_files_are_reported_and_the_others_kept(base: Path) -> None:
     (cat,) = _make(base, "cat.png")
     (base / "dangling.png").symlink_to("nothing")
     found = gather("gone.png cat.png *.mp4 dangling.png ftp://host/x.png", base=base)

@@ -81,7 +81,7 @@ def test_plain_files_keep_their_bytes(name: str, tmp_path: Path, store: Path) ->
     assert attachment.notes == ()
 
 
-def test_transparency_is_laid_over_white_and_told(tmp_path: Path, store: Path) -> None:
+def test_transparency_becomes_white_with_a_note(tmp_path: Path, store: Path) -> None:
     image = Image.new("RGBA", (4, 1), (255, 0, 0, 255))
     image.putpixel((1, 0), (255, 0, 0, 0))
     image.putpixel((2, 0), (0, 0, 0, 128))

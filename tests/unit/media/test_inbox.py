@@ -27,7 +27,7 @@ def _put(path: Path, text: str = "x", mtime_s: int | None = None) -> Path:
     return path
 
 
-def test_told_once_when_whole(folder: Path) -> None:
+def test_a_file_is_offered_once_when_complete(folder: Path) -> None:
     _put(folder / "old.png")
     inbox = Inbox(folder)
     new = _put(folder / "new.png")
@@ -47,7 +47,7 @@ def test_a_file_that_grows_waits(folder: Path) -> None:
     assert inbox.scan() == [path]
 
 
-def test_written_anew_counts_again(folder: Path) -> None:
+def test_a_rewritten_file_is_offered_again(folder: Path) -> None:
     old = _put(folder / "old.png", mtime_s=1000)
     inbox = Inbox(folder)
     _put(old, mtime_s=2000)

@@ -84,7 +84,7 @@ def test_most_messages_ask_the_disk_nothing(folder: Path) -> None:
     assert not may_name_files("What is in the second picture? Answer in 3 words, please.")
 
 
-def test_several_are_found_in_their_order_with_what_they_are(folder: Path) -> None:
+def test_several_mentions_are_found_in_order_with_their_kind(folder: Path) -> None:
     text = f"compare ./cat.png with nope.gif and {folder}/pics"
     cat, nope, pics = find_mentions(text, folder)
     assert (cat.sources, cat.title) == ((folder / "cat.png",), "a PNG picture")
@@ -113,7 +113,7 @@ def test_whatever_is_written_nothing_is_raised_and_places_do_not_overlap(text: s
 @pytest.mark.parametrize(
     "name", ["a.png", "two words.png", "it's.png", 'a "b".png', "ü – 😀.png", "$x`y`.png", "a\\b.png"]
 )
-def test_what_is_named_in_a_message_is_found_again(name: str, tmp_path: Path) -> None:
+def test_a_mentioned_path_is_found_again(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
     (found,) = find_mentions(f"What is in {as_written(path)} ?", tmp_path)

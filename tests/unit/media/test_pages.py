@@ -98,7 +98,7 @@ def test_pages_of_a_tiff(tmp_path: Path, store: Path) -> None:
             stage(path, store, page=page)
 
 
-def test_a_page_of_what_has_none(tmp_path: Path, store: Path) -> None:
+def test_a_file_without_pages_has_no_page(tmp_path: Path, store: Path) -> None:
     corners().save(tmp_path / "a.jpg")
     with pytest.raises(VlmtuiError, match=r"a\.jpg has no page 2: there is 1"):
         stage(tmp_path / "a.jpg", store, page=2)

@@ -54,7 +54,7 @@ def _quoted_by_bash(form: str, paths: list[Path], locale: str) -> str:
 @pytest.mark.parametrize("form", ["%q", "@Q"])
 @given(names=st.lists(_names, min_size=1, max_size=8, unique=True))
 @settings(max_examples=examples(40), deadline=None)
-def test_what_bash_quotes_is_read_back(form: str, locale: str, names: list[str]) -> None:
+def test_paths_quoted_by_bash_are_read(form: str, locale: str, names: list[str]) -> None:
     with _files(names) as paths:
         assert parse_paths(_quoted_by_bash(form, paths, locale)) == paths
 

@@ -106,14 +106,14 @@ def test_the_last_of_ten_thousand_pages_can_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"%PDF-1.7\n", b"%PDF-1.4\n" + b"\xff" * 5000, empty_pages(1)[:90]])
-def test_damaged_documents_are_told_by_name(content: bytes, tmp_path: Path) -> None:
+def test_damaged_documents_are_reported_by_name(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "b[ad\x1b.pdf").write_bytes(content)
     with pytest.raises(VlmtuiError, match=r"b\[ad␛.pdf") as caught:
         stage(tmp_path / "b[ad\x1b.pdf", tmp_path / "media", page=2)
     assert "\x1b" not in str(caught.value)
 
 
-def test_encrypted_documents_are_told_by_name(tmp_path: Path) -> None:
+def test_encrypted_documents_are_reported_by_name(tmp_path: Path) -> None:
     text = empty_pages(1).replace(
         b"/Root 1 0 R",
         b"/Root 1 0 R /ID [<00><00>] /Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <" + b"11" * 32

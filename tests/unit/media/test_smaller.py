@@ -21,7 +21,7 @@ def picture(tmp_path: Path) -> Attachment:
     return stage(tmp_path / "a.png", tmp_path / "store")
 
 
-def test_twice_smaller_tells_the_size_it_came_with(picture: Attachment, tmp_path: Path) -> None:
+def test_twice_smaller_shows_the_original_size(picture: Attachment, tmp_path: Path) -> None:
     noted = msgspec.structs.replace(picture, notes=("CMYK to RGB",))
     once = smaller_image(noted, tmp_path / "store")
     twice = smaller_image(once, tmp_path / "store")
@@ -32,7 +32,7 @@ def test_twice_smaller_tells_the_size_it_came_with(picture: Attachment, tmp_path
         smaller_image(smaller_image(twice, tmp_path / "store"), tmp_path / "store")
 
 
-def test_what_an_older_version_stored_stays_readable(picture: Attachment, tmp_path: Path) -> None:
+def test_older_stored_attachments_stay_readable(picture: Attachment, tmp_path: Path) -> None:
     stored = msgspec.json.decode(msgspec.json.encode(picture))
     del stored["scaled_from"]
     stored["notes"] = ["made smaller from 1600 × 1200"]

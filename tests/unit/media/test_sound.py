@@ -55,13 +55,13 @@ def test_a_container_without_pictures_is_a_sound(tmp_path: Path) -> None:
     assert stage(write_with_pictures(tmp_path / "said.mkv", pictures=False), tmp_path / "store").modality == "audio"
 
 
-def test_what_has_no_sound_is_told_by_name(tmp_path: Path) -> None:
+def test_a_file_without_sound_is_reported_by_name(tmp_path: Path) -> None:
     with pytest.raises(VlmtuiError, match=r"moving-circle\.mp4 has no sound"):
         stage(bundled("samples") / "moving-circle.mp4#sound", tmp_path / "store")
 
 
 @pytest.mark.parametrize("kept", [4, 20, 44, 60])
-def test_a_cut_off_or_empty_file_is_told_by_name(tmp_path: Path, kept: int) -> None:
+def test_a_cut_off_or_empty_file_is_reported_by_name(tmp_path: Path, kept: int) -> None:
     whole = write_tone(tmp_path / "tone.wav").read_bytes()
     cut = tmp_path / "cut.wav"
     cut.write_bytes(whole[:kept])
@@ -89,7 +89,7 @@ def test_a_waveform_is_drawn_as_a_picture_and_in_cells(tmp_path: Path) -> None:
     assert other != staged
 
 
-def test_what_is_named_as_a_sound_but_is_none_is_told(tmp_path: Path) -> None:
+def test_a_file_named_as_a_sound_without_sound_is_reported(tmp_path: Path) -> None:
     (tmp_path / "fake.mp3").write_bytes(b"ID3" + bytes(500))
     with pytest.raises(VlmtuiError, match=r"fake\.mp3"):
         stage(tmp_path / "fake.mp3", tmp_path / "store")

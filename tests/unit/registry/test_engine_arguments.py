@@ -81,20 +81,20 @@ def test_code_is_named_by(name: str) -> None:
         ({"model_class_overrides": {"A": "evil.module:Class"}}, Names.CODE),
     ],
 )
-def test_what_a_value_names_counts_too(arguments: dict[str, object], kind: Names) -> None:
+def test_values_that_name_code_or_files_are_refused(arguments: dict[str, object], kind: Names) -> None:
     refused = refused_argument(arguments)
     assert refused is not None and refused[1] is kind
     assert refused_argument(arguments, frozenset(arguments)) is None
 
 
-def test_trust_is_not_an_argument_even_where_it_is_typed() -> None:
+def test_trust_remote_code_is_refused_as_a_typed_argument() -> None:
     spec = with_engine_args(model_of(Registry.bundled()["shapes"]), ["trust_remote_code=true"]).spec
     with pytest.raises(VlmtuiError) as caught:
         check_engine_args(spec)
     assert caught.value.kind is ErrorKind.BAD_ENGINE_ARGUMENT and "--trust-remote-code" in caught.value.hint
 
 
-def test_an_argument_that_nobody_knows_is_told_with_the_one_that_was_meant() -> None:
+def test_an_unknown_argument_is_reported_with_the_nearest() -> None:
     spec = LoadSpec(model="m", name="m", engine_args={"max_model_length": 5})
     with pytest.raises(VlmtuiError, match="does not know") as caught:
         check_engine_args(spec)
@@ -102,7 +102,7 @@ def test_an_argument_that_nobody_knows_is_told_with_the_one_that_was_meant() -> 
     check_engine_args(msgspec.structs.replace(spec, typed=("max_model_length",)))
 
 
-def test_what_is_typed_goes_through() -> None:
+def test_typed_arguments_are_passed_on() -> None:
     model = with_engine_args(model_of(Registry.bundled()["shapes"]), ["max-model-len=64", "worker_cls=mine.Worker"])
     assert model.spec.typed == ("max_model_len", "worker_cls")
     check_engine_args(model.spec)
@@ -145,14 +145,14 @@ by = "processor"
         ("[[routes]]\nengine_args = { trust_remote_code = true }\n", "no engine argument of a record"),
     ],
 )
-def test_a_users_record_that_names_more_than_it_may_is_a_warning(tmp_path: Path, more: str, said: str) -> None:
+def test_a_users_record_with_a_forbidden_argument_is_a_warning(tmp_path: Path, more: str, said: str) -> None:
     (tmp_path / "mine.toml").write_text(RECORD + more)
     registry = Registry.with_users(tmp_path)
     assert "mine" not in registry
     assert len(registry.warnings) == 1 and said in registry.warnings[0].message
 
 
-def test_a_users_record_may_set_numbers_and_what_the_bundled_records_set(tmp_path: Path) -> None:
+def test_a_users_record_may_set_numbers_and_bundled_arguments(tmp_path: Path) -> None:
     own = "[engine_args]\nmax_model_len = 64\nhf_overrides = { architectures = ['Other'] }\n"
     (tmp_path / "mine.toml").write_text(RECORD + own)
     (tmp_path / "near.toml").write_text('extends = "deepseek_ocr"\nfamily = "near"\ntitle = "N"\nmodels = ["o/n"]\n')

@@ -105,7 +105,7 @@ def test_a_video_is_counted_by_its_frames(registry: Registry) -> None:
     assert estimated_tokens(registry["internvl_chat"], at_rate) == 6 * 256
 
 
-def test_what_cannot_be_told_is_not_told(registry: Registry) -> None:
+def test_an_unknown_estimate_is_not_shown(registry: Registry) -> None:
     assert estimated_tokens(registry["molmo"], item(64, 64)) is None
     assert estimated_tokens(registry["llava"], item(64, 64, "video")) is None
     assert estimated_tokens(registry["gemma3"], item(64, 64), settings={"do_pan_and_scan": True}) is None

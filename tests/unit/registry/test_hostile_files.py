@@ -74,7 +74,7 @@ def test_an_odd_index_of_weights_is_none(index: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "folder", "huge"])
-def test_what_is_no_regular_file_is_not_read(kind: str, tmp_path: Path) -> None:
+def test_only_regular_files_are_read(kind: str, tmp_path: Path) -> None:
     folder = snapshot(tmp_path, "owner/m", b"{}")
     for file in (folder / "config.json", folder / "model.safetensors.index.json", tmp_path / "mine.toml"):
         file.unlink(missing_ok=True)

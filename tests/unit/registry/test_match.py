@@ -142,14 +142,14 @@ def test_a_folder_without_a_config_is_refused(registry: Registry, tmp_path: Path
         resolve(registry, str(tmp_path))
 
 
-def test_a_misspelt_name_is_told_the_nearest(registry: Registry) -> None:
+def test_a_misspelt_name_gets_the_nearest(registry: Registry) -> None:
     with pytest.raises(VlmtuiError) as caught:
         resolve(registry, "qwen2-vl")
     assert "qwen2_vl" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["", "no[/x]such", "a/b/c", "../x", "~nobody/x", "/no/such", "owner/", "a b/c"])
-def test_what_is_no_name_at_all_is_refused(registry: Registry, name: str) -> None:
+def test_an_invalid_name_is_refused(registry: Registry, name: str) -> None:
     with pytest.raises(VlmtuiError) as caught:
         resolve(registry, name)
     assert caught.value.kind in (ErrorKind.MODEL_UNKNOWN, ErrorKind.BAD_INPUT)

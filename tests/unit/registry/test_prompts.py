@@ -120,12 +120,12 @@ def test_a_family_that_does_not_interleave_gets_its_images_in_their_place() -> N
     assert raw_text(family, [composed]) == "U:<|image_1|>\nlike this?\nA:"
 
 
-def test_a_family_without_system_turn_says_so() -> None:
+def test_a_family_without_a_system_turn_refuses_a_system_prompt() -> None:
     with pytest.raises(VlmtuiError, match="does not support a system prompt"):
         raw_prompt(numbered("before"), [system_turn("x"), user_turn("q")])
 
 
-def test_what_a_family_cannot_take_is_named(shapes: Family) -> None:
+def test_unsupported_media_are_named(shapes: Family) -> None:
     with pytest.raises(VlmtuiError, match=r"does not accept videos.*'clip\.mp4'"):
         chat_prompt(numbered("before"), [user_turn("q", [attachment("clip.mp4", "video")])])
     with pytest.raises(VlmtuiError, match="at most 8 images"):

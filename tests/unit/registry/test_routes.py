@@ -42,7 +42,7 @@ def test_the_list_of_architectures_is_that_of_the_installed_vllm() -> None:
     assert list(known.transformers) == installed["transformers"]
 
 
-def test_a_route_that_an_upgrade_has_made_unnecessary_is_told() -> None:
+def test_a_route_made_unnecessary_by_an_upgrade_is_reported() -> None:
     qwen = REGISTRY["qwen_vl"]
     assert list(vllm_architectures.unneeded_routes([qwen], {"LlavaForConditionalGeneration"})) == []
     [told] = vllm_architectures.unneeded_routes([qwen], {"QwenVLForConditionalGeneration"})
@@ -65,7 +65,7 @@ def test_an_open_route_leads_to_an_architecture_that_is_there(family: Family) ->
 
 
 @OF_EVERY_FAMILY
-def test_a_family_that_has_no_way_says_what_ran_it(family: Family) -> None:
+def test_a_family_without_a_route_names_the_last_one(family: Family) -> None:
     error = why_closed(family)
     assert (open_route(family) is None) <= (error is not None)
     if error is not None:
@@ -140,7 +140,7 @@ def test_every_name_of_vllms_examples_has_answered_about_an_image_or_a_video_on_
     assert all(f"- **{name}**" in text for name in EXCEPTIONS)
 
 
-def test_a_record_says_what_the_zoo_has_seen() -> None:
+def test_a_record_lists_the_cases_of_the_zoo() -> None:
     """After `python -m tests.zoo --record FAMILY`, the record's note says the same cases."""
     seen = family_table.results()
     for family in REGISTRY.values():

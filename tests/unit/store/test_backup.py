@@ -48,7 +48,7 @@ def test_a_copy_a_day_and_three_stay(data: Path) -> None:
     assert all(copy is not None and copy.stat().st_mode & 0o777 == 0o600 for copy in copies[-3:])
 
 
-def test_what_is_still_in_the_log_is_copied_and_the_store_goes_on(data: Path) -> None:
+def test_a_backup_includes_the_write_ahead_log(data: Path) -> None:
     store = opened(data)
     store.new_conversation(title="newest")
     copy = back_up_daily(data, now=NOON)
@@ -87,7 +87,7 @@ def test_an_archive_is_restored_on_another_machine(data: Path, tmp_path: Path) -
     assert verify_store(other, other / "media", tmp_path).findings == ()
 
 
-def test_what_was_there_is_set_aside_and_apps_that_have_it_open_notice(data: Path, tmp_path: Path) -> None:
+def test_a_replaced_database_is_set_aside_and_open_apps_notice(data: Path, tmp_path: Path) -> None:
     write_archive(data, data / "media", tmp_path / "backup.tar")
     store = opened(data)
     store.new_conversation(title="since then")
@@ -123,7 +123,7 @@ def test_a_daily_copy_is_restored(data: Path) -> None:
         "a picture",
     ],
 )
-def test_what_is_no_sound_backup_changes_nothing(data: Path, tmp_path: Path, kind: str) -> None:
+def test_an_unsound_backup_changes_nothing(data: Path, tmp_path: Path, kind: str) -> None:
     archive, before = tmp_path / "backup.tar", (data / FILE).read_bytes()
     write_archive(data, data / "media", archive)
     picture = next((data / "media").glob("*/*.png"))
@@ -156,7 +156,7 @@ def test_what_is_no_sound_backup_changes_nothing(data: Path, tmp_path: Path, kin
     assert titles(data) == ["kept"]
 
 
-def test_what_a_killed_backup_left_is_removed_after_a_day(data: Path) -> None:
+def test_leftovers_of_a_killed_backup_go_after_a_day(data: Path) -> None:
     left = (data / "backups") / ".new-killed"
     left.mkdir(parents=True)
     os.utime(left, (NOON, NOON))
@@ -166,7 +166,7 @@ def test_what_a_killed_backup_left_is_removed_after_a_day(data: Path) -> None:
     assert not left.exists()
 
 
-def test_what_never_ends_is_no_backup(data: Path) -> None:
+def test_an_endless_file_is_no_backup(data: Path) -> None:
     with pytest.raises(VlmtuiError, match="device"):
         restore_archive(Path("/dev/zero"), data, data / "media")
     assert titles(data) == ["kept"]

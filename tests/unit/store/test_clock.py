@@ -40,7 +40,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("jump_s", [-20 * YEAR_S, -3600.0, -0.001, 3600.0, 20 * YEAR_S, 7900 * YEAR_S])
-def test_what_is_said_after_a_jump_comes_after_what_was_said_before(jump_s: float, tmp_path: Path) -> None:
+def test_messages_after_a_clock_jump_stay_in_order(jump_s: float, tmp_path: Path) -> None:
     clock = Clock()
     store = Store.open(tmp_path, now=clock)
     first, second = store.new_conversation(title="first"), store.new_conversation(title="second")
@@ -122,6 +122,6 @@ def test_the_second_of_two_hours_is_an_hour_later(berlin: None) -> None:
     ("ahead_s", "told"),
     [(30, "just now"), (1800, "just now"), (7200, "24 Oct"), (86_400, "25 Oct"), (YEAR_S, "25 Oct 2027")],
 )
-def test_what_lies_ahead_is_told_by_its_date(ahead_s: float, told: str, berlin: None) -> None:
+def test_a_future_time_is_shown_as_a_date(ahead_s: float, told: str, berlin: None) -> None:
     """The clock was set back since: that was said to be just now for as long as it took to catch up."""
     assert ago(int((NOW + ahead_s) * 1000), NOW) == told

@@ -102,7 +102,7 @@ def test_the_turns_that_the_backup_lacks_are_counted(folder: Path) -> None:
     assert damage.lacking == SINCE and f"lacks at most {SINCE} turns" in told.value.hint
 
 
-def test_a_torn_page_in_the_middle_is_told(folder: Path) -> None:
+def test_a_torn_page_is_reported(folder: Path) -> None:
     root = (root_page(folder, "turns") - 1) * PAGE
     data = (folder / FILE).read_bytes()
     cell = root + int.from_bytes(data[root + 12 : root + 14], "big")
@@ -176,7 +176,7 @@ def test_a_search_index_that_fails_in_use_is_rebuilt_at_the_next_opening(tmp_pat
     again.close()
 
 
-def test_numbers_that_the_damaged_database_gave_out_are_not_given_out_again(folder: Path) -> None:
+def test_row_ids_of_the_damaged_database_are_not_reused(folder: Path) -> None:
     """An app that has it open would write to rows of others."""
     store = opened(folder)
     last = store.conversations()[0].conversation.leaf
@@ -189,7 +189,7 @@ def test_numbers_that_the_damaged_database_gave_out_are_not_given_out_again(fold
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_wherever_bits_flip_it_opens_or_it_is_told(folder: Path, seed: int) -> None:
+def test_with_flipped_bits_it_opens_or_reports_damage(folder: Path, seed: int) -> None:
     chance = random.Random(seed)
 
     def flip(data: bytes) -> bytes:
@@ -211,7 +211,7 @@ def test_wherever_bits_flip_it_opens_or_it_is_told(folder: Path, seed: int) -> N
         store.close()
 
 
-def test_a_shown_turn_that_lost_its_conversation_is_exported_all_the_same(tmp_path: Path) -> None:
+def test_a_turn_without_its_conversation_is_exported(tmp_path: Path) -> None:
     store = opened(tmp_path)
     conversation = store.new_conversation(title="Cats")
     asked = store.add_turn(conversation, None, user_turn("Is it a cat?"))

@@ -111,7 +111,7 @@ def test_importing_never_overwrites(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     store, document = filled(tmp_path)
     for item in document.attachments:
         Path(item.path).unlink(missing_ok=True)
@@ -151,7 +151,7 @@ REFUSED: list[tuple[str, Damage, str]] = [
 
 
 @pytest.mark.parametrize(("change", "place"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_what_is_wrong_is_refused_by_its_place(change: Damage, place: str, tmp_path: Path) -> None:
+def test_a_faulty_document_is_refused_with_the_place(change: Damage, place: str, tmp_path: Path) -> None:
     store, document = filled(tmp_path)
     raw = json.loads(to_json_document(document, Place(inline=True)).text)
     change(raw)
@@ -162,7 +162,7 @@ def test_what_is_wrong_is_refused_by_its_place(change: Damage, place: str, tmp_p
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000], ids=str)
-def test_what_is_no_document_is_refused(data: bytes) -> None:
+def test_other_data_is_refused(data: bytes) -> None:
     with pytest.raises(VlmtuiError, match="no conversation"):
         read_document(data)
 
@@ -193,7 +193,7 @@ def test_media_that_are_wrong_are_refused(change: dict[str, str | None], place: 
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_a_stored_file_that_is_rotten_is_told_at_export_and_left_out(inline: bool, tmp_path: Path) -> None:
+def test_a_damaged_stored_file_is_reported_and_not_exported(inline: bool, tmp_path: Path) -> None:
     store, document = filled(tmp_path / "a")
     cat = document.turns[1].attachments[0]
     Path(cat.path).write_bytes(b"x" * len(CAT))
@@ -213,9 +213,7 @@ def test_a_stored_file_that_is_rotten_is_told_at_export_and_left_out(inline: boo
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_what_the_document_holds_damaged_is_left_out_and_what_is_stored_damaged_is_mended(
-    inline: bool, tmp_path: Path
-) -> None:
+def test_damaged_media_are_not_imported_and_damaged_stored_ones_replaced(inline: bool, tmp_path: Path) -> None:
     store, document = filled(tmp_path / "a")
     cat = document.turns[1].attachments[0]
     data = write(to_json_document(document, Place(inline=inline)), tmp_path / "out")
@@ -236,7 +234,7 @@ def test_what_the_document_holds_damaged_is_left_out_and_what_is_stored_damaged_
     store.close()
 
 
-def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, document = filled(tmp_path / "a")
     data = write(to_json_document(document, Place(inline=True)), tmp_path)
     other = opened(tmp_path / "b")
@@ -335,7 +333,7 @@ class Elements(HTMLParser):
         self.text += data
 
 
-def test_a_raw_answer_and_what_it_was_sampled_with_are_exported_and_imported(tmp_path: Path) -> None:
+def test_a_raw_answer_and_its_sampling_are_exported_and_imported(tmp_path: Path) -> None:
     store = opened(tmp_path)
     conversation = store.new_conversation(title="Cats")
     answer = store.begin_answer(store.add_turn(conversation, None, user_turn("A cat?")), RECIPE)

@@ -44,7 +44,7 @@ def after_power_failure(files: dict[str, bytes], folder: Path) -> list[str]:
     return found
 
 
-def test_a_full_disk_is_told_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_acknowledged_rows_stay(tmp_path: Path) -> None:
     store = opened(tmp_path)
     conversation = store.new_conversation()
     say(store, conversation, 0)
@@ -66,7 +66,7 @@ def test_a_full_disk_is_told_and_keeps_what_was_acknowledged(tmp_path: Path) -> 
     store.close()
 
 
-def test_torn_writes_lose_only_what_was_not_acknowledged(tmp_path: Path) -> None:
+def test_torn_writes_lose_only_unacknowledged_rows(tmp_path: Path) -> None:
     """The machine loses power while a message is written: of the log's end any sectors are missing."""
     store = opened(tmp_path / "data")
     conversation = store.new_conversation()
@@ -105,7 +105,7 @@ def test_a_page_torn_while_the_log_is_copied_into_the_database_is_written_again(
         assert after_power_failure({FILE: torn, LOG: log}, tmp_path / "after") == ["0", "1", "2", "3"]
 
 
-def test_a_page_that_cannot_be_read_is_told_with_the_backup(tmp_path: Path) -> None:
+def test_an_unreadable_page_is_reported_with_the_backup(tmp_path: Path) -> None:
     store = opened(tmp_path)
     conversation = store.new_conversation()
     for number in range(40):

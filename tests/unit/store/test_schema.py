@@ -16,7 +16,7 @@ from vlmtui.store.store import Store
 from vlmtui.store.tables import TABLES
 
 
-def test_the_columns_of_the_tables_are_those_of_the_schema(tmp_path: Path) -> None:
+def test_the_tables_have_the_columns_of_the_schema(tmp_path: Path) -> None:
     store = opened(tmp_path)
     for table in TABLES:
         schema = {row[1]: row[2] for row in store.database.rows(f"PRAGMA table_info({table.name})")}

@@ -58,7 +58,7 @@ def test_a_loose_database_is_made_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
 
 
-def test_everything_said_is_there_after_opening_again(tmp_path: Path) -> None:
+def test_all_messages_are_there_after_reopening(tmp_path: Path) -> None:
     store = opened(tmp_path)
     cat, dog = (attachment(tmp_path / "media", data) for data in (b"cat", b"dog"))
     conversation = store.new_conversation(title="Cats", model="shapes")
@@ -318,7 +318,7 @@ def test_windows_join_to_the_whole(store: Store) -> None:
     assert store.turns(conversation, limit=0) == []
 
 
-def test_a_full_disk_is_told_and_leaves_the_store_usable(store: Store) -> None:
+def test_a_full_disk_is_reported_and_leaves_the_store_usable(store: Store) -> None:
     conversation = store.new_conversation()
     asked = store.add_turn(conversation, None, user_turn("kept"))
     connection = store.database.connection
@@ -334,7 +334,7 @@ def test_a_full_disk_is_told_and_leaves_the_store_usable(store: Store) -> None:
     assert integrity(store.database.path) == "ok"
 
 
-def test_a_lock_that_stays_is_told(tmp_path: Path) -> None:
+def test_a_lasting_lock_is_reported(tmp_path: Path) -> None:
     one, two = opened(tmp_path), opened(tmp_path, busy_s=0.1)
     with one.database.writing(), pytest.raises(VlmtuiError, match="locked"):
         two.new_conversation()

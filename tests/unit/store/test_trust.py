@@ -156,9 +156,7 @@ def test_rows_are_restored_into_a_new_database(theirs: Path, tmp_path: Path) -> 
     store.close()
 
 
-def test_what_a_backup_says_of_engines_counts_as_imported_unless_it_is_a_daily_one(
-    theirs: Path, tmp_path: Path
-) -> None:
+def test_engines_in_a_backup_count_as_imported_unless_it_is_daily(theirs: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     write_archive(theirs, theirs / "media", tmp_path / "backup.tar")
     restore_archive(tmp_path / "backup.tar", mine, mine / "media")

@@ -154,7 +154,7 @@ def test_a_damaged_index_is_rebuilt_without_a_backup(folder: Path, name: str) ->
         (lambda folder: stored(folder).with_name("notes.txt").write_bytes(b"hello"), "stray file"),
     ],
 )
-def test_what_is_wrong_with_the_stored_files_is_found(folder: Path, damage: Damage, kind: FaultKind) -> None:
+def test_faults_of_stored_files_are_found(folder: Path, damage: Damage, kind: FaultKind) -> None:
     damage(folder)
     [finding] = verified(folder).findings
     assert finding.kind == kind
@@ -167,7 +167,7 @@ def test_many_findings_of_one_kind_are_counted(folder: Path) -> None:
     assert findings[-1].what == "22 more of this kind"
 
 
-def test_a_broken_link_is_told(tmp_path: Path) -> None:
+def test_a_broken_link_is_reported(tmp_path: Path) -> None:
     (tmp_path / FILE).symlink_to(tmp_path / "gone")
     [finding] = verify_store(tmp_path, tmp_path / "media", tmp_path).findings
     assert "is a broken link" in finding.what
