@@ -186,3 +186,28 @@ def test_a_huge_code_block_is_code_to_its_end_and_not_beyond() -> None:
     assert lines[-1] == "The end."
     assert sum("# of *all* of it" in line for line in lines) == 4_000
     assert sum(not line.strip() for line in lines) == 3, "above the code, at its end and below it"
+
+
+def test_a_long_list_is_laid_out_in_pieces_between_its_items() -> None:
+    source = "".join(f"{number}. item {number}\n\n   ```\n   code {number}\n   ```\n\n" for number in range(1, 400))
+    shown = [line.strip() for line in plain(source)]
+    assert [line for line in shown if line.startswith("code")] == [f"code {number}" for number in range(1, 400)]
+    assert [line for line in shown if "item" in line] == [f"{number}. item {number}" for number in range(1, 400)]
+    assert sum("```" in line for line in shown) == 0
+
+
+@pytest.mark.parametrize("filler", range(0, 120, 7))
+def test_long_code_ends_where_its_fence_closes(filler: int) -> None:
+    """The filler moves the end of the code over the ends of pieces."""
+    code = "".join(f"line {number}\n" for number in range(2_000))
+    source = f"{'x' * filler}\n\n```python\n{code}```\n\nafter\n\n" + "more text\n\n" * 2_000
+    shown = plain(source)
+    assert sum("```" in line for line in shown) == 0
+    assert sum(line.strip().startswith("line ") for line in shown) == 2_000
+    assert shown.count("after") == 1 and shown.count("more text") == 2_000
+
+
+def test_a_blank_line_follows_a_paragraph_that_is_laid_out_in_pieces() -> None:
+    source = "word\n" * 3_000 + "\nnext\n\n" + "last\n\n" * 2_000
+    shown = plain(source)
+    assert shown[2_999:3_004] == ["word", "", "next", "", "last"]

@@ -7,6 +7,7 @@ LaTeX) is shown as text, and a block that would lose letters or digits, or is to
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -37,6 +38,12 @@ _HIDDEN = ("link", "image", "reference", "autolink", "entity", "text_join")
 _NESTING_MAX = 100
 _WINDOW = 8_000
 """Characters that are read at a time. A longer block is laid out in pieces, so that a key never waits for all of it."""
+_PIECES = {"paragraph": 1_000, "fence": 2_000}
+"""Characters of such a piece, by the type of the block; of others a window."""
+_DENSE = 200
+"""Lines of a window without a blank line that are read as if they were one block: more of them take too long."""
+_SLICE_S = 0.01
+"""Seconds after which the layout of much text rests, so that keys have their turn."""
 _HIGHLIGHTED_MAX = 64_000
 """Characters of a code block that are highlighted."""
 _UNSETTLED = 2
@@ -93,23 +100,26 @@ class MarkdownLines:
         self._unsettled: dict[str, _Block] = {}
         """Blocks of the last layout that more text may change, by their text: mostly only one of them has changed."""
         self._open_code: _OpenCode | None = None
+        self._inside = ""
+        """The type of the block in which the settled text ends; empty: it ends between blocks."""
         self.is_behind = False
         """Whether more of the text follows with the next call."""
 
     def lay_out(self, source: str, width: int, *, folds: bool = True, in_slices: bool = False) -> Lines:
         """Return `source` as lines of at most `width` cells, and at least 8. `folds`: show only the beginning of long
-        JSON, and how much follows. `in_slices`: of much text that is new only the next piece; `is_behind` says so."""
+        JSON, and how much follows. `in_slices`: of much new text only as much as ten milliseconds suffice for;
+        `is_behind` says so."""
         width = max(_MIN_WIDTH, width)
         if (width, folds) != (self._width, self._folds) or not source.startswith(self._settled):
             self._settled, self._page, self._width, self._folds = "", _Page(), width, folds
-            self._unsettled, self._open_code = {}, None
-        self.is_behind = False
+            self._unsettled, self._open_code, self._inside = {}, None, ""
+        began_s, self.is_behind = time.monotonic(), False
         while len(source) - len(self._settled) > _WINDOW:
-            at = len(self._settled)
-            self._settle_window(source[at : at + _WINDOW])
-            if in_slices and len(source) - len(self._settled) > _WINDOW:
+            if in_slices and time.monotonic() > began_s + _SLICE_S:
                 self.is_behind = True
                 return self._page.lines.copy()
+            at = len(self._settled)
+            self._settle_window(source[at : at + _WINDOW])
         written = self._blocks(source[len(self._settled) :])
         for text, node in written[:-_UNSETTLED]:
             self._settle(text, node)
@@ -137,16 +147,29 @@ class MarkdownLines:
         return found or _block_or_literal(text, node, self._width, folds=self._folds)
 
     def _settle_window(self, source: str) -> None:
-        """Settle the blocks of a text that goes on, or a piece of its only one."""
-        written = self._blocks(source)
-        settled = written[:-_UNSETTLED] or written[:-1]
-        for text, node in settled:
-            self._settle(text, node)
-        if not settled and written and written[0][1].type == "fence":
-            self._settle_code(source, written[0][1])
-        elif not settled:
-            piece = source[: _cut(source, self._width)]
-            for text, node in top_blocks(self._parser, piece):
+        """Settle the next blocks of a text that goes on, or a piece of a long block."""
+        if self._inside != "fence" and self._inside and source.startswith("\n"):
+            self._inside, self._page.gap = "", 1
+        is_dense = not self._inside and "\n\n" not in source and source.count("\n") > _DENSE
+        size = _PIECES.get("paragraph" if is_dense else self._inside, _WINDOW)
+        window = source[: _cut(source, size, self._width)]
+        written = self._blocks(window)
+        if not written:
+            self._settled += window
+        elif len(written) > 1:
+            self._inside = ""
+            for text, node in written[:-_UNSETTLED] or written[:-1]:
+                self._settle(text, node)
+        elif (only := written[0][1]).type == "fence" and _is_closed(window, only.markup):
+            self._inside = ""
+            self._settle(*written[0])
+        elif self._inside != only.type:
+            self._inside = only.type  # the next window is no longer than a piece of it
+        elif only.type == "fence":
+            self._settle_code(window, only)
+        else:
+            piece = "".join(window.splitlines(keepends=True)[: _last_item(only)])
+            for text, node in top_blocks(self._parser, piece) if piece != window else written:
                 self._page.add(_block_or_literal(text, node, self._width, folds=self._folds))
             self._page.gap = 0
             self._settled += piece
@@ -159,12 +182,11 @@ class MarkdownLines:
             fence = f"{before}{line}\n"
             title = node.info.strip()
             code = _OpenCode(fence.lstrip("\n"), (node.info.split() or ["text"])[0])
-        body = source[len(fence) :]
-        piece = body[: _cut(body, _code_room(self._width))]
+        piece = source[len(fence) :]
         language = code.language if code.length < _HIGHLIGHTED_MAX else ""
         lines = _code(piece, language, title, self._width)[:-1]
         self._page.add(_Block(lines, above=0 if title is None else 1, below=0))
-        self._settled += fence + piece
+        self._settled += source
         self._open_code = code._replace(language=language, length=code.length + len(piece))
 
 
@@ -178,12 +200,32 @@ class _OpenCode(NamedTuple):
     length: int = 0
 
 
-def _cut(text: str, width: int) -> int:
-    """Return where a text that is too long is cut: after a line, or between words, or where a line of cells is full."""
-    for separator in ("\n", " "):
-        if (at := text.rfind(separator)) > 0:
-            return at + 1
-    return max(1, len(text) - len(text) % width)
+def _cut(text: str, size: int, width: int) -> int:
+    """Return where a text is cut that is longer than `size`: preferably before a paragraph in its second half, else
+    after a line, or between words, or where a line of cells is full."""
+    if len(text) <= size:
+        return len(text)
+    for separator, first in (("\n\n", size // 2), ("\n", 0)):
+        if (at := text.rfind(separator, first, size)) > 0:
+            return at + len(separator)
+    if (at := text.find("\n", size)) > 0:
+        return at + 1
+    at = text.rfind(" ", 0, size)
+    return at + 1 if at > 0 else max(1, size - size % width)
+
+
+def _is_closed(code: str, fence: str) -> bool:
+    """Return whether the last line of a code block closes it."""
+    last = code.rstrip().rpartition("\n")[2].strip()
+    return last.startswith(fence) and not last.strip(fence[0]) and code.rstrip() != fence
+
+
+def _last_item(node: SyntaxTreeNode) -> int | None:
+    """Return the line where the last of several items of a list begins; None for other blocks."""
+    if node.type not in ("bullet_list", "ordered_list") or len(node.children) < 2:
+        return None
+    lines = node.children[-1].map
+    return None if lines is None else lines[0]
 
 
 class _LiteralParser(MarkdownIt):

@@ -27,10 +27,12 @@ EDGE = 2
 """Columns of the bar at the left edge, and the gap beside it."""
 _DRAWN_MAX = 2000
 """Lines that are kept as they were drawn; more than fit on a screen."""
-_SLICE_S = 0.02
+_SLICE_S = 0.01
 """Seconds of layout after which keys have their turn."""
-_PAUSE_S = 0.05
-"""Least seconds between slices: as long as a key takes from the terminal to its letter."""
+_PAUSE_S = 0.01
+"""Least seconds between slices: a key takes several turns of the loop, and none of them should wait for two slices."""
+_SHOWN_S = 0.3
+"""Seconds between two pictures of an end that grows in slices."""
 INTERVAL_S = 0.1
 """Shortest interval in seconds in which a growing text is shown."""
 _REST = 4.0
@@ -131,6 +133,7 @@ class DocumentView(ScrollView, can_focus=False):
         super().__init__(id=id, classes=classes)
         if can_focus:
             self.can_focus = True
+        self.set_reactive(Widget.auto_links, False)  # clicks are found in the style; restyling each line takes long
         self.document = Document()
         self._follows = follows
         self._is_at_foot = follows and not from_top
@@ -143,6 +146,8 @@ class DocumentView(ScrollView, can_focus=False):
         self._drawn: dict[int, tuple[Line, tuple[object, ...], Strip]] = {}
         """Lines as they were drawn, by the line's identity: the line, and what else it depended on."""
         self._is_settling = False
+        self._shown_s = 0.0
+        """When a slice was last shown."""
         self._is_moving = False
         """Whether the view itself scrolls."""
 
@@ -180,8 +185,8 @@ class DocumentView(ScrollView, can_focus=False):
     def changed(self, block: Block) -> None:
         """Show a block that has changed, now."""
         document = self.document
-        if not document.width:
-            return
+        if not document.width or (self._is_settling and block.is_behind and block.width == document.width):
+            return  # the next slice takes it in
         top, total = self.top, document.height
         anchor = self._anchor()
         change = document.lay_out(block)
@@ -496,18 +501,23 @@ class DocumentView(ScrollView, can_focus=False):
         self._lay_out_view()
         stale = self.document.stale(max(0, self.top) + self.size.height // 2)
         began_s, anchor, done, is_left = time.monotonic(), self._anchor(), False, False
+        all_at_end = True
         for block in stale:
             if done and time.monotonic() > began_s + _SLICE_S:
                 is_left = True
                 break
             self.document.lay_out(block)
             done = True
+            all_at_end = all_at_end and block is self.document.blocks[-1]
             is_left = is_left or block.is_behind
-        if done:
+        now_s = time.monotonic()
+        grows_below = self.is_following and all_at_end
+        if done and not (is_left and grows_below and now_s < self._shown_s + _SHOWN_S):
+            self._shown_s = now_s
             self._put_back(anchor)
             self.refresh()
         if is_left:
-            self._settle_soon(time.monotonic() - began_s)
+            self._settle_soon(now_s - began_s)
 
     def _settle_soon(self, took_s: float = 0.0) -> None:
         """Lay out the next slice after a pause: half of the time is for keys."""
