@@ -11,7 +11,7 @@ import msgspec
 from tests.fuzz.campaign import Reader
 from tests.unit.inspection.test_golden import GOLDEN
 from tests.unit.store.made import attachment, opened
-from vlmtui.cli.report import crashes_in
+from vlmtui.cli.doctor import crashes_in
 from vlmtui.domain.conversation import user_turn
 from vlmtui.inspection.golden import encode_golden, read_golden, recorded_side
 from vlmtui.inspection.stages import Tolerance, compare_sides

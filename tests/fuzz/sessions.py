@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.fuzz.campaign import Reader
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.typed_lines import TypedLines
-from vlmtui.cli.report import as_text, make_report
+from vlmtui.cli.doctor import as_text, make_report
 from vlmtui.config.settings import load_settings, sources
 from vlmtui.domain.dials import default_parameters
 from vlmtui.inspection.replay import to_json

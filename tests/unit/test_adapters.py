@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vlmtui.cli.ask_engine import allow_adapters
+from vlmtui.cli.engine import allow_adapters
 from vlmtui.domain.adapter_choice import adapter_for, adapters_of
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.conversation import user_turn

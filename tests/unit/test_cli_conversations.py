@@ -14,7 +14,7 @@ import pytest
 from tests.support.command_line import CommandLine, opened
 from tests.unit.store.made import COMPLETE, RECIPE, attachment, exchange
 from vlmtui.cli import main
-from vlmtui.cli.parser import CommandParser, make_parser
+from vlmtui.cli.main import CommandParser, make_parser
 from vlmtui.domain.conversation import Media, Text, Turn
 from vlmtui.store.document import document_of
 from vlmtui.store.export import FORMATS, format_of
@@ -206,7 +206,7 @@ def test_the_parser_brings_nothing_heavy() -> None:
     import sys
 
     env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}  # it brings sqlite3
-    code = "import sys, vlmtui.cli.parser as p; p.make_parser().format_help(); print(*sys.modules)"
+    code = "import sys; from vlmtui.cli.main import make_parser; make_parser().format_help(); print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     loaded = ran.stdout.split()
     assert {"msgspec", "asyncio", "PIL", "platformdirs", "sqlite3"}.isdisjoint(loaded)

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.command_line import CommandLine, opened
-from vlmtui.cli.doctor import Check
-from vlmtui.cli.report import as_text, crashes_in, make_report, version_text
+from vlmtui.cli.doctor import Check, as_text, crashes_in, make_report, version_text
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 

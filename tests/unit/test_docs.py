@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cases import in_one_test
-from vlmtui.cli.parser import make_parser, misplaced_option
+from vlmtui.cli.main import make_parser, misplaced_option
 from vlmtui.config.settings import setting_names
 from vlmtui.ui.actions import SCOPES
 from vlmtui.ui.keys import spell_key

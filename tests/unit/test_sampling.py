@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from vlmtui.cli.parser import make_parser
+from vlmtui.cli.main import make_parser
 from vlmtui.config.settings import SamplingSettings
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.parameters import PARAMETERS, find_parameter

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.cli.ask_engine import AskSetup, add_engine_options, leave_engine, open_loaded, prepare
 from vlmtui.cli.attachments import AppendMedia
-from vlmtui.cli.interrupts import run_interruptible
+from vlmtui.cli.engine import AskSetup, add_engine_options, leave_engine, open_loaded, prepare, run_interruptible
 from vlmtui.cli.output import StatusLine, note, print_json
 from vlmtui.config.duration import describe_duration
 from vlmtui.domain.attachment import Modality

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from vlmtui.cli.ask_engine import open_loaded, prepare
+from vlmtui.cli.engine import open_loaded, prepare
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.session.batch.results import MetItem, OutputFile
 from vlmtui.session.batch.run import BatchEngine, BatchJob, Tally, answer_items

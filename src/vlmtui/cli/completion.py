@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from vlmtui.cli.parser import CommandParser
+from vlmtui.cli.main import CommandParser
 from vlmtui.errors import VlmtuiError
 from vlmtui.text import one_line
 

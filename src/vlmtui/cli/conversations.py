@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vlmtui.cli.inputs import DOCUMENT_BYTES_MAX, read_input
 from vlmtui.cli.output import is_tty, note, print_json, print_table
-from vlmtui.cli.streams import is_utf8
+from vlmtui.cli.streams import DOCUMENT_BYTES_MAX, is_utf8, read_input
 from vlmtui.domain.times import local_time
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.paths import Paths

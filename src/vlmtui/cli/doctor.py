@@ -1,17 +1,25 @@
 """`vlmtui doctor`: checks this machine, and finally has a real model answer a real question. With `--model`: asks that
-model about pictures whose content is known."""
+model about pictures whose content is known. With `--report`: prints facts about this machine that may be published.
+
+Nothing is copied into the report and then cleaned. Each field is a number, a flag, or a text that matches a list or a
+pattern of public texts, for example a version; everything else becomes "other" or "set". So no path, user, host, key,
+address, prompt or message of an error can get in.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import builtins
+import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Literal
@@ -19,11 +27,11 @@ from typing import Literal
 import msgspec
 import psutil
 
+import vlmtui
 from vlmtui.bootstrap import build, key_warnings
-from vlmtui.cli.ask_engine import AskSetup, ready_engine, with_consent
-from vlmtui.cli.interrupts import run_interruptible
+from vlmtui.cli.engine import AskSetup, ready_engine, run_interruptible, with_consent
 from vlmtui.cli.output import is_tty, note, print_error, print_json, print_warnings
-from vlmtui.config.settings import Settings, config_file, load_settings
+from vlmtui.config.settings import Settings, config_file, load_settings, setting_names, sources
 from vlmtui.domain.backend_choice import BackendChoice, read_backend
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import TRANSFORMERS_BACKEND
@@ -35,7 +43,9 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.images import stage_image
 from vlmtui.paths import Paths, bundled, private_dir
 from vlmtui.processes import find_program
+from vlmtui.reading import read_tail
 from vlmtui.registry.hub_cache import hub_cache_folder
+from vlmtui.registry.loader import bundled_tables
 from vlmtui.registry.match import DEFAULT_MODEL, resolve
 from vlmtui.session.smoke import SmokeCase, SmokeOutcome, SmokeResult, ask_smoke, sees, smoke_cases
 from vlmtui.terminal import PictureWay, Terminal, TerminalQuestion, best_way, has_true_colour, multiplexer_of
@@ -59,6 +69,28 @@ _WAYS = {
     "quadrant": "quadrants, 4 pixels a cell",
     "halfcell": "half cells, 2 pixels a cell",
 }
+OTHER = "other"
+_VERSION = re.compile(r"\d{1,4}(?:\.\d{1,6}){0,4}(?:(?:a|b|rc|\.post|\.dev)\d{1,6}){0,3}")
+_BUILD = re.compile(r"cpu|cu\d{2,3}|rocm\d[\d.]{0,8}")
+_PACKAGES = (
+    "textual", "textual-image", "pillow", "pillow-heif", "av", "numpy", "msgspec", "httpx2", "torch", "transformers",
+)  # fmt: skip
+_TERMS = (
+    "xterm", "xterm-256color", "xterm-kitty", "xterm-ghostty", "tmux", "tmux-256color", "screen", "screen-256color",
+    "foot", "alacritty", "wezterm", "mlterm", "contour", "linux", "vt100", "vt220", "rxvt-unicode-256color",
+    "st-256color", "konsole-256color", "dumb",
+)  # fmt: skip
+_PROGRAMS = ("apple_terminal", "ghostty", "hyper", "iterm.app", "tmux", "vscode", "warpterminal", "wezterm")
+_MACHINES = ("x86_64", "aarch64", "arm64", "ppc64le", "riscv64", "s390x")
+_GPU = re.compile(
+    r"(?:(?:NVIDIA|Tesla|Quadro|GeForce|RTX|GTX|TITAN|Graphics|Pro|PRO|Ti|SUPER|Laptop|Ada|GPU|"
+    r"Generation|Blackwell|Server|Edition|Workstation|Max|Q|PCIe|PCIE|SXM\d?|HBM\d[a-z]?|NVL|\d{1,3}GB|"
+    r"[A-Z]{0,3}\d{1,4}[A-Za-z]{0,2})[ -]){1,12}"
+)
+"""Words of GPUs' names. A driver may call one otherwise."""
+_LOG_BYTES = 200_000
+_CRASHES_MAX = 3
+_FRAME = re.compile(r'^ *File ".*[/\\]vlmtui[/\\]([\w/\\]+\.py)", line (\d{1,6})')
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -121,8 +153,6 @@ async def _check_all(*, as_json: bool) -> int:
 
 async def _report(*, as_json: bool) -> int:
     """Print facts that may be published. A fault of this machine is no failure of the report."""
-    from vlmtui.cli.report import as_text, make_report
-
     paths = Paths.default()
     report = make_report(paths, [*machine_checks(paths), await _check_engine(paths, as_json=True)], os.environ)
     if as_json:
@@ -384,3 +414,177 @@ def _wrapped(left: str, text: str, width: int) -> Sequence[str]:
         break_long_words=False,
         break_on_hyphens=False,
     ) or [left.rstrip()]
+
+
+def make_report(paths: Paths, checks: Sequence[Check], environment: Mapping[str, str]) -> dict[str, object]:
+    """Return the facts, sizes in GiB. Takes about a second; loads no model, and uses no network."""
+    hardware = find_hardware()
+    memory = psutil.virtual_memory()
+    return {
+        "vlmtui": vlmtui.__version__,
+        "python": version_text(platform.python_version()),
+        "system": _system(),
+        "packages": {name: _installed(name) for name in _PACKAGES},
+        "terminal": _terminal(environment, checks),
+        "settings": _settings(paths, environment),
+        "engines": _engines(paths),
+        "gpus": [_gpu(name) for name in hardware.gpus],
+        "driver": version_text(hardware.driver) if hardware.driver else "",
+        "memory": {
+            "total": round(memory.total / GIB, 1),
+            "available": round(memory.available / GIB, 1),
+            "cores": os.cpu_count() or 0,
+        },
+        "hub": {
+            "own_endpoint": bool(environment.get("HF_ENDPOINT")),
+            "token": bool(environment.get("HF_TOKEN")) or (hub_cache_folder().parent / "token").is_file(),
+            "offline": environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"),
+        },
+        "checks": {check.name: f"{check.status} ({check.error})" if check.error else check.status for check in checks},
+        "crashes": [crash for log in ("app.log", "cli.log") for crash in _crashes(paths.logs / log)],
+    }
+
+
+def as_text(report: Mapping[str, object]) -> str:
+    """Return the report as a fenced block of Markdown."""
+    rows = [(name, line) for name, value in report.items() for line in _lines(value)]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(["```text", *(f"{name:<{width}}  {line}" for name, line in rows), "```"])
+
+
+def _lines(value: object) -> list[str]:
+    """Return a field's value, a line for each item of a list."""
+    if isinstance(value, list):
+        return [line for item in value for line in _lines(item)] or ["none"]
+    if isinstance(value, dict):
+        return [", ".join(f"{name} {_word(inner)}" for name, inner in value.items()) or "none"]
+    return [_word(value)]
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "unknown" if value in (None, "") else str(value)
+
+
+def among(text: str, known: Sequence[str]) -> str:
+    """Return the text if it is one of `known`, else "other"; "none" if it is empty."""
+    if not text:
+        return "none"
+    return text if text in known else OTHER
+
+
+def version_text(text: str) -> str:
+    """Return a version without what somebody may have added to it: `0.32.0+cpu`, but `0.32.0+other`."""
+    public, plus, local = text.partition("+")
+    found = _VERSION.match(public)
+    if found is None:
+        return OTHER
+    shown = found[0] if found[0] == public else f"{found[0]} (and more)"
+    return shown + (f"+{local if _BUILD.fullmatch(local) else OTHER}" if plus else "")
+
+
+def _gpu(name: str) -> str:
+    return name if _GPU.fullmatch(f"{name} ") else f"{OTHER} GPU"
+
+
+def _system() -> dict[str, str]:
+    library, version = platform.libc_ver()
+    return {
+        "kernel": f"{among(platform.system(), ('Linux', 'Darwin'))} {version_text(platform.release())}",
+        "machine": among(platform.machine(), _MACHINES),
+        "libc": f"{library} {version_text(version)}" if library == "glibc" else among(library, ("musl",)),
+    }
+
+
+def _installed(name: str) -> str:
+    try:
+        return version_text(importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _terminal(environment: Mapping[str, str], checks: Sequence[Check]) -> dict[str, str | bool]:
+    best = next((best_way(list(check.table)) for check in checks if check.table), None)
+    size = shutil.get_terminal_size()
+    return {
+        "TERM": among(environment.get("TERM", ""), _TERMS),
+        "program": among(environment.get("TERM_PROGRAM", "").lower(), _PROGRAMS),
+        "graphics": best.name if best is not None else "off",
+        "size": f"{size.columns}x{size.lines}",
+        "true_colour": has_true_colour(environment),
+        "no_colour": "NO_COLOR" in environment,
+        "tmux": "TMUX" in environment,
+        "ssh": "SSH_CONNECTION" in environment,
+    }
+
+
+def _settings(paths: Paths, environment: Mapping[str, str]) -> dict[str, str]:
+    try:
+        settings, origins = load_settings(paths, environment), sources(paths, environment)
+    except VlmtuiError:
+        return {"all": "invalid"}
+    told = {}
+    for name in setting_names():
+        if name in origins:
+            where = "environment" if origins[name].isupper() else "file"
+            told[name] = f"{_public(settings, name)} ({where})"
+    return told
+
+
+def _public(settings: Settings, name: str) -> str:
+    """Return a setting's value where it is a number, a duration or one of a few words, else that it is set."""
+    value: object = settings
+    for part in name.split("."):
+        value = getattr(value, part)
+    if name == "model":
+        return among(str(value), [str(family) for family in bundled_tables()])
+    if isinstance(value, int | float) or name in ("graphics", "keep_alive", "keep_deleted"):
+        return str(value)
+    return f"{len(value)} set" if isinstance(value, dict) else "set"
+
+
+def _engines(paths: Paths) -> list[str]:
+    """Return each engine: `cuda 0.32.0, torch 2.13.0+cu130, Python 3.13.1, chosen`."""
+    chosen = choose_engine(Engines(paths))
+    found = []
+    if chosen is not None and chosen.record is None:
+        names = importlib.metadata.packages_distributions().get("vllm", [])
+        vllm = _installed(names[0]) if names else "unknown"
+        found.append(f"beside vlmtui {vllm}, torch {_installed('torch')}, chosen")
+    for record in Engines(paths).all():
+        source, python = among(record.variant, ("cpu", "cuda", "added")), version_text(record.python)
+        line = f"{source} {version_text(record.version)}, torch {version_text(record.torch)}, Python {python}"
+        found.append(f"{line}, chosen" if chosen is not None and chosen.record == record else line)
+    return found
+
+
+def _crashes(log: Path) -> list[str]:
+    try:
+        return crashes_in(read_tail(log, bytes_max=_LOG_BYTES).decode("utf-8", "replace"))
+    except (OSError, VlmtuiError):
+        return []
+
+
+def crashes_in(log: str) -> list[str]:
+    """Return the newest tracebacks of a log as the exception's type and the line of vlmtui that raised it. Only
+    built-in exceptions and files that vlmtui has are named: a log may contain any text."""
+    found: list[str] = []
+    for traceback in log.split("Traceback (most recent call last):\n")[1:]:
+        place, lines = "outside vlmtui", iter(traceback.splitlines())
+        for line in lines:
+            if (frame := _FRAME.match(line)) and (Path(vlmtui.__file__).parent / frame[1]).is_file():
+                place = f"vlmtui/{frame[1]}:{frame[2]}"
+            elif line and not line.startswith(" "):
+                found.append(f"{_exception(line)}, {place}")
+                break
+    return found[-_CRASHES_MAX:]
+
+
+def _exception(line: str) -> str:
+    """Return the type named at the end of a traceback if it is Python's or ours."""
+    name = line.partition(":")[0].strip()
+    kind = getattr(builtins, name, None) if name.isidentifier() else None
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        return name
+    return "VlmtuiError" if name == "vlmtui.errors.VlmtuiError" else "another exception"

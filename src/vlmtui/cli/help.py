@@ -10,8 +10,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from vlmtui.cli.main import make_parser
 from vlmtui.cli.output import is_tty, print_table
-from vlmtui.cli.parser import make_parser
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.text import one_line
 

@@ -18,8 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from vlmtui.bootstrap import Application, build
-from vlmtui.cli.ask_engine import AskSetup, models_on, ready_engine, with_consent
-from vlmtui.cli.interrupts import run_interruptible
+from vlmtui.cli.engine import AskSetup, models_on, ready_engine, run_interruptible, with_consent
 from vlmtui.cli.output import note, print_error, print_json, print_table, print_warnings
 from vlmtui.domain.backend_choice import BackendChoice, read_backend
 from vlmtui.domain.engine import TRANSFORMERS_BACKEND, EngineInfo

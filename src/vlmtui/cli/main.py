@@ -1,16 +1,188 @@
-"""Runs a command and turns its outcome into an exit code."""
+"""The command line: its commands, the options of the app, and the exit code of a command."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from vlmtui.cli.parser import COMMANDS, make_parser, misplaced_option
+from vlmtui import __version__
 from vlmtui.cli.streams import drop, is_of_output, is_output_lost, open_missing
 from vlmtui.errors import VlmtuiError
+
+COMMANDS = {
+    "ask": ("ask.ask", "ask one question and print the answer"),
+    "batch": ("batch.batch", "ask many questions, and append each answer to a file"),
+    "models": ("models.models", "list the known models; show one; create a record of your own"),
+    "prompt": ("prompt.prompt", "print the prompt that a model would get; no engine is needed"),
+    "lint": ("lint.lint", "check a model's chat template and tokenizer; no engine is loaded"),
+    "golden": ("lab.golden", "record a model's prompts, and check whether they are still the same"),
+    "replay": ("lab.replay", "answer kept comparisons and golden prompts again, on several engines"),
+    "parity": ("lab.parity", "compare an engine with Transformers, stage by stage"),
+    "conversations": ("conversations.conversations", "list the stored conversations"),
+    "export": ("conversations.export", "write conversations as Markdown, HTML, JSON or OpenAI messages"),
+    "import": ("conversations.import_", "read exported conversations"),
+    "store": ("store.store", "check, back up or restore the stored conversations"),
+    "config": ("config.config", "show file locations and effective settings"),
+    "engines": ("engines.engines", "list the engines; install, add or remove one"),
+    "serve": ("serve.serve", "print the `vllm serve` command line for a model, with the reason for each flag"),
+    "top": ("running.top", "show what a loaded model or a vLLM server is doing"),
+    "doctor": ("doctor.doctor", "check whether this machine is ready"),
+    "ps": ("running.ps", "list the loaded models"),
+    "stop": ("running.stop", "unload a model and free its memory"),
+    "completion": (
+        "completion.completion",
+        "print a script that completes commands, options and names in bash, zsh, fish or tcsh",
+    ),
+    "help": ("help.help_", "show a page of the documentation"),
+}
+"""By the name of a command: its function as `MODULE.FUNCTION` of `vlmtui.cli`, beside `fill_FUNCTION`, which adds its
+arguments, and a line for `vlmtui --help`."""
+
+_EPILOG = """\
+exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal n (130: Ctrl+C)
+answers and tables go to stdout; progress, notes and errors to stderr
+settings: config.toml in the config folder, then VLMTUI_* in the environment, then the options here
+"""
+
+APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
+"""Options of the app that are settings."""
+_APP_ONLY = ("continue", "resume", "plain")
+_WITH_VALUE = (*APP_OPTIONS, "backend", "engine", "key_env")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser with `--data-dir`, which the app, every command and their subcommands accept."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.add_argument(
+            "--data-dir",
+            metavar="DIR",
+            default=argparse.SUPPRESS,
+            help="keep everything below this folder, like VLMTUI_DATA_DIR",
+        )
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print a message. argparse ignores failures to write to stdout; here they are errors."""
+        if file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
+
+
+class CommandParser(_Parser):
+    """The parser of a command. Its module says the arguments, and is imported when they are needed: importing all
+    takes three times as long as `vlmtui --help` may."""
+
+    def __init__(self, *, command: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self._command = command
+
+    def fill(self) -> None:
+        """Add the arguments."""
+        command, self._command = self._command, ""
+        if command:
+            module, _, function = COMMANDS[command][0].partition(".")
+            getattr(importlib.import_module(f"vlmtui.cli.{module}"), f"fill_{function.rstrip('_')}")(self)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's."""
+        self.fill()
+        return super().parse_known_args(args, namespace)
+
+    def format_help(self) -> str:
+        self.fill()
+        return super().format_help()
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the app and all commands. Those add their arguments when they are needed."""
+    parser = _make_app_parser()
+    parser.set_defaults(command="app")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
+    for name, (_, told) in COMMANDS.items():
+        commands.add_parser(name, help=told, command=name).set_defaults(command=name)
+    return parser
+
+
+def misplaced_option(arguments: argparse.Namespace) -> str | None:
+    """Return what is wrong with an option of the app before a command, where it would have no effect."""
+    if arguments.command == "app":
+        return None
+    for name in _APP_ONLY:
+        if getattr(arguments, f"app_{name}") is not None:
+            return f"--{name} opens the app, without a command"
+    given = [name for name in _WITH_VALUE if getattr(arguments, f"app_{name}") is not None]
+    return f"--{given[0].replace('_', '-')} must stand after the command {arguments.command!r}" if given else None
+
+
+def _make_app_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="vlmtui",
+        description="Chat with vision-language models in the terminal. Without a command: open the app.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"vlmtui {__version__}")
+    app = parser.add_argument_group("options of the app", "They can't be used before a command, which has its own.")
+    _add_app_model(app)
+    app.add_argument(
+        "--graphics",
+        choices=("auto", "kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"),
+        dest="app_graphics",
+        help="how pictures are drawn",
+    )
+    app.add_argument("--theme", metavar="NAME", dest="app_theme", help="a theme's name")
+    app.add_argument(
+        "--keep-alive", metavar="DUR", dest="app_keep_alive", help="how long a model stays loaded after the app quits"
+    )
+    app.add_argument(
+        "--plain",
+        action="store_const",
+        const=True,
+        dest="app_plain",
+        help="a chat in lines, which only appends: for screen readers and terminals without a screen",
+    )
+    which = app.add_mutually_exclusive_group()
+    which.add_argument(
+        "--continue",
+        action="store_const",
+        const=True,
+        dest="app_continue",
+        help="continue the most recently changed conversation",
+    )
+    which.add_argument(
+        "--resume",
+        metavar="ID",
+        dest="app_resume",
+        help="continue this one; `vlmtui conversations` lists them",
+    )
+    return parser
+
+
+def _add_app_model(app: argparse._ArgumentGroup) -> None:
+    app.add_argument("--model", metavar="M", dest="app_model", help="load this model at the start")
+    app.add_argument(
+        "--backend",
+        metavar="BACKEND",
+        dest="app_backend",
+        help="what runs it here: vllm, transformers, or another version, as in vllm==0.23.0",
+    )
+    app.add_argument(
+        "--engine",
+        metavar="ENGINE",
+        dest="app_engine",
+        help="chat with a model of a vLLM server: http://HOST:PORT, unix:/PATH, or a name in config.toml "
+        "([engines.NAME]); --model is one of its models",
+    )
+    app.add_argument(
+        "--key-env", metavar="NAME", dest="app_key_env", help="the environment variable with the server's key"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,8 +10,8 @@ import msgspec
 
 from vlmtui.bootstrap import build
 from vlmtui.cli.attachments import add_media, stage_attachments, turns_with_placed
-from vlmtui.cli.inputs import read_question
 from vlmtui.cli.output import note, print_json, print_warnings
+from vlmtui.cli.streams import read_question
 from vlmtui.domain.adapter_choice import adapter_for
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Text, Turn

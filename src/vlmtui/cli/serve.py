@@ -37,7 +37,7 @@ def serve(arguments: argparse.Namespace) -> int:
     """Print the line to stdout, and what its flags are for to stderr. Raises VlmtuiError if the model is unknown, or
     needs code that was not allowed."""
     from vlmtui.bootstrap import build
-    from vlmtui.cli.ask_engine import with_consent
+    from vlmtui.cli.engine import with_consent
     from vlmtui.cli.output import note, print_json, print_warnings
     from vlmtui.domain.adapter_choice import adapters_of
     from vlmtui.engines.serve_flags import Flag, feature_flags, model_flags

@@ -1,14 +1,23 @@
-"""Handles standard streams that are closed, full, or without a reader."""
+"""Standard streams that are closed, full or without a reader, and a command's input, read with a limit."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-from typing import TextIO
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.text import human_bytes, one_line
 
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EFBIG})
 _STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
+TEXT_BYTES_MAX = 16_000_000
+"""Most bytes of a question or a raw prompt; the limit for messages to the engine."""
+DOCUMENT_BYTES_MAX = 1_000_000_000
+"""Most bytes of an exported conversation or comparison, including its media."""
+_CHUNK = 1 << 20
 
 
 def open_missing() -> None:
@@ -57,3 +66,55 @@ def drop(number: int) -> None:
 def is_utf8() -> bool:
     """Whether stdout can encode every character."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "").replace("_", "") == "utf8"
+
+
+def read_input(name: str, *, bytes_max: int) -> bytes:
+    """Return all bytes of the file or pipe `name`, or of standard input for `-`. Raises VlmtuiError (BAD_INPUT) if it
+    cannot be read or is larger than `bytes_max`."""
+    try:
+        if name == "-":
+            return _bounded(sys.stdin.buffer, "Standard input", bytes_max)
+        with Path(name).open("rb") as file:
+            return _bounded(file, one_line(name), bytes_max)
+    except (OSError, ValueError) as error:
+        raise bad_input(f"{one_line(name)} cannot be read.", detail=str(error)) from error
+
+
+def read_question(given: str) -> str:
+    """Return the question, read from stdin for `-`. Raises VlmtuiError if it is empty or not valid text."""
+    if given == "-":
+        try:
+            given = read_input("-", bytes_max=TEXT_BYTES_MAX).decode().rstrip("\n")
+        except UnicodeDecodeError as error:
+            raise bad_input("The question on stdin is not UTF-8 text.", detail=str(error)) from error
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise bad_input("The question is not valid text in this terminal's encoding.", detail=str(error)) from error
+    if not given.strip():
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "The question is empty.")
+    return given
+
+
+def read_raw_prompt(given: str) -> str:
+    """Return the text verbatim, including a final line break; from a file for `@FILE`, from stdin for `@-`."""
+    if not given.startswith("@"):
+        text = given
+    else:
+        name = given[1:]
+        try:
+            text = read_input(name, bytes_max=TEXT_BYTES_MAX).decode()
+        except UnicodeDecodeError as error:
+            raise bad_input(f"The raw prompt in {name} is not UTF-8 text.", detail=str(error)) from error
+    if not text.strip():
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "The raw prompt is empty.")
+    return text
+
+
+def _bounded(stream: BinaryIO, name: str, bytes_max: int) -> bytes:
+    data = bytearray()
+    while chunk := stream.read(_CHUNK):
+        data += chunk
+        if len(data) > bytes_max:
+            raise bad_input(f"{name} is too large: the limit is {human_bytes(bytes_max)}.")
+    return bytes(data)

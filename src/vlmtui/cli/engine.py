@@ -1,12 +1,13 @@
-"""The model and the engines of a command, and the options that choose them."""
+"""The model and the engines of a command, the options that choose them, and Ctrl+C while they work."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
@@ -30,6 +31,7 @@ from vlmtui.session.models import memory_need
 from vlmtui.text import one_line
 
 _SETTINGS = ("model", "keep_alive", "system_prompt", *PARAMETERS)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_engine_options(group: argparse._ArgumentGroup) -> None:
@@ -258,3 +260,34 @@ def models_on(names: Sequence[str], setup: AskSetup, arguments: argparse.Namespa
         own = name == HERE or is_remote(model)
         found.append(model if own else with_consent(model, trust=arguments.trust_remote_code))
     return found
+
+
+def run_interruptible(work: Callable[[], Coroutine[None, None, int]]) -> int:
+    """Run `work`, a command's coroutine function. Return its exit code, or 128 + n if signal n ended it.
+
+    The first signal cancels it and waits for its cleanup; further signals during the cleanup are ignored.
+    """
+    return asyncio.run(_run(work))
+
+
+async def _run(work: Callable[[], Coroutine[None, None, int]]) -> int:
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work())
+    received: list[signal.Signals] = []
+
+    def interrupt(number: signal.Signals) -> None:
+        if not received:
+            received.append(number)
+            task.cancel()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, interrupt, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        return 128 + received[0]
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
