@@ -4,7 +4,7 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
-# Each process would compile 190 test files, with their rewritten assertions, where Python is told to keep none.
+# Without a cache each process would compile every test file.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxprocesses 8
 FAST := tests/unit tests/ui -m "not process and not slow" --hypothesis-profile=fast
 
@@ -25,17 +25,17 @@ run: setup ## open vlmtui; without a terminal, ask the bundled model about a bun
 		exec $(BIN)/vlmtui ask --keep-alive 0 --image "$$image" "What is in this image?"; \
 	fi
 
-test: setup ## run every test, a process a core, engines one after another; the few that fail once more, alone (ARGS="tests/unit -n 0": in one process)
+test: setup ## run every test, a process a core, engines one after another; a few failures once more, alone (ARGS="tests/unit -n 0": in one process)
 	@$(BIN)/python tools/run_tests.py -n logical --maxprocesses 8 --dist loadgroup $(ARGS)
 
 test-fast: setup ## run the unit and screen tests but for the slow ones and those that start processes (about two minutes)
 	@# Screen tests wait about as long as they compute: two of them share a core.
 	@PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(PYTEST) --dist worksteal -q --cost-limit 3 $(FAST) $(ARGS)
 
-slow-tests: setup ## measure the unit and screen tests, and write anew which of them are too slow for test-fast (ten minutes)
+slow-tests: setup ## measure the unit and screen tests, and list those that are too slow for test-fast (ten minutes)
 	@$(BIN)/python tools/slow_tests.py -n logical --maxprocesses 8 --dist worksteal $(ARGS)
 
-test-pinned: setup ## install vLLM 0.23.0 for real, as its families need it, and try it (6 GB in the temporary folder, about ten minutes)
+test-pinned: setup ## install vLLM 0.23.0 and try its families (6 GB in the temporary folder, about ten minutes)
 	@VLMTUI_TEST_PINNED=$${VLMTUI_TEST_PINNED:-1} $(BIN)/python -m pytest -n 0 tests/pinned $(ARGS)
 
 test-textual: setup ## run the screen tests on another Textual, for instance VERSION=8.2.7 (ten minutes)
@@ -64,23 +64,23 @@ contracts: setup
 eval: setup ## measure the bundled model's answers
 	@$(BIN)/python tools/eval_shapes.py $(ARGS)
 
-occlusion: setup ## measure whether the heat map points at the shape that was asked for, on 100 drawings (5 to 40 minutes)
+occlusion: setup ## measure whether the heat map points at the named shape, on 100 drawings (5 to 40 minutes)
 	@$(BIN)/python tools/eval_occlusion.py $(ARGS)
 
 fuzz: setup ## feed every reader of outside data with mutated files, 15,900 in all (about ten minutes)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-torture: setup ## kill and break everything, 200 rounds, and see that nothing is lost or left (half an hour on two busy cores)
+torture: setup ## kill and break everything in 200 rounds; nothing may be lost or left (half an hour on two busy cores)
 	@$(BIN)/python -m tests.torture $(ARGS)
 
-zoo: setup ## a tiny model of every family's true architecture, in the real engine (about 20 minutes)
+zoo: setup ## try a tiny model of every family in the real engine (about 20 minutes)
 	@PYTHONPATH=$(CURDIR)/src/vlmtui/worker/site $(BIN)/python -m tests.zoo $(ARGS)
 
 ray: setup ## install Ray, and answer a batch on two actors of it, one of which is killed (about a minute)
 	@$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements/ray.txt
 	@$(BIN)/python -m pytest -q -n 0 tests/batches/test_batch_ray.py $(ARGS)
 
-parity: setup ## tiny models in vLLM and in Transformers, compared stage by stage, and made faults (about 15 minutes)
+parity: setup ## compare tiny models in vLLM and in Transformers, and find planted faults (about 15 minutes)
 	@PYTHONPATH=$(CURDIR)/src/vlmtui/worker/site $(BIN)/python -m tests.zoo.parity $(ARGS) && \
 		PYTHONPATH=$(CURDIR)/src/vlmtui/worker/site $(BIN)/python -m tests.zoo.faults
 
@@ -102,7 +102,7 @@ settings: setup ## write docs/settings.md
 bench: setup ## measure speed, against the budgets
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-screenshots: setup ## draw screenshots/ anew
+screenshots: setup ## draw screenshots/
 	@$(BIN)/python tools/screenshots.py $(ARGS)
 
 casts: setup ## record the demos in screenshots/ (asciinema play screenshots/chat.cast)

@@ -1,4 +1,4 @@
-"""What a conversation of 2,000 turns and 500 images costs in the app, against one of 20 turns and 5 images.
+"""The cost of a conversation of 2,000 turns and 500 images in the app, against one of 20 turns and 5 images.
 
 `python -m benchmarks.conversations [--rounds N]`. The app runs headless on an engine that does nothing. Both stores are
 made first, of small pictures, and measured in turn, each in a process of its own. Prints medians and ratios of opening

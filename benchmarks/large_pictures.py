@@ -59,7 +59,7 @@ def taken(work: Callable[[], None]) -> float:
 
 
 def main() -> bool:
-    """Whether each kept within its budget."""
+    """Return whether each is within its budget."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()

@@ -109,7 +109,7 @@ class Standstill:
     processor: float = 0.0
 
     async def watch(self) -> None:
-        """Until it is cancelled."""
+        """Measure until it is cancelled."""
         while True:
             clock, processor = time.perf_counter(), time.thread_time()
             await asyncio.sleep(_TICK_S)
@@ -215,7 +215,7 @@ def _told(seconds: list[float]) -> str:
 
 
 def main() -> bool:
-    """Whether the event loop kept within its budget."""
+    """Return whether the event loop is within its budget."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--photos", type=int, default=12)
     parser.add_argument("--minutes", type=int, default=60)

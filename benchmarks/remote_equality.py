@@ -1,4 +1,4 @@
-"""Whether a server tells what the worker's own engine tells: the same prompts to both, as a table.
+"""A server's reports against those of the worker's own engine: the same prompts to both, as a table.
 
 `python -m benchmarks.remote_equality [--server unix:/PATH]`. Starts a `vllm serve` of the bundled model, or takes one
 that runs, and the worker's own engine beside it; both are asked through workers, as the app asks. For each prompt it
@@ -32,7 +32,7 @@ Row = tuple[str, Told, Told]
 
 
 async def ask_both(address: str) -> list[Row]:
-    """Each prompt's name, and what the worker's own engine and the server told of it."""
+    """Return each prompt's name, and the reports of the worker's own engine and of the server."""
     registry = Registry.bundled()
     served = await asyncio.to_thread(find_when_ready, registry, address)
     with tempfile.TemporaryDirectory() as folder:

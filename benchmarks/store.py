@@ -1,4 +1,4 @@
-"""What a long conversation costs against a short one: opening the store with its last window, and searching.
+"""The cost of a long conversation against a short one: opening the store with its last window, and searching.
 
 `python -m benchmarks.store [--rounds N]`. The stores are made first; then they are measured in turn. Prints medians in
 milliseconds and their ratios. The window alone must cost the same; opening reads the whole file once (the quick check).

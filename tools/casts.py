@@ -36,7 +36,7 @@ class Recorder(Terminal):
     def __init__(self, command: Sequence[str], *, env: dict[str, str], cwd: str) -> None:
         self.events: list[tuple[float, str]] = []
         self.loading: tuple[float, float] = (0.0, 0.0)
-        """When a load began and ended, whose pauses are cut shortest."""
+        """The times at which a load began and ended; its pauses are cut shortest."""
         self._decode = getincrementaldecoder("utf-8")("replace").decode
         super().__init__(command, env=env, columns=COLUMNS, rows=ROWS, cwd=cwd)
 

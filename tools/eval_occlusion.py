@@ -58,11 +58,11 @@ def two_shapes(rng: Random) -> scenes.Scene:
 
 
 class Finding(NamedTuple):
-    """Where the map of one drawing points."""
+    """The place to which the map of a drawing points."""
 
     where: Where
     is_right: bool
-    """Whether the model's answer was."""
+    """True if the model's answer was right."""
     with_asked: float
     """Intersection over union of the hottest part with the box of the shape that was asked for, and of the other."""
     with_other: float

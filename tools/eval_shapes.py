@@ -40,14 +40,14 @@ class Row:
     task: str
     least: float
     about_one_thing: bool | None = False
-    """Whether the last question is about one thing in a picture; None: as it comes."""
+    """True if the last question is about one thing in a picture; None: either."""
     last_word_only: bool = False
     turn: int | None = None
-    """Which turn is asked; None: the last."""
+    """The number of the turn to answer; None: the last."""
     most: int = 3
     """The most shapes in a scene."""
     square: bool = False
-    """Whether all pictures are square; their sides are as long as the longer sides of others."""
+    """True if all pictures are square; their sides are as long as the longer sides of others."""
     overlap: float | None = None
     """For boxes, which the adapter says: the least intersection over union with the box that is meant. The numbers need
     not be the same."""
@@ -108,7 +108,7 @@ def exam(name: str, index: int) -> Exam:
 
 
 def is_about_one_thing(answer: str) -> bool:
-    """Whether this is no description of whole pictures: only other answers have a verb after the thinking."""
+    """Return whether a text describes no whole picture: only such answers have a verb after the thinking."""
     return bool({"is", "are"} & set(answer.rpartition("</think>")[2].split()))
 
 

@@ -21,12 +21,12 @@ _NAMES = {
     "pinned": "vLLM {}, an engine of its own",
 }
 _CONTROLS = {"stop": "stop token", "logprobs": "log-probabilities", "cancel": "cancel"}
-"""What the zoo tries beside answering; the page says that all of it works, and the table names what fails."""
+"""Checks of the zoo beside answering. The page says that all succeed; the table names those that fail."""
 BEGIN, END = "<!-- families: made by `make families` -->", "<!-- families end -->"
 
 
 def table() -> str:
-    """The table as Markdown; for the vLLM version that the registry was checked against, whatever is installed."""
+    """Return the table as Markdown, for the vLLM version that the registry was checked against."""
     known = known_architectures()
     seen = results()
     lines = [
@@ -92,7 +92,7 @@ def _engine(family: Family, seen: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _saw(family: Family, seen: Mapping[str, Mapping[str, Any]]) -> str:
-    """How it was found that the model sees what it is shown."""
+    """Return the checks that the family's tiny model passed: `pixels, answer`."""
     if family.checked == "trained":
         return "pixels, answer"
     passed = set(seen[family.family]["passed"]) if family.checked == "engine" and family.family in seen else set()

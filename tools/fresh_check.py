@@ -8,7 +8,7 @@ question, and all removed again. Prints a table of seconds, GB and answers; exit
 something is left.
 
 `--one` tries the newest Python with the wheel alone (for CI, where the set-up itself has just run), with the downloads
-that are cached already. `--against FOLDER` measures another checkout's set-up in the same run, and prints the ratio.
+that are cached already.
 
 Only what a network needs is passed on: proxies and the file of certificates.
 """
@@ -113,7 +113,7 @@ def version_of(python: Path) -> str:
 
 
 def offers_cpu_torch(python: Path, torch: str) -> bool:
-    """Whether pip, as it is configured here, has a CPU build of PyTorch for this interpreter."""
+    """Return whether pip's configuration here offers a CPU build of PyTorch for this interpreter."""
     options = ["--dry-run", "--ignore-installed", "--no-deps"]
     command = [str(python), "-m", "pip", "install", *options, f"torch=={torch}+cpu"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -193,8 +193,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Try the set-up as a newcomer would.")
     parser.add_argument("--one", action="store_true", help="the newest Python and the wheel alone")
     parser.add_argument("--python", action="append", type=Path, help="this interpreter instead of all; may be repeated")
-    parser.add_argument("--cache", type=Path, help="uv's cache to use; else everything is downloaded anew")
-    parser.add_argument("--against", type=Path, help="another checkout, whose set-up is measured as well")
+    parser.add_argument("--cache", type=Path, help="uv's cache to use; else everything is downloaded")
     options = parser.parse_args()
     found = options.python or pythons()
     if not found:
@@ -218,15 +217,10 @@ def main() -> int:
 
         for python in [] if options.one else found:
             if torch and offers_cpu_torch(python, torch[1]):
-                if options.against:
-                    tried(try_checkout(options.against.resolve(), python, place(), configured=True, cache=None))
-                    rows[-1][1] += f" ({options.against.name})"
                 tried(try_checkout(ROOT, python, place(), configured=True, cache=cache))
             tried(try_checkout(ROOT, python, place(), configured=False, cache=cache))
         tried(try_wheel(found[-1], place(), cache=cache))
     print_table(rows)
-    if options.against and len(rows) > 1:
-        print(f"First answer, against {options.against.name}: {float(rows[1][4]) / float(rows[0][4]):.2f} ×")
     return 0 if all(ANSWER.search(row[-1]) for row in rows) else 1
 
 

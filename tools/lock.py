@@ -1,4 +1,4 @@
-"""Write the locks anew: `python tools/lock.py`, after a change of dependencies. Needs uv.
+"""Write the locks: `python tools/lock.py`, after a change of dependencies. Needs uv.
 
 Every file names exact versions, the platforms they are for, and the hashes of the wheels that fit CPython 3.11 to 3.14
 on Linux (x86-64 and aarch64); source archives and other platforms' wheels are left out. Versions that are locked
@@ -31,7 +31,7 @@ DEVELOPMENT = ROOT / "requirements" / "dev.txt"
 RAY = ROOT / "requirements" / "ray.txt"
 UV = "0.13.9"
 WORKER = ("msgspec", "psutil", "jinja2", "pillow", "pillow-heif", "av", "numpy", "platformdirs", "nvidia-ml-py")
-"""What the worker imports besides vLLM; their bounds are the project's own. The extra `transformers` is with them."""
+"""Packages that the worker imports besides vLLM, with the project's own bounds and the extra `transformers`."""
 LEFT_OUT = {"docopt", "torchaudio", "torchcodec"}
 """Not for the CPU: torchaudio and torchcodec break `import vllm` beside a CPU build of torch, and nothing imports
 docopt, which is published without a wheel."""
@@ -44,7 +44,7 @@ OLDER = {
 }
 """Older versions of vLLM with locks, and bounds that their packages leave open."""
 OLDER_NEED = ("timm",)
-"""What their models need besides."""
+"""Further packages that their models need."""
 
 Lines = dict[str, dict[str, str]]
 """By package: its versions, each with its marker (empty: everywhere). Some packages have another version for newer
@@ -52,7 +52,7 @@ Pythons."""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write the locks anew.")
+    parser = argparse.ArgumentParser(description="Write the locks.")
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions that fit")
     upgrade = parser.parse_args().upgrade
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -74,7 +74,7 @@ class Installation:
         return done.returncode == 0, "ok" if done.returncode == 0 else done.stderr.strip()[-80:]
 
     def doctor(self) -> Outcome:
-        """Whether it finishes. What it finds depends on the machine; without an engine it says so."""
+        """Doctor finishes. Its findings depend on the machine; without an engine it says so."""
         done = self._run("doctor", "--json")
         try:
             checks = json.loads(done.stdout)

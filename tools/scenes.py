@@ -228,7 +228,7 @@ def _finished(image: Image.Image, size: Size, quality: int | None) -> Image.Imag
 
 @dataclass(frozen=True)
 class Placed:
-    """How a shape is drawn: middle and radius in pixels, the angle it is turned by in radians, and its colour."""
+    """The drawing of a shape: middle and radius in pixels, rotation in radians, and colour."""
 
     kind: str
     at: tuple[float, float]

@@ -14,7 +14,7 @@ heads' loss within a hundred steps of AdamW's best; a rate above 1e-3 is noise.
 
 The shipped one took 10,700 steps in 110 minutes on two busy cores, in eleven parts between which most of this was
 found out; the script has what the last parts had and was not run from beginning to end in one piece. `--resume`
-goes on from the checkpoint, and the learning rate falls anew.
+goes on from the checkpoint, and the learning rate falls again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MODEL = Path(__file__).parent.parent / "src" / "vlmtui" / "bundled" / "shapes"
 SHARD = 1000
 """Pictures a file of the cache."""
 LENGTH, ANSWER = 112, 44
-"""Tokens of a sequence and of its answer; the few conversations that are longer are drawn anew."""
+"""Tokens of a sequence and of its answer; the few longer conversations are drawn again."""
 DIGITS = (1.0, 0.7, 0.2)
 """Weights of a number's digits."""
 RESTS = (1.0, 0.5, 0.1)
@@ -300,7 +300,7 @@ class Run:
 
     @staticmethod
     def off(head: torch.nn.Linear, hidden: Any, boxes: Any) -> torch.Tensor:
-        """How far the edges that a head reads are off, as a share of the shape's size."""
+        """Return the error of the edges that a head reads, as a share of the shape's size."""
         off = (head(functional.rms_norm(hidden, (WIDTH,))) - boxes) / (boxes[:, 2:] - boxes[:, :2]).repeat(1, 2)
         return functional.smooth_l1_loss(off, torch.zeros_like(off), beta=0.05)
 

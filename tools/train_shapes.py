@@ -414,7 +414,7 @@ class Student:
         return self.model.lm_head(hidden[:, :-1][asked]), ids[:, 1:][asked], cells
 
     def move_loss(self, looks: torch.Tensor, moves: Any) -> torch.Tensor:
-        """How badly the image tokens (units, tokens, hidden) of two frames tell which way something moved between them.
+        """Return the loss of reading a motion's direction from the image tokens (units, tokens, hidden) of two frames.
 
         Only training uses this, like `cell_loss`; one token that sees it is enough.
         """
@@ -427,7 +427,7 @@ class Student:
         return torch.stack(losses).mean()
 
     def cell_loss(self, looks: torch.Tensor, grid: Grid, batch: Batch) -> torch.Tensor:
-        """How badly image tokens (units, rows * columns, hidden) tell what is in the nine places, and its edges.
+        """Return the loss of reading the nine places and their edges from image tokens (units, rows * columns, hidden).
 
         Only training uses this: linear heads read the tokens interpolated at the middle of every place, which
         teaches the vision tower colours, kinds and edges long before the language model can ask for them.

@@ -1,1 +1,1 @@
-"""What an answer that streams costs: the app against a bare Textual chat, in pseudo-terminals. See `__main__`."""
+"""The cost of a streaming answer: the app against a bare Textual chat, in pseudo-terminals. See `__main__`."""

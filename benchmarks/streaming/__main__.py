@@ -1,12 +1,11 @@
-"""What streaming answers cost: the app against a bare Textual chat, in turn, in one run.
+"""The cost of streaming answers: the app against a bare Textual chat, in turn, in one run.
 
-`python -m benchmarks.streaming [--rounds N] [--quick] [--begin] [--peers FOLDER] [--install-peers]`: 11 minutes. Both
-run in pseudo-terminals of 120×40, with the stand-in engine in a real worker; each of N rounds (5) plays one session of
-each. The medians of both, the median of the ratios of each round and the budgets are printed; exits 1 outside a budget.
-Single sessions follow: compare, fan-out, a while in which nothing happens, a screen of 200×60, a link of 10 kB/s and
-200 ms, memory, and chat programs of others where they are installed (`peers`). `--quick`: one round, 120×40 alone,
-without slow links, memory and peers (two minutes). `--begin`: only from Enter to the first token (two minutes).
-CPU is the program's own processor time, without the worker's.
+`python -m benchmarks.streaming [--rounds N] [--quick] [--begin]`: 11 minutes. Both run in pseudo-terminals of 120×40,
+with the stand-in engine in a real worker; each of N rounds (5) plays one session of each. Prints the medians of both,
+the median ratio of the rounds and the budgets; exits 1 outside a budget. Single sessions follow: compare, fan-out, a
+while at rest, a screen of 200×60, a link of 10 kB/s and 200 ms, memory. `--quick`: one round at 120×40, without slow
+link and memory (two minutes). `--begin`: only from Enter to the first token (two minutes). CPU is the program's own
+processor time, without the worker's.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.first_paint import app_command, paint_ms
-from benchmarks.streaming import peers, sessions
+from benchmarks.streaming import sessions
 from benchmarks.streaming.sessions import Figures, session_env
 
 
@@ -106,27 +105,6 @@ def both(measure: Callable[..., Figures], folder: Path, rounds: int) -> list[Lin
     return compared([(measure(folder, is_app=False), measure(folder, is_app=True)) for _ in range(rounds)])
 
 
-def peers_rows(folder: Path, installed: Path | None, app: Mapping[str, float]) -> list[str]:
-    """Return rows of each peer beside the app's figures, or why there are none."""
-    rows = []
-    with peers.server(folder / "server") as (port, notes):
-        for peer in peers.PEERS:
-            program = peers.program(peer, installed)
-            if program is None:
-                rows.append(f"{peer.name}: skipped, not installed")
-                continue
-            try:
-                figures = peers.measure(peer, program, folder / peer.name, port, notes)
-            except TimeoutError as error:
-                told, _, screen = str(error).partition("\n")
-                seen = [line.strip() for line in screen.splitlines() if line.strip()]
-                rows.append(f"{peer.name}: skipped, {told} · {' / '.join(seen[-3:])[:160]}")
-                continue
-            for name, value in figures.items():
-                rows.append(f"| {peer.name + ': ' + name:42} | {value:>8,.4g} | {app[name]:>8,.4g} |")
-    return rows
-
-
 def show(lines: Sequence[Line]) -> list[Line]:
     for line in lines:
         print(line, flush=True)
@@ -143,15 +121,9 @@ def verdict(lines: Sequence[Line]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, help="5; with --quick 1")
-    parser.add_argument("--quick", action="store_true", help="120×40 alone, without slow links, memory and peers")
+    parser.add_argument("--quick", action="store_true", help="120×40 alone, without slow link and memory")
     parser.add_argument("--begin", action="store_true", help="only from Enter to the first token on the screen")
-    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="where each has an environment of its own")
-    parser.add_argument("--install-peers", action="store_true", help="make the environments that FOLDER lacks, by pip")
     options = parser.parse_args()
-    if options.install_peers and options.peers is None:
-        parser.error("--install-peers needs --peers FOLDER")
-    if options.install_peers:
-        peers.install(options.peers.resolve())
     rounds = options.rounds or (1 if options.quick else _ROUNDS)
     print(f"| {'':42} | {'bare':>8} | {'vlmtui':>8} | {'ratio':>8} | {'budget':>13} |      |")
     print(f"| {'-' * 42} | {'-' * 8} | {'-' * 8} | {'-' * 8} | {'-' * 13} | ---- |")
@@ -160,16 +132,12 @@ def main() -> int:
         if options.begin:
             return verdict(show(both(sessions.begin, folder / "begin", rounds)))
         found = show(first_paint(folder / "paint", 1 if options.quick else _PAINTS))
-        chats = both(sessions.chat, folder / "chat", rounds)
-        echo = {line.name: line.app for line in chats}
-        found += show(chats)
+        found += show(both(sessions.chat, folder / "chat", rounds))
         found += show(alone(sessions.lanes(folder / "lanes")))
         if not options.quick:
             found += show(both(sessions.large, folder / "large", 1))
             found += show(both(sessions.slow_link, folder / "link", 1))
             found += show(alone(sessions.memory(folder / "memory")))
-            installed = options.peers.resolve() if options.peers is not None else None
-            print(*peers_rows(folder / "peers", installed, echo), sep="\n", flush=True)
     return verdict(found)
 
 

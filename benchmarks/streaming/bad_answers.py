@@ -19,7 +19,7 @@ _SCRIPTS = (
 
 
 def _line(size: int) -> Iterator[str]:
-    """So many bytes without a line break; now and then a word of 3,000 letters."""
+    """Yield `size` bytes without a line break; now and then a word of 3,000 letters."""
     given = number = 0
     while given < size:
         piece = "x" * 3000 if number % 400 == 399 else " ".join(_WORDS[number % 7 :]) + " "
@@ -28,13 +28,13 @@ def _line(size: int) -> Iterator[str]:
 
 
 def _words(size: int) -> Iterator[str]:
-    """So many lines of one word."""
+    """Yield `size` lines of one word."""
     for begin in range(0, size, 10):
         yield "".join(f"{_WORDS[number % len(_WORDS)]}\n" for number in range(begin, min(size, begin + 10)))
 
 
 def _table(size: int) -> Iterator[str]:
-    """A table of so many columns and 20 rows."""
+    """Yield a table of `size` columns and 20 rows."""
     yield "\n\n"
     for row in range(22):
         cells = ("---" if row == 1 else f"c{column}r{row}" for column in range(size))
@@ -51,7 +51,7 @@ def _code(size: int) -> Iterator[str]:
 
 
 def _scripts(size: int) -> Iterator[str]:
-    """So many lines with joined emoji, text from right to left, tabs, and characters without a width."""
+    """Yield `size` lines with joined emoji, text from right to left, tabs, and characters without a width."""
     for number in range(size):
         yield _SCRIPTS[number % len(_SCRIPTS)]
         yield "\n\n" if number % 5 == 4 else "\n"

@@ -92,7 +92,7 @@ def tokens(count: int, name: str) -> Iterator[str]:
 
 
 class Note(msgspec.Struct, frozen=True):
-    """When things happened to a request, by `time.monotonic`."""
+    """The times of a request, by `time.monotonic`."""
 
     name: str
     came: float

@@ -27,7 +27,7 @@ _ROUNDS = 3
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """What was written, and what a full render is."""
+    """The bytes written so far, and a full render."""
 
     written: int
     """Bytes."""

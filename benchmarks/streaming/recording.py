@@ -29,7 +29,7 @@ class Link(NamedTuple):
 
     bytes_per_s: float
     delay_s: float
-    """One way."""
+    """Seconds in one direction."""
 
 
 class Chunk(NamedTuple):
@@ -102,7 +102,7 @@ class Recording:
 
     @property
     def wakeups(self) -> int:
-        """How often its threads have slept and woken so far."""
+        """The number of times that its threads have slept and woken so far."""
         return sum(_switches(task) for task in Path(f"/proc/{self.pid}/task").iterdir())
 
     @property

@@ -1,4 +1,4 @@
-"""What is done in a session of either program, and what is measured of it."""
+"""The sessions that both programs play, and their figures."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _names = (f"q{number}z" for number in itertools.count(1))
 
 
 class Stream(NamedTuple):
-    """What one answer cost."""
+    """The cost of an answer."""
 
     note: Note
     asked: float
-    """When Enter was typed."""
+    """The time of Enter."""
     first: float
-    """When the first token stood on the screen; one that scrolled away at once counts as the last."""
+    """The time at which the first token is on the screen; if it scrolls away at once, that of the last token."""
     last: float
     cpu_s: float
     bytes: int

@@ -1,1 +1,0 @@
-"""What a token costs on its way through worker, socket and client."""
