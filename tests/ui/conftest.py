@@ -39,9 +39,9 @@ from vlmtui.ui.services import Delays, ExitReport, Services
 
 GIB = 2**30
 MACHINE = Machine(gpus=(Gpu("Test GPU", free=24 * GIB, total=24 * GIB),), ram_free=32 * GIB)
-"""What every test's machine has."""
+"""The hardware of every test's machine."""
 MEASURE: object = Machine.__dict__["measure"]
-"""What asks the real one."""
+"""The function that asks the real machine."""
 
 AppPilot = Pilot[ExitReport | None]
 MakeApp = Callable[..., VlmtuiApp]
@@ -88,7 +88,7 @@ class Chat:
         return "\n".join(note.message for note in self.app._notifications)
 
     def shown(self) -> str:
-        """The text that the newest answer was told to show; `screen_text` is what can be read."""
+        """Return the text of the newest answer; `screen_text` is its visible part."""
         return answers_of(self.screen)[-1].parts.answer
 
     def answer_lines(self) -> str:
@@ -96,7 +96,7 @@ class Chat:
         return "\n".join(line.plain for line in answers_of(self.screen)[-1].lines)
 
     def screen_text(self) -> str:
-        """What a reader sees, line by line."""
+        """Return the screen, line by line."""
         return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -133,7 +133,7 @@ StartChat = Callable[..., AbstractAsyncContextManager[Chat]]
 
 
 class PlainChat(Screen[None]):
-    """What `plain_chat` shows."""
+    """The text of `plain_chat`."""
 
     SCOPE = "chat"
     stopped = 0

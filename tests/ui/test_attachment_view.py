@@ -27,7 +27,7 @@ _COLUMNS, _ROWS = 32, 6
 
 
 class Shown(App[Any]):
-    """One view, and a line below it."""
+    """An app with a view, and a line below it."""
 
     def __init__(self, attachment: Attachment, folder: Path, mode: GraphicsMode, *, brief: bool = False) -> None:
         super().__init__()

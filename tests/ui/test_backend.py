@@ -1,4 +1,4 @@
-"""The app on a true worker that hosts another engine than vLLM: what that engine lacks is switched off, and said."""
+"""The app on a real worker with another engine than vLLM: missing capabilities are switched off and named."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_a_terminal_that_takes_nothing_for_a_while(tmp_path: Path, stall_s: floa
 
 @pytest.mark.parametrize("size", [(150, 50), (100, 40)])
 def test_a_terminal_may_report_a_wrong_size(tmp_path: Path, size: tuple[int, int]) -> None:
-    """What fits on both screens is right; in the last column of a narrower one stands what came last."""
+    """Cells on both screens are right; the last column of a narrower screen has the last character."""
     columns, rows = (min(one, other) for one, other in zip(size, SIZE, strict=True))
     with streaming(tmp_path) as app:
         app.ask(300, 100)

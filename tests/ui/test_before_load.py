@@ -1,4 +1,4 @@
-"""What is asked and told between the picker and a load."""
+"""Questions and messages between the picker and a load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Editing messages and going from branch to branch: what is refused is told."""
+"""Editing messages and going from branch to branch; refusals are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the chat looks like, from a small terminal to a large one, dark and light."""
+"""The look of the chat, from a small terminal to a large one, dark and light."""
 
 from __future__ import annotations
 

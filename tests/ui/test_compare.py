@@ -506,7 +506,7 @@ async def test_the_raw_prompt_stays_for_the_next_time(comparing: StartComparing)
 
 
 def dialog(compare: Comparing) -> str:
-    """What the screen on top reads."""
+    """Return the text of the screen on top."""
     return "\n".join(strip.text for strip in compare.chat.app.screen._compositor.render_strips())
 
 
@@ -639,7 +639,7 @@ async def test_there_has_to_be_something_to_compare(chatting: StartChat) -> None
 
 
 def shown(compare: Comparing) -> str:
-    """What is seen."""
+    """Return the text of the screen."""
     return "\n".join(strip.text for strip in compare.screen._compositor.render_strips())
 
 

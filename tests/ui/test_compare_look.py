@@ -1,4 +1,4 @@
-"""What the comparison looks like, from a small terminal to a large one, dark and light."""
+"""The look of the comparison, from a small terminal to a large one, dark and light."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def asked(pilot: AppPilot, folder: Path) -> CompareScreen:
 
 
 def _stored(app: VlmtuiApp) -> int:
-    """How many comparisons the last message has."""
+    """Return the number of comparisons of the last message."""
     assert app.chat_controller is not None and app.chat_controller.last is not None
     turn = app.chat_controller.last.user_id
     return 0 if turn is None else app.services.store.run_now(lambda store: len(store.comparisons(turn)))

@@ -46,7 +46,7 @@ class Turns:
 
     @property
     def rows(self) -> list[str]:
-        """What the left pane shows now, row by row."""
+        """Return the left pane, row by row."""
         return [self.left.render_line(row).text.rstrip() for row in range(self.left.size.height)]
 
     @property
@@ -55,7 +55,7 @@ class Turns:
 
     @property
     def kept(self) -> int:
-        """How many comparisons of the message are stored."""
+        """Return the number of stored comparisons of the message."""
         turn = self.chat.last.user_id
         store = self.chat.controller.recorder.store
         return 0 if turn is None else len(store.run_now(lambda store: store.comparisons(turn)))
@@ -66,7 +66,7 @@ class Turns:
         return [line.plain[span.start : span.end] for line in lines for span in line.content.spans]
 
     def both_show(self, text: str) -> bool:
-        """Whether both answers hold a text."""
+        """Return whether both answers contain a text."""
         return all(text in pane.text.text for pane in self.screen.query(AnswerPane))
 
     def row_of(self, sought: str) -> int:

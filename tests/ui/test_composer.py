@@ -1,4 +1,4 @@
-"""Where one writes: keys, pastes, history, commands."""
+"""The composer: keys, pastes, history, commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed, what was saved, what is waited for, and why: said where it happens."""
+"""Confirmations of changes, savings and waits, shown where they happen."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Listing:
         await self.pilot.press(*keys)
 
     def press_at_once(self, *keys: str) -> None:
-        """As they come over a slow connection."""
+        """Press keys together, as they come over a slow connection."""
         for key in keys:
             character = "/" if key == "slash" else key if len(key) == 1 else None
             self.app.post_message(events.Key("space" if key == " " else key, character))
@@ -107,7 +107,7 @@ Fill = Callable[[Store], object]
 def talk(
     store: Store, title: str, *said: tuple[str, str], attachments: list[Attachment] | None = None, model: str = "shapes"
 ) -> ConversationId:
-    """A stored conversation; what was said, in pairs."""
+    """Store a conversation with these pairs of question and answer."""
     conversation = store.new_conversation(title=title, model=model)
     for question, text in said:
         leaf = store.conversation(conversation).leaf

@@ -1,4 +1,4 @@
-"""What a message costs, told before it is sent, and what helps when it is too much."""
+"""The cost of a message, shown before it is sent, and ways to reduce it."""
 
 from __future__ import annotations
 

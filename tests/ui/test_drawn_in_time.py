@@ -1,4 +1,4 @@
-"""What the terminal is told is what the screen is, whatever comes between a layout and its drawing."""
+"""The terminal shows the screen, whatever comes between a layout and its drawing."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def shown(parts: SimpleNamespace) -> list[str]:
 
 
 async def assert_drawn(parts: SimpleNamespace) -> None:
-    """Hold what the terminal was told against all of the screen drawn anew."""
+    """Compare the terminal with a full render of the screen."""
     told, layer = shown(parts), FrameLayer()
     assert layer.take(parts.screen._compositor.render_full_update())
     assert told == ["".join(row.chars).rstrip() for row in layer._wanted]

@@ -1,4 +1,4 @@
-"""What the engine is doing, beside its log."""
+"""The engine's metrics beside its log."""
 
 from __future__ import annotations
 

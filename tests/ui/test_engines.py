@@ -159,7 +159,7 @@ async def test_an_engine_that_is_not_there_is_named(chatting: StartChat, box: No
 
 
 def has_focus(chat: Chat) -> bool:
-    """Whether the lines of a dialog wait for a key."""
+    """Return whether the lines of a dialog wait for a key."""
     return any(lines.highlighted == 0 for lines in chat.app.screen.query(OptionList))
 
 

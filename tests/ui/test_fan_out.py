@@ -1,4 +1,4 @@
-"""One turn asked several ways at once."""
+"""A turn that is sent in several ways at once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def seen(chat: Chat) -> str:
 
 
 def flat(chat: Chat) -> str:
-    """What is seen, without line breaks."""
+    """Return the screen's text without line breaks."""
     return " ".join(seen(chat).split())
 
 

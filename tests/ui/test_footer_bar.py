@@ -1,4 +1,4 @@
-"""The line of keys: always what the keys do now, and made anew only then."""
+"""The footer shows the current keys, and is redrawn only when they change."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def panel(chat: Chat, name: str) -> list[str]:
 
 
 def title(chat: Chat) -> str:
-    """What the first row of the screen says before the side pane."""
+    """Return the text of the first row before the side pane."""
     return chat.screen_text().splitlines()[0].strip(" ╭─").partition(" ─")[0]
 
 

@@ -83,7 +83,7 @@ class Host(App[None]):
         return str(self.dialog.query_one(where, Static).render())
 
     def times(self) -> list[str]:
-        """As they are read off the sheet."""
+        """Return the times as the sheet shows them."""
         lines = self.dialog.query("#sheet .times, #sheet .list").results(Static)
         return "  ".join(str(line.render()) for line in lines).replace(" s", "s").split()
 

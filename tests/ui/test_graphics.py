@@ -1,4 +1,4 @@
-"""How pictures are drawn, and what is learned of the terminal."""
+"""The drawing of pictures, and the terminal's reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`[keys]` of config.toml: which keys are in force, what is told of wrong ones, and that the app keeps to it."""
+"""`[keys]` of config.toml: the active keys, warnings about wrong ones, and the app that obeys them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a real terminal, or two screens after another, would show: keys that never arrive, styles that collide."""
+"""Faults that only a real terminal or two screens show: keys that never arrive, styles that collide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine can't do is dimmed in footer and leader strip, and its key says why, with the server's flag."""
+"""Missing capabilities are dimmed in footer and leader strip, and their key names the server's flag."""
 
 from __future__ import annotations
 

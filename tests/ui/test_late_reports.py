@@ -1,4 +1,4 @@
-"""What a slow terminal reports too late, and bytes that are no text, in a real terminal."""
+"""Late reports of a slow terminal, and bytes that are no text, in a real terminal."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def top(chat: Chat) -> str:
-    """What a reader sees, whatever screen is shown."""
+    """Return the text of the current screen."""
     return "\n".join(strip.text for strip in chat.app.screen._compositor.render_strips())
 
 

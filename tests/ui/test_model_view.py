@@ -1,4 +1,4 @@
-"""What the model sees, on the screen: four views, tiles with their tokens."""
+"""The screen of the model's view: four views, tiles with their tokens."""
 
 from __future__ import annotations
 

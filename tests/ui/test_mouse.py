@@ -34,7 +34,7 @@ WIDE = (120, 40)
 
 
 def place_of(app: App[Any], text: str) -> Offset:
-    """Where a text stands on the screen."""
+    """Return the place of a text on the screen."""
     for y, strip in enumerate(app.screen._compositor.render_strips()):
         if (at := strip.text.find(text)) >= 0:
             return Offset(at, y)

@@ -1,4 +1,4 @@
-"""Nothing that is said is lost: after every step the database holds what the screen shows."""
+"""No message is lost: after every step the database has the content of the screen."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ SPEC = resolve(Registry.bundled(), "shapes").spec
 
 
 def interrupted(store: Store, request_id: str = "kept") -> tuple[ConversationId, TurnId]:
-    """What a process that was killed in the middle of an answer leaves behind."""
+    """Leave the files of a process that was killed during an answer."""
     conversation = store.new_conversation(title="Count to three", model="shapes")
     asked = store.add_turn(conversation, None, user_turn("Count"))
     spec = resolve(Registry.bundled(), "shapes").spec

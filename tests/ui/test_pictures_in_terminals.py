@@ -1,4 +1,4 @@
-"""What terminals show of a picture, directly and through the real tmux: what was sent is decoded and compared."""
+"""Pictures in terminals, directly and through the real tmux: the sent bytes are decoded and compared."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.support.picture_terminal import CELL, KINDS, PictureTerminal, Pixels
 
 _APP = [sys.executable, "-m", "tests.support.picture_app"]
 _ANSWERS_WITHIN_S = "20"
-"""How long the app waits for answers that will come; the machine may be busy."""
+"""Seconds to wait for reports that will come; the machine may be busy."""
 _NOT_LONG_S = "1"
-"""How long it waits for answers that never come."""
+"""Seconds to wait for reports that never come."""
 _MOST_DIFFERENT = 6.0
 """Largest mean difference of a cell, of 255: Sixel has 256 colours, in steps of a hundredth."""
 
@@ -92,7 +92,7 @@ def is_same(one: Image.Image, other: Image.Image) -> bool:
 
 
 def shows(terminal: PictureTerminal, wanted: Pixels) -> Callable[[], bool]:
-    """Whether these parts of the picture are to be seen, each in its place, and nothing else of it anywhere."""
+    """Return whether exactly these parts of the picture are visible, each in its place."""
 
     def found() -> bool:
         seen = terminal.pixels()

@@ -1,4 +1,4 @@
-"""Where an answer points: marks on the picture, their list, the conventions, the export."""
+"""The places of an answer: marks on the picture, their list, the conventions, the export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two terminals show of a recorded session is what Textual draws. All of it: `benchmarks.streaming.moments`."""
+"""Two terminals show a recorded session as Textual draws it. The whole session: `benchmarks.streaming.moments`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the screens look like, from a small terminal to a large one, dark and light. Clock and spinner stand still."""
+"""The look of the screens, from a small terminal to a large one, dark and light. Clock and spinner stand still."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the screens of what the model saw look like, drawn in half cells."""
+"""The look of the screens of the model's view, drawn in half cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was said, as the screen shows it."""
+"""The transcript on the screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the weights of a LoRA adapter belong, by their names alone."""
+"""The places of a LoRA adapter's weights, by their names alone."""
 
 from __future__ import annotations
 

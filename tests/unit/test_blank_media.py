@@ -1,4 +1,4 @@
-"""How a processor normalises is measured from what it makes of black and white pictures."""
+"""Black and white pictures show how a processor normalises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN = Normalisation(None, None)
 
 
 def processed(item: MediaItem, padding: int = 0) -> dict[str, Any]:
-    """What a processor makes of an image: normalised, and padded on the right by zeros."""
+    """Return an image as a processor makes it: normalised, and padded on the right with zeros."""
     pixels = np.asarray(item.data, np.float32).transpose(2, 0, 1) / 255
     mean, std = (np.asarray(one, np.float32).reshape(3, 1, 1) for one in (MEAN, STD))
     return {"pixel_values": np.pad((pixels - mean) / std, ((0, 0), (0, 0), (0, padding)))}

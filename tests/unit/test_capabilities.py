@@ -1,4 +1,4 @@
-"""What an engine can do, and what is said of what it cannot."""
+"""The capabilities of an engine, and the sentences about missing ones."""
 
 from __future__ import annotations
 

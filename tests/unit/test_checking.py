@@ -22,7 +22,7 @@ GOLDEN = CheckedSide(token_ids=(1, 2, 3))
 
 
 async def results(recorded: CheckedSide | None, engines: Mapping[str, CheckedSide | VlmtuiError]) -> list[CheckResult]:
-    """What becomes of one case on these engines."""
+    """Return the result of a case on these engines."""
 
     def made(side: CheckedSide | VlmtuiError) -> object:
         async def make(cases: Sequence[CheckCase]) -> list[CheckedSide]:

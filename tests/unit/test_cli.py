@@ -63,7 +63,7 @@ class Shell:
         )
 
     def processes(self) -> list[psutil.Process]:
-        """Of all workers started here."""
+        """The processes of all workers started here."""
         return [process for endpoint in Endpoint.all(self.paths) for process in worker_processes(endpoint)]
 
 

@@ -1,4 +1,4 @@
-"""What --image and --video take, and where it stands in the question."""
+"""The arguments of --image and --video, and their places in the question."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ async def test_a_raw_answer_is_marked_now_and_when_it_is_opened_again(tmp_path: 
 
 
 async def test_an_earlier_prompt_is_shown_unchanged(tmp_path: Path) -> None:
-    """One picture is left out after the first answer, the other after the second."""
+    """The first picture is excluded after the first answer, the other after the second."""
     other = msgspec.structs.replace(PICTURE, sha256="b" * 64, name="other.png")
     async with having(tmp_path) as conversation:
         engine = await engine_of(["one"], ["two"], ["three"])

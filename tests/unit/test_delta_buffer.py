@@ -36,7 +36,7 @@ class Added(str):
 
 
 class Tokenizer:
-    """As much of a tokenizer as the worker asks."""
+    """The part of a tokenizer that the worker uses."""
 
     all_special_ids = [0]
     all_special_tokens = ["<s>"]

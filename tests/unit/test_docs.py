@@ -116,7 +116,7 @@ def test_make_targets_are_there(page: Path) -> None:
 
 @in_one_test({f"`{command}` of {page}": (page, command) for page, command in commands()})
 def test_commands_are_understood(page: str, command: str) -> None:
-    """By the command line's own parser; nothing is run."""
+    """The command line's own parser reads them; nothing is run."""
     words = shlex.split(command, comments=True)[1:]
     if "<" in words:
         words = words[: words.index("<")]

@@ -133,7 +133,7 @@ def test_the_token_before_the_cursor_is_chosen_else_the_one_behind() -> None:
 
 
 def test_pending_attachments_are_kept_by_name() -> None:
-    """Who takes the text up later knows nothing of a number that nothing stands behind yet."""
+    """A later reader of the text does not know a number without an attachment."""
     draft = Draft()
     draft.fill(draft.reserve(written="/a.png"), image())
     draft.text = "[Image #1]"

@@ -1,4 +1,4 @@
-"""Where a worker is found, and what is written there."""
+"""The folder of a worker and its files."""
 
 from __future__ import annotations
 

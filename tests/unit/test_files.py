@@ -45,7 +45,7 @@ REPLACING = ("atomically", "durably", "private", "output")
 
 @pytest.fixture(params=["without a name", "under a temporary name"], autouse=True)
 def unfinished(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How a file lies that is not finished: not every system and disk knows files without a name."""
+    """The names of unfinished files: not every system and disk has files without a name."""
     if request.param == "under a temporary name":
         monkeypatch.setattr(files, "_without_a_name", lambda _: None)
 

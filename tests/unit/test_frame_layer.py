@@ -1,4 +1,4 @@
-"""What the terminal shows after any frames is what a full repaint shows."""
+"""After any frames the terminal shows the same as after a full repaint."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_pipe_in_its_place_holds_nobody_up(
 def test_a_file_that_is_exchanged_while_it_is_opened(
     other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was looked at is a file; what is opened then is something else."""
+    """The checked path is a file; another thing is opened."""
     file = put(tmp_path / "a.json", b"{}")
     if other == "folder":
         (tmp_path / "other").mkdir()

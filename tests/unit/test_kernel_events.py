@@ -1,4 +1,4 @@
-"""Waiting for the end of a process, for a byte in a pipe, for a lock: told by the kernel, not polled."""
+"""Waiting for the end of a process, a byte in a pipe or a lock, without polling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One key scheme: what the action table says of all screens together."""
+"""The key scheme: rules that hold for the action table of all screens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def scopes_of(action: Action) -> list[str]:
 
 
 def meanings() -> dict[str, dict[str, list[str]]]:
-    """By key (`ctrl+x c` for those behind the leader), then by meaning: the actions."""
+    """Return the actions by key (`ctrl+x c` behind the leader), then by meaning."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for action in ACTIONS.values():
         for key in default_keys(action.id):

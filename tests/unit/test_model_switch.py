@@ -1,4 +1,4 @@
-"""Whether a model fits beside the loaded one."""
+"""The check whether a model fits beside the loaded one."""
 
 from __future__ import annotations
 

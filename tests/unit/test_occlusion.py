@@ -1,4 +1,4 @@
-"""Which part of a picture carries an answer, on an engine that only looks at one place."""
+"""The part of a picture that carries an answer, on an engine that looks at one place only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vlmtui.session.seeing import OcclusionPlan, draw_heat, occlusion_map, occlu
 
 TEXTS = ("a", " red", " cir", "cle")
 SPOT = (310, 70)
-"""Where the engine looks for its second token."""
+"""The part of the picture at which the engine looks for its second token."""
 
 
 class LooksAtOnePlace:

@@ -1,4 +1,4 @@
-"""What goes to the terminal, where that takes it slowly or not at all."""
+"""Output to a terminal that reads slowly or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures that are left out, grey, blurred, exchanged or smaller; and what is said of an answer's likelihood."""
+"""Missing, grey, blurred, exchanged and smaller pictures, and sentences about an answer's likelihood."""
 
 from __future__ import annotations
 

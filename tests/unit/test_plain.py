@@ -55,7 +55,7 @@ def services(
     resumed: ResumePoint | None = None,
     settings: Settings | None = None,
 ) -> Services:
-    """What plain mode needs, with its files in a folder and a scripted engine."""
+    """The parts of plain mode, with files in a folder and a scripted engine."""
     paths = Paths.below(folder)
     return Services(
         paths=paths,

@@ -1,4 +1,4 @@
-"""What vlmtui keeps is its user's alone, whatever the umask; another user's folder is not believed."""
+"""Files of vlmtui are private, whatever the umask; another user's folder is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vlmtui.store.store import Store
 
 @pytest.fixture
 def root(short_path: Path) -> Path:
-    """Not there yet."""
+    """Return a folder that does not exist yet."""
     return short_path / "new" / "root"
 
 
@@ -73,7 +73,7 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 @pytest.mark.parametrize("place", [".", "config", "config/families", "data", "state"])
 def test_another_users_folder_is_refused(line: CommandLine, root: Path, place: str, command: tuple[str, ...]) -> None:
-    """Else his settings and records would be believed, and what is said be his to read."""
+    """Otherwise his settings and records would count, and he could read the conversations."""
     (root / place).mkdir(parents=True)
     os.chown(root / place, NOBODY, NOBODY)
     ran = line(*command)

@@ -1,4 +1,4 @@
-"""Which arguments of a processor a request may set."""
+"""The processor arguments that a request may set."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ImagePart:
 
 
 class Typed:
-    """As the processors of Transformers: what `**kwargs` takes is declared."""
+    """A processor like those of Transformers, which declares its `**kwargs`."""
 
     valid_processor_kwargs = Scopes
 
@@ -44,7 +44,7 @@ class Closed:
 
 
 class Open:
-    """As some remote code."""
+    """A processor like those of some repositories."""
 
     def __call__(self, text: Any, **kwargs: Any) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What the inspector shows, without the inspector."""
+"""The content of the inspector, without the inspector."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def asked(engine: ScriptedEngine, text: str, *items: Attachment) -> Prompt
 
 
 def long_prompt(count: int) -> PromptReport:
-    """So many tokens, an image of half of them in the middle."""
+    """Return `count` tokens, with an image of half of them in the middle."""
     ids = (*[5] * (count // 4), 1, *[9] * (count // 2), 2, *[6] * (count - count // 4 - count // 2 - 2))
     vocabulary = {
         1: Token(text="<|vision_start|>", special=True), 2: Token(text="<|vision_end|>", special=True),

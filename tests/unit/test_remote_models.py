@@ -1,4 +1,4 @@
-"""Servers by their names: how they are found, and what is said of one that does not answer."""
+"""Servers by name, and the message about a server that does not answer."""
 
 from __future__ import annotations
 

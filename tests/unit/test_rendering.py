@@ -19,7 +19,7 @@ PARTS = (
 
 
 class Applier:
-    """What a tokenizer or processor is to the renderer."""
+    """The parts of a tokenizer or processor that the renderer uses."""
 
     def __init__(self, chat_template: str | None) -> None:
         self.chat_template = chat_template

@@ -1,4 +1,4 @@
-"""What SECURITY.md promises, held against the tests that it names."""
+"""The tests that SECURITY.md names exist."""
 
 from __future__ import annotations
 

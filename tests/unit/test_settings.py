@@ -1,4 +1,4 @@
-"""Where a setting comes from, and what is said when one is wrong."""
+"""The sources of settings, and messages about wrong ones."""
 
 from __future__ import annotations
 

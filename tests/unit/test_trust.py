@@ -1,4 +1,4 @@
-"""Whose code may run: asked once a repository and revision, and remembered."""
+"""Permission to run a model's code: asked once for each repository and revision, and remembered."""
 
 from __future__ import annotations
 

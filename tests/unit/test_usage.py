@@ -1,4 +1,4 @@
-"""Tokens of prompts and answers, told apart by what they stand for."""
+"""Tokens of prompts and answers, by kind."""
 
 from __future__ import annotations
 

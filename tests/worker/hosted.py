@@ -60,7 +60,7 @@ class EchoEngine:
         await asyncio.wrap_future(self._death)
 
     def die(self) -> None:
-        """From any thread."""
+        """Die, from any thread."""
         self._death.set_result(None)
 
     async def shutdown(self) -> None:

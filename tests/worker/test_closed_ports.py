@@ -1,4 +1,4 @@
-"""What vLLM's processes listen on, and who may connect to it."""
+"""The ports on which vLLM's processes listen, and the users that may connect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def listener() -> Iterator[socket.socket]:
 
 
 def connects(listener: socket.socket) -> bool:
-    """Whether somebody who comes is let in. On one machine that is done before `connect` returns."""
+    """Return whether a connection is accepted. On one machine that is decided before `connect` returns."""
     with socket.socket() as stranger:
         stranger.settimeout(1.0)
         try:

@@ -1,4 +1,4 @@
-"""What a person is told about a failure, from texts that vLLM, torch and the hub really print."""
+"""Messages about failures, from texts that vLLM, torch and the hub really print."""
 
 from __future__ import annotations
 

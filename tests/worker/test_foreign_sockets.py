@@ -1,4 +1,4 @@
-"""Another user's socket in the place of a worker's, or of a server: it is told, and nothing is said to it."""
+"""Another user's socket in the place of a worker's or a server's is reported, and gets no message."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def host(line: CommandLine, short_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 class Eavesdropper:
-    """Listens in another user's name, and tells all that is said to it."""
+    """A listener of another user that reports every message to it."""
 
     def __init__(self, place: Path, said: BinaryIO) -> None:
         self._place = place
         self._said = said
 
     def heard(self) -> list[bytes]:
-        """What each connection has said, up to now."""
+        """Return the bytes of each connection so far."""
         with socket.socket(socket.AF_UNIX) as last:
             last.connect(str(self._place))
             last.sendall(_LAST)

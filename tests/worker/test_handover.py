@@ -21,7 +21,7 @@ _TAKEOVERS = 40
 
 
 class Counting(EchoEngine):
-    """Counts, as fast as it can, until it is told to stop."""
+    """An engine that counts, as fast as it can, until it is stopped."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ async def stage(short_path: Path, engine: Counting) -> AsyncIterator[Stage]:
 
 
 def counted(events: list[EngineEvent]) -> int:
-    """How far the deltas count; they must do so from 0 on, without a gap."""
+    """Return the last number of the deltas, which must count from 0 without a gap."""
     numbers = [int(word) for event in events if isinstance(event, Delta) for word in event.text.split()]
     assert numbers == list(range(len(numbers)))
     return len(numbers)

@@ -96,7 +96,7 @@ def test_the_processor_time_of_children_is_read() -> None:
 
 
 async def test_a_long_computation_of_the_workers_own_is_no_hang(short_path: Path) -> None:
-    """As in Transformers, where a long prompt, or many pictures, on a CPU give no token for minutes."""
+    """In Transformers on a CPU, a long prompt or many pictures give no token for minutes."""
     computes, ended = threading.Event(), threading.Event()
 
     def compute() -> None:

@@ -1,4 +1,4 @@
-"""What the vLLM backend does for classes of vlmtui, and for a model with a smaller context, without loading one."""
+"""The vLLM backend's work for classes of vlmtui and for a small context, without loading a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `vlmtui ps` shows of a worker."""
+"""The rows of `vlmtui ps`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that runs elsewhere, as an engine: what it says is told, and its faults by name."""
+"""A server elsewhere as an engine: its reports, and its faults by name."""
 
 from __future__ import annotations
 

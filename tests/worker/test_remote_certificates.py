@@ -1,4 +1,4 @@
-"""Real secure servers whose certificates are not as they should be: each is told by its name, with what to do."""
+"""Real secure servers with faulty certificates: each fault is reported by name, with a remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAST, FUTURE = "20210101000000Z", "20900101000000Z"
 
 
 class Certificates:
-    """Those of two authorities."""
+    """The certificates of two authorities."""
 
     def __init__(self, folder: Path) -> None:
         ours, others = Authority(folder / "ours"), Authority(folder / "others")
@@ -124,7 +124,7 @@ async def test_a_servers_reason_for_refusing_a_client_is_shown(
 async def test_a_silent_refusal_of_a_client_is_reported_with_a_hint(
     made: Certificates, newest: ssl.TLSVersion, shown: str | None, said: str
 ) -> None:
-    """As those on asyncio do, vLLM's among them."""
+    """Servers on asyncio refuse this way, vLLM's among them."""
     given = {"client_cert": getattr(made, shown)} if shown else {}
     async with fault_server(context(made.server, clients_of=made.ca, newest=newest)) as server:
         failed = await refused(server.url, ca=made.ca, **given)

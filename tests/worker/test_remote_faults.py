@@ -72,7 +72,7 @@ async def says_nothing(server: FaultServer, _writer: asyncio.StreamWriter) -> No
 
 
 async def resets(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
-    """Begin an answer; then the connection is reset, as by a machine that starts anew."""
+    """Begin an answer, then reset the connection, like a machine that restarts."""
     await stream(writer, [first_event(), token_event(4)])
     await asyncio.sleep(0.1)  # a reset would overtake what is still on its way
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

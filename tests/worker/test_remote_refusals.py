@@ -1,4 +1,4 @@
-"""What vLLM's server refuses, in its own words, and what is made of them."""
+"""Refusals of vLLM's server, in its own words, and vlmtui's messages about them."""
 
 from __future__ import annotations
 

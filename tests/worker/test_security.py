@@ -1,4 +1,4 @@
-"""Who may speak to a worker, what they may send, and where its files may lie."""
+"""The users and messages that a worker accepts, and the folders of its files."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from vlmtui.worker.backends.transformers.adapters import AdapterSwitch
 watch_for_torchvision()
 pytest.importorskip("peft")
 OLD, NEW, VLLM = "model.layers", "model.language_model.layers", "language_model.model.layers"
-"""How Transformers called the decoder's layers before and after its version 4.52, and how vLLM does."""
+"""The names of the decoder's layers in Transformers before and after 4.52, and in vLLM."""
 Scores = Callable[[Path | None], list[float]]
 
 

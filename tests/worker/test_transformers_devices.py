@@ -37,7 +37,7 @@ SPREAD = {part: DISK if part.endswith(("visual", ".1", ".2")) else HERE for part
 async def told(
     engine_args: dict[str, object], picture: Attachment, adapter: str = ""
 ) -> tuple[EngineInfo, str, list[float]]:
-    """What a model that is loaded so says about a picture, and how likely each token was."""
+    """Return the answer about a picture of a model loaded this way, and the likelihood of each token."""
     model = resolve(Registry.bundled(), DEFAULT_MODEL, BackendChoice("transformers"))
     spec = msgspec.structs.replace(model.spec, engine_args={**model.spec.engine_args, **engine_args})
     engine = await load_engine(spec, lambda step: None)

@@ -1,4 +1,4 @@
-"""What is found out before an installation: the configuration, a build of PyTorch, the GPU, the engine to use."""
+"""The search before an installation: the configuration, a build of PyTorch, the GPU, the engine to use."""
 
 from __future__ import annotations
 

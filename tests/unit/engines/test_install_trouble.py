@@ -1,4 +1,4 @@
-"""What goes wrong in the midst of an engine's installation, on a real small disk and with a real server of packages."""
+"""Faults during an engine's installation, on a real small disk and with a real server of packages."""
 
 from __future__ import annotations
 

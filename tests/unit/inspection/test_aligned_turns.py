@@ -108,7 +108,7 @@ def test_text_without_marks_is_one_turn_without_a_role() -> None:
     ],
 )
 def test_heads_of_turns(text: str, roles: list[str]) -> None:
-    """Those of the family, the most common ones, and those whose line break was lost."""
+    """Turn heads of the family, the most common ones, and some without their line break."""
     assert [turn.role for turn in turns_of(text, SHAPES, ())] == roles
 
 

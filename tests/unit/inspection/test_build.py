@@ -1,4 +1,4 @@
-"""From what an engine told to pieces, to a comparison's document, and back to a request."""
+"""Events of an engine become pieces, a comparison's document, and a request again."""
 
 from __future__ import annotations
 

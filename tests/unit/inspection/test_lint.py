@@ -27,7 +27,7 @@ GENERATION = "{%- if add_generation_prompt -%}"
 
 
 class Fault(NamedTuple):
-    """One replacement in the template of a family, and what has to be found."""
+    """A replacement in the template of a family, and the finding that it must give."""
 
     family: str
     what: str

@@ -223,7 +223,7 @@ def test_hostile_text_in_findings_is_visible() -> None:
 
 
 def test_twenty_thousand_tokens_are_compared_in_little_work() -> None:
-    """As tokens repeat a lot, the plain algorithm would take minutes here, and the test its time limit."""
+    """Tokens repeat a lot, so the plain algorithm would take minutes here."""
     random.seed(1)
     words = [f"w{number}" for number in range(50)]
     left = [random.choice(words) for _ in range(20_000)]

@@ -1,4 +1,4 @@
-"""What was deleted or torn of a raw prompt's special tokens comes back where it was."""
+"""Fixes put deleted and torn special tokens of a raw prompt back."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_answers_without_log_probabilities_are_not_compared(tmp_path: Path) -> N
 
 
 def test_places_that_are_unknown_leave_the_numbers_of_tokens(tmp_path: Path) -> None:
-    """As a golden prompt has them."""
+    """Return the fields as a golden prompt has them."""
     sound = side(tmp_path)
     recorded = msgspec.structs.replace(sound.media[0], offset=0, length=0)
     golden = CheckedSide(text=sound.text, token_ids=sound.token_ids, media=(recorded,))

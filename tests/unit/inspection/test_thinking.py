@@ -1,4 +1,4 @@
-"""Reasoning and answer, told apart by the tags of the family's record."""
+"""The tags of the family's record separate reasoning and answer."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def tokens_of(items: list[Item]) -> Tokens:
 
 
 def edited(items: list[Item], edit: str, start: int, length: int, place: int, new: str) -> list[Item]:
-    """One edit; numbers are taken modulo what there is."""
+    """Apply an edit; numbers are taken modulo the number of places."""
     start %= len(items) + 1
     part, rest = items[start : start + length], [*items[:start], *items[start + length :]]
     place %= len(rest) + 1

@@ -60,7 +60,7 @@ class Tokens:
         return match[1].lower() if match else ""
 
     def system_text(self) -> str | None:
-        """What the first system turn says."""
+        """Return the text of the first system turn."""
         title = "system turn 1"
         if title not in self.turns:
             return None
@@ -89,7 +89,7 @@ Sides = Mapping[str, Tokens]
 
 
 def holds(sentence: str, left: Tokens, right: Tokens) -> bool:
-    """Whether the sentence is true. Raises ValueError for one of a form that is not known."""
+    """Return whether the sentence is true. Raises ValueError for an unknown form of sentence."""
     sides = {"left": left, "right": right}
     for pattern, check in _CHECKS.items():
         match = re.fullmatch(pattern.replace("SIDE", "the " + _SIDE).replace("QUOTE", _Q), sentence, re.DOTALL)
@@ -102,7 +102,7 @@ def holds(sentence: str, left: Tokens, right: Tokens) -> bool:
 
 
 def _places(quote: str, text: str, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Where the quoted text may stand."""
+    """Return the places at which the quoted text may stand."""
     parts = quote.replace("↵", "\n").replace("⇥", "\t").split("…")
     if len(parts) == 1 or len(quote) < 50:
         whole = quote.replace("↵", "\n").replace("⇥", "\t")
@@ -126,7 +126,7 @@ def _is(quote: str, text: str) -> bool:
 
 
 def _behind(after: str, quote: str, text: str) -> list[int]:
-    """Where the text goes on behind `after` and the quoted one."""
+    """Return the place behind `after` and the quoted text."""
     starts = {end for _, end in _places(after, text)} if after else {0}
     return [end for start, end in _places(quote, text) if start in starts]
 

@@ -1,4 +1,4 @@
-"""What cannot be attached is told at once: the file by name, the reason in plain words."""
+"""A file that can't be attached is reported at once, by name and with a reason."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ REFUSED = {
     "heic": (f"{2**31 - 1} by {2**31 - 1}", "30000 by 30000", "0 by 0", "meta 50,000 deep"),
     "mkv": ("2**31 by 2**31", "400,000 blocks", "300,000 tags deep", "a block of 2**40 bytes"),
 }
-"""Those of which nothing may be used."""
+"""Files of which nothing may be used."""
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_files_that_are_made_to_cost(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_video_with_edits_is_used(tmp_path: Path) -> None:
-    """As phones and editors write them."""
+    """Phones and editors write edits."""
     path = video(tmp_path / "a.mp4", frames=10)
     assert b"elst" in path.read_bytes()
     assert stage(path, tmp_path / "store").duration_s == pytest.approx(0.4)

@@ -1,4 +1,4 @@
-"""The frames that the worker sends, those that are shown, and what is said about them: all from one sampling."""
+"""Sent frames, shown frames and their description come from one sampling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `/attach` names: paths, patterns, folders and addresses; nothing is lost, nothing is searched for ever."""
+"""The arguments of `/attach`: paths, patterns, folders and addresses. No file is lost, no search is endless."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _UNDO = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_270,
 }
-"""How a camera turns the picture so that the viewer's turn by EXIF makes it upright again."""
+"""The transposition of a camera that the viewer's EXIF transposition undoes."""
 
 
 @pytest.fixture

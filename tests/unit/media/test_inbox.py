@@ -1,4 +1,4 @@
-"""What arrives in the inbox folder is told once, when it is whole."""
+"""A file that arrives in the inbox folder is offered once, when it is complete."""
 
 from __future__ import annotations
 

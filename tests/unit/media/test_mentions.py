@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def found(text: str, folder: Path) -> list[tuple[str, MentionKind]]:
-    """What of the text is a mention, as it stands there, and its kind."""
+    """Return the mentions in a text, as written, with their kind."""
     return [(text[one.start : one.end], one.kind) for one in find_mentions(text, folder)]
 
 

@@ -26,7 +26,7 @@ _names = st.text(alphabet=st.sampled_from(_AWKWARD + "abcABC019"), min_size=1, m
 
 
 def _backslashed(text: str) -> str:
-    """As Konsole, iTerm and readline's completion write a dropped name; a newline cannot be escaped so."""
+    """Escape a name like Konsole, iTerm and readline's completion; a newline can't be escaped this way."""
     return "".join(char if char.isalnum() or char in "/._-" else "\\" + char for char in text)
 
 

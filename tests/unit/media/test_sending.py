@@ -1,4 +1,4 @@
-"""Between attaching and sending: the stored copy is what counts, and what happened to it is told."""
+"""Between attaching and sending the stored copy counts, and its changes are reported."""
 
 from __future__ import annotations
 

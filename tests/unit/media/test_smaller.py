@@ -1,4 +1,4 @@
-"""Fewer tokens: a picture at half its sides, a video with half its frames; what is said of it."""
+"""Fewer tokens: a picture at half its sides, a video with half its frames, and the notes about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frames of a video: which ones, when, and that what is said about them is true of their pixels."""
+"""The frames of a video: their choice, their times, and descriptions that are true of their pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attachment is said to cost before a model is loaded, held against the processors themselves."""
+"""The estimated cost of an attachment, against the processors themselves."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_stops_sampling_and_lora_are_the_seeds(name: str, case: str, seed: dict[
 
 
 def conversations(family: Family) -> Iterator[list[Turn]]:
-    """What a family may be asked: one to three images, a video, two turns with an image each, text around an image."""
+    """Conversations for a family: one to three images, a video, two turns with an image each, text around an image."""
     images, videos = family.takes.get("image"), family.takes.get("video")
     most = images.max_items if images else 0
     for count in range(1, min(most, 3) + 1):
@@ -170,7 +170,7 @@ def _all_text(prompt: MessagesPrompt) -> str:
 
 
 PROMPTS = Path(__file__).parent / "prompts.json"
-"""What every family is sent. `python tests/unit/registry/test_goldens.py` writes it anew: read what changed."""
+"""The prompt of every family. `python tests/unit/registry/test_goldens.py` writes it again: read the diff."""
 
 
 def sent(family: Family) -> list[Any]:
@@ -194,7 +194,7 @@ def test_no_prompt_changes_unnoticed(family: Family) -> None:
 
 
 WRITTEN = {name: one for name, one in ALL.items() if isinstance(raw_prompt(*one), RawPrompt)}
-"""Those whose raw prompt the record writes, and not the model's own template."""
+"""Families whose raw prompt comes from the record, not from the model's own template."""
 
 
 @in_one_test(WRITTEN)
@@ -214,7 +214,7 @@ def test_only_families_without_a_template_of_their_own_are_given_one() -> None:
 
 
 def _rendered(template: str, turns: Sequence[Turn]) -> str:
-    """As vLLM's renderer does it: content is a list of parts."""
+    """Render as vLLM's renderer does: content is a list of parts."""
     messages = [
         {
             "role": turn.role,

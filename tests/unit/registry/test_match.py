@@ -1,4 +1,4 @@
-"""From a name, a repository or a folder to a family."""
+"""A name, a repository or a folder finds its family."""
 
 from __future__ import annotations
 

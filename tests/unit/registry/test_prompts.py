@@ -1,4 +1,4 @@
-"""From turns to prompts."""
+"""Turns become prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in the installed vLLM, compared with its own registry and its own engine arguments, read as source text."""
+"""Families that run in the installed vLLM, against its registry and its engine arguments, read as source text."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def engine_argument_names() -> set[str]:
 
 
 def test_the_table_of_families_is_that_of_the_records() -> None:
-    """`make families` writes it anew."""
+    """`make families` writes it."""
     text = family_table.PAGE.read_text(encoding="utf-8")
     assert family_table.written(text) == text
 

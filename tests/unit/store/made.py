@@ -62,7 +62,7 @@ def attachment(media: Path, content: bytes, *, name: str = "cat.png", modality: 
 
 
 def exchange(store: Store, conversation: ConversationId, number: int) -> None:
-    """One question at the end of the branch that is shown, and its answer."""
+    """Add a question to the end of the shown branch, and its answer."""
     leaf = store.conversation(conversation).leaf
     asked = store.add_turn(conversation, leaf, user_turn(f"question {number} {'about the picture ' * 20}"))
     answer = store.begin_answer(asked, RECIPE)

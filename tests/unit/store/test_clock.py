@@ -123,5 +123,5 @@ def test_the_second_of_two_hours_is_an_hour_later(berlin: None) -> None:
     [(30, "just now"), (1800, "just now"), (7200, "24 Oct"), (86_400, "25 Oct"), (YEAR_S, "25 Oct 2027")],
 )
 def test_a_future_time_is_shown_as_a_date(ahead_s: float, told: str, berlin: None) -> None:
-    """The clock was set back since: that was said to be just now for as long as it took to catch up."""
+    """The clock was set back since. Such a time was once shown as just now, until the clock caught up."""
     assert ago(int((NOW + ahead_s) * 1000), NOW) == told

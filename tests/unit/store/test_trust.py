@@ -168,7 +168,7 @@ def test_engines_in_a_backup_count_as_imported_unless_it_is_daily(theirs: Path, 
 
 
 def made(folder: Path) -> set[bool]:
-    """Whether the records of the answers are imported."""
+    """Return whether the records of the answers are imported."""
     store = opened(folder)
     turns = [turn for listed in store.conversations() for turn in store.tree(listed.conversation.id)]
     store.close()
