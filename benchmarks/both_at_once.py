@@ -19,7 +19,7 @@ import msgspec
 
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import EngineReady
-from vlmtui.domain.generation import Finished, GenerateRequest
+from vlmtui.domain.generation import Finished, GenerateRequest, Request
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.local.host import WorkerHost
@@ -42,7 +42,7 @@ def request(model: Model, media: Path, mode: PromptMode) -> GenerateRequest:
     return msgspec.structs.replace(made, sampling=sampling)
 
 
-async def answer(engine: WorkerClient, asked: GenerateRequest) -> None:
+async def answer(engine: WorkerClient, asked: Request) -> None:
     async with aclosing(engine.generate(asked)) as events:
         async for event in events:
             last = event

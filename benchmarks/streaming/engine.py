@@ -23,7 +23,16 @@ from benchmarks.streaming.bad_answers import pieces
 from tests.support.scripted_engine import prompt_text, scripted_info, scripted_prompt
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, Timings, Usage
+from vlmtui.domain.generation import (
+    Delta,
+    EngineEvent,
+    Finished,
+    GenerateRequest,
+    RenderRequest,
+    Request,
+    Timings,
+    Usage,
+)
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.local.launcher import Launcher, WorkerProgram
@@ -122,10 +131,10 @@ class Talker:
     async def shutdown(self) -> None:
         return
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         came = time.monotonic()
         yield scripted_prompt(request)
-        asked = None if request.only_render else _asked(prompt_text(request.prompt))
+        asked = None if isinstance(request, RenderRequest) else _asked(prompt_text(request.prompt))
         if asked is not None:
             name, rate, texts = asked
             first = last = 0.0

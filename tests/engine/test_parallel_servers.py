@@ -22,7 +22,7 @@ from tests.support.pictures import Easel
 from tests.support.vllm_server import VllmServer, free_port
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import EngineReady, LoadSpec
-from vlmtui.domain.generation import Delta, Failed, Finished, GenerateRequest
+from vlmtui.domain.generation import Delta, Failed, Finished, GenerateRequest, Request
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
@@ -171,7 +171,7 @@ async def test_a_killed_rank_leaves_no_answer_that_looks_complete(
             assert is_whole or isinstance(end, Failed), end
 
 
-async def stream(client: WorkerClient, request: GenerateRequest, begun: asyncio.Event) -> tuple[str, object]:
+async def stream(client: WorkerClient, request: Request, begun: asyncio.Event) -> tuple[str, object]:
     text, last = "", None
     request = msgspec.structs.replace(request, request_id=new_request_id())
     async for event in client.generate(request):

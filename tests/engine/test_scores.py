@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.support.asker import Asker
+from tests.support.other_requests import to_score
 from tests.support.pictures import Easel
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.sampling import Sampling
@@ -31,7 +31,7 @@ async def test_scoring_an_answer_gives_its_log_probabilities(engine: WorkerClien
     ask, turn = Asker(engine, shapes), user_turn(QUESTION, [easel.picture(("red", "circle", "top left")).attachment])
     said = await ask.run(make_request(shapes.family, [turn], Sampling(temperature=0), logprobs=1))
     request = make_request(shapes.family, [turn], Sampling(temperature=0), logprobs=1)
-    scored = await ask.run(msgspec.structs.replace(request, score=tuple(said.token_ids)))
+    scored = await ask.run(to_score(request, said.token_ids))
     assert scored.token_ids == said.token_ids
     assert scored.prompt is not None and said.prompt is not None
     assert scored.prompt.token_ids == said.prompt.token_ids

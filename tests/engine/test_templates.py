@@ -9,7 +9,7 @@ import pytest
 
 from tests.worker.test_template_limits import GROWTH, LOOP
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.generation import EngineEvent, Failed, Finished, GenerateRequest
+from vlmtui.domain.generation import EngineEvent, Failed, Finished, GenerateRequest, Request
 from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
@@ -28,7 +28,7 @@ def a_request(prompt: ChatPrompt | MessagesPrompt, template: str | None = None) 
     return msgspec.structs.replace(asked, prompt=msgspec.structs.replace(prompt, chat_template=template))
 
 
-async def last_event(engine: WorkerClient, request: GenerateRequest) -> EngineEvent:
+async def last_event(engine: WorkerClient, request: Request) -> EngineEvent:
     return [event async for event in engine.generate(request)][-1]
 
 

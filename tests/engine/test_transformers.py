@@ -15,13 +15,14 @@ import pytest
 from tests.engine.test_life import Life, is_guardian, is_server, kill_while_answering
 from tests.support.asker import Asker
 from tests.support.hosts import patient_host
+from tests.support.other_requests import to_render, to_score
 from tests.support.pictures import Easel
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import EngineReady
-from vlmtui.domain.generation import Cancelled, Delta, Finished, PromptReady
+from vlmtui.domain.generation import Cancelled, Delta, Finished, PromptReady, View
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
@@ -192,11 +193,11 @@ async def test_scoring_an_answer_gives_its_log_probabilities(in_transformers: Mo
     request = make_request(in_transformers.family, [turn], Sampling(temperature=0), logprobs=1)
     said = await ask.run(request)
     again = make_request(in_transformers.family, [turn], Sampling(temperature=0), logprobs=1)
-    scored = await ask.run(msgspec.structs.replace(again, score=tuple(said.token_ids)))
+    scored = await ask.run(to_score(again, said.token_ids))
     assert scored.token_ids == said.token_ids
     assert [one.logprob for one in scored.logprobs] == pytest.approx([one.logprob for one in said.logprobs], abs=1e-4)
     grey = make_request(in_transformers.family, [user_turn(QUESTION)], Sampling(temperature=0), logprobs=0)
-    without = await ask.run(msgspec.structs.replace(grey, score=tuple(said.token_ids)))
+    without = await ask.run(to_score(grey, said.token_ids))
     assert sum(one.logprob for one in without.logprobs) < sum(one.logprob for one in said.logprobs) - 1
 
 
@@ -206,8 +207,7 @@ async def test_a_prompt_is_rendered_without_an_answer(
     picture = easel.picture(("red", "circle", "top left"))
     request = make_request(in_transformers.family, [user_turn(QUESTION, [picture.attachment])], Sampling())
     folder = private_dir(tmp_path / "seen")
-    request = msgspec.structs.replace(request, only_render=True, view=str(folder))
-    events = [event async for event in other.generate(request)]
+    events = [event async for event in other.generate(to_render(request, View(folder=str(folder))))]
     ready = next(event for event in events if isinstance(event, PromptReady))
     assert ready.media[0].tokens == 36
     (medium,) = ready.seen

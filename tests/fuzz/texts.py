@@ -25,7 +25,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths, bundled_model
 from vlmtui.protocol.codec import decode_client_message, decode_worker_message, encode, read_line
 from vlmtui.protocol.endpoint import Endpoint, WorkerRecord
-from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, ClientMessage, Generate, Hello, Ping, Welcome, WorkerMessage
+from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, ClientMessage, Hello, Ping, Welcome, WorkerMessage
 from vlmtui.protocol.spool import read_spooled, spool_path, write_spooled
 from vlmtui.registry.estimate import tokens_of_size
 from vlmtui.registry.hub_cache import downloaded_models, read_config, snapshot_of
@@ -232,7 +232,7 @@ def _read_spool(folder: Path, data: bytes) -> None:
 def _frames(_: Path) -> Sequence[bytes]:
     sent: list[ClientMessage | WorkerMessage] = [
         Hello(version=5, client="app", pid=1),
-        Generate(_REQUEST),
+        _REQUEST,
         Ping(3),
         *_EVENTS,
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from vlmtui.domain.conversation import Turn
-from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.generation import Request
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.registry.match import Model
@@ -17,7 +17,7 @@ class Asker:
         self.engine = engine
         self.model = model
 
-    async def run(self, request: GenerateRequest) -> Answer:
+    async def run(self, request: Request) -> Answer:
         answer = Answer(request.request_id)
         async with aclosing(run_turn(self.engine, request)) as events:
             async for _, current in events:

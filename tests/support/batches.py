@@ -17,8 +17,8 @@ from vlmtui.domain.generation import (
     EngineEvent,
     Failed,
     Finished,
-    GenerateRequest,
     PromptReady,
+    Request,
     Timings,
     Usage,
 )
@@ -59,7 +59,7 @@ class RepeatingEngine(ScriptedEngine):
         self.most = self.now = 0
         self.gate: Gate | None = None
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         self.now += 1
         self.most = max(self.most, self.now)
         try:
@@ -68,7 +68,7 @@ class RepeatingEngine(ScriptedEngine):
         finally:
             self.now -= 1
 
-    async def _events_of(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def _events_of(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         question = question_of(request)
         self.asked.append(question)
         rid = request.request_id
@@ -96,7 +96,7 @@ class RepeatingEngine(ScriptedEngine):
                 yield Failed(request_id=rid, failure=Failure(kind=kind, message="It was refused."))
 
 
-def question_of(request: GenerateRequest) -> str:
+def question_of(request: Request) -> str:
     """The text of the last message, or the raw prompt."""
     prompt = request.prompt
     return prompt.turns[-1].text if hasattr(prompt, "turns") else str(getattr(prompt, "text", ""))

@@ -9,7 +9,16 @@ from typing import Protocol
 from tests.support.pictures import Easel
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import assistant_turn, system_turn, user_turn
-from vlmtui.domain.generation import Delta, EngineEvent, Failed, Finished, GenerateRequest, PromptReady, TokenLogprob
+from vlmtui.domain.generation import (
+    Delta,
+    EngineEvent,
+    Failed,
+    Finished,
+    GenerateRequest,
+    PromptReady,
+    Request,
+    TokenLogprob,
+)
 from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 
@@ -20,7 +29,7 @@ LOGPROB_MAX = 1e-3
 class Answering(Protocol):
     """A worker's engine, or a connection to one."""
 
-    def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]: ...
+    def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]: ...
 
 
 class Told:

@@ -35,6 +35,9 @@ from vlmtui.domain.generation import (
     Failed,
     Finished,
     GenerateRequest,
+    RenderRequest,
+    Request,
+    ScoreRequest,
     Timings,
     usage_of,
 )
@@ -45,7 +48,6 @@ from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
     PROTOCOL_VERSION,
     Cancel,
-    Generate,
     GetLog,
     GetStatus,
     Hello,
@@ -182,9 +184,9 @@ class FakeWorker:
     def take(self, message: object, writer: asyncio.StreamWriter) -> None:
         silent = bool(self.options.get("silent"))
         match message:
-            case Generate(request):
-                self.cancels[request.request_id] = asyncio.Event()
-                self.spawn(self.answer(request, writer))
+            case GenerateRequest() | ScoreRequest() | RenderRequest():
+                self.cancels[message.request_id] = asyncio.Event()
+                self.spawn(self.answer(message, writer))
             case Cancel(request_id):
                 if request_id in self.cancels:
                     self.cancels[request_id].set()
@@ -215,7 +217,7 @@ class FakeWorker:
         )
         return StatusReport(pid=os.getpid(), status=status)
 
-    async def answer(self, request: GenerateRequest, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
         request_id = request.request_id
         prompt = scripted_prompt(request)
         started = time.monotonic()
@@ -223,7 +225,7 @@ class FakeWorker:
         writer.write(encode(prompt))
         cancelled = self.cancels[request_id]
         words = self.strings("says") or prompt_text(request.prompt).split()
-        for word in () if request.only_render else words:
+        for word in () if isinstance(request, RenderRequest) else words:
             await writer.drain()
             match word:
                 case "hold":

@@ -42,6 +42,9 @@ from vlmtui.domain.generation import (
     FinishReason,
     GenerateRequest,
     PromptReady,
+    RenderRequest,
+    Request,
+    ScoreRequest,
     Timings,
     TokenLogprob,
     Usage,
@@ -127,14 +130,14 @@ def scripted_info(spec: LoadSpec = DEFAULT_SPEC) -> EngineInfo:
     )
 
 
-def request_media(request: GenerateRequest) -> tuple[Attachment, ...]:
-    """Yield the events of a request."""
+def request_media(request: Request) -> tuple[Attachment, ...]:
+    """Return what a request sends."""
     return attachments_of(request.prompt)
 
 
 @dataclass
 class _Request:
-    request: GenerateRequest
+    request: Request
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     tokens: int = 0
 
@@ -176,11 +179,11 @@ class ScriptedEngine:
         self.answers = [list(answer) for answer in answers]
         self.load_steps = list(load)
         self.requests: list[GenerateRequest] = []
-        self.renders: list[GenerateRequest] = []
+        self.renders: list[RenderRequest] = []
         """Requests for the prompt alone."""
-        self.scored: list[GenerateRequest] = []
+        self.scored: list[ScoreRequest] = []
         """Requests for the log-probabilities of an answer."""
-        self.score: Callable[[GenerateRequest], float] = lambda request: -0.1 if request_media(request) else -3.0
+        self.score: Callable[[ScoreRequest], float] = lambda request: -0.1 if request_media(request) else -3.0
         """The log-probability of every token of a scored answer."""
         self.render_failure: Failure | None = None
         self.cancelled: list[str] = []
@@ -239,24 +242,30 @@ class ScriptedEngine:
             self.info = self._loaded_info
         yield EngineReady(self.info)
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        (self.renders if request.only_render else self.scored if request.score else self.requests).append(request)
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
+        match request:
+            case RenderRequest():
+                self.renders.append(request)
+            case ScoreRequest():
+                self.scored.append(request)
+            case GenerateRequest():
+                self.requests.append(request)
         state = self._running[request.request_id] = _Request(request)
         try:
             if not self.alive:
                 yield self._failed(request.request_id)
                 return
-            if request.only_render and self.render_failure is not None:
+            if isinstance(request, RenderRequest) and self.render_failure is not None:
                 yield Failed(request_id=request.request_id, failure=self.render_failure)
                 return
             yield scripted_prompt(request)
-            if request.only_render:
+            if isinstance(request, RenderRequest):
                 yield Finished(request_id=request.request_id, finish_reason="stop", usage=Usage(), timings=Timings())
                 return
-            if request.score:
-                told = tuple(TokenLogprob(token_id=token, logprob=self.score(request)) for token in request.score)
+            if isinstance(request, ScoreRequest):
+                told = tuple(TokenLogprob(token_id=token, logprob=self.score(request)) for token in request.tokens)
                 yield Delta(
-                    request_id=request.request_id, text="", tokens=len(told), token_ids=request.score, logprobs=told
+                    request_id=request.request_id, text="", tokens=len(told), token_ids=request.tokens, logprobs=told
                 )
                 yield Finished(request_id=request.request_id, finish_reason="stop", usage=Usage(), timings=Timings())
                 return
@@ -510,7 +519,7 @@ def not_kept(request_id: str) -> Failed:
     return Failed(request_id=request_id, failure=failure)
 
 
-def scripted_prompt(request: GenerateRequest) -> PromptReady:
+def scripted_prompt(request: Request) -> PromptReady:
     """The prompt a scripted engine says it was given: the turns as plain text, `IMAGE_TOKENS` times `<image>` for every
     attachment."""
     text = prompt_text(request.prompt)
@@ -530,7 +539,7 @@ def scripted_prompt(request: GenerateRequest) -> PromptReady:
     )
 
 
-def scripted_sampling(request: GenerateRequest) -> Sampling | None:
+def scripted_sampling(request: Request) -> Sampling | None:
     """Every value, those that were left open from a model's own defaults; of greedy requests it tells nothing."""
     asked = request.sampling
     if asked.temperature == 0:
@@ -539,13 +548,14 @@ def scripted_sampling(request: GenerateRequest) -> Sampling | None:
     return msgspec.structs.replace(defaults, **asked.numbers())
 
 
-def scripted_delta(request: GenerateRequest, step: Say) -> Delta:
+def scripted_delta(request: Request, step: Say) -> Delta:
     """The step's text as tokens, with log-probabilities where they are asked for."""
     tokens = cut(step.text, step.tokens)
     vocabulary = vocabulary_of(tokens)
     logprobs = []
-    for token in tokens if request.logprobs is not None else ():
-        one, entries = scripted_logprob(token, request.logprobs or 0, step.top)
+    alternatives = None if isinstance(request, RenderRequest) else request.logprobs
+    for token in tokens if alternatives is not None else ():
+        one, entries = scripted_logprob(token, alternatives or 0, step.top)
         logprobs.append(one)
         vocabulary |= entries
     return Delta(

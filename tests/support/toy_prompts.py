@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import scripted_engine
 from tests.support.scripted_engine import ScriptedEngine
-from vlmtui.domain.generation import EngineEvent, GenerateRequest
+from vlmtui.domain.generation import EngineEvent, RenderRequest, Request
 from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.prompts import raw_prompt
@@ -32,8 +32,8 @@ def use_chat_template(monkeypatch: pytest.MonkeyPatch) -> None:
 
     generate = ScriptedEngine.generate
 
-    async def in_order(self: ScriptedEngine, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        if isinstance(request.prompt, RawPrompt) and not request.only_render:
+    async def in_order(self: ScriptedEngine, request: Request) -> AsyncGenerator[EngineEvent, None]:
+        if isinstance(request.prompt, RawPrompt) and not isinstance(request, RenderRequest):
             while sum(isinstance(one.prompt, ChatPrompt) for one in self.requests) * 2 <= len(self.requests):
                 await asyncio.sleep(0)
         async with aclosing(generate(self, request)) as events:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.scripted_engine import prompt_text, scripted_info, scripted_prompt
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, Timings, Usage
+from vlmtui.domain.generation import Delta, EngineEvent, Finished, RenderRequest, Request, Timings, Usage
 from vlmtui.worker import guardian, serve
 from vlmtui.worker.backends.contract import Backend, Report
 
@@ -47,9 +47,9 @@ class Talker:
     async def died(self) -> None:
         await self._core.wait()
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         yield scripted_prompt(request)
-        if not request.only_render:
+        if not isinstance(request, RenderRequest):
             for word in said(_QUESTION.findall(prompt_text(request.prompt))[-1]):
                 await asyncio.sleep(WORD_S)
                 await self._through_core(word)

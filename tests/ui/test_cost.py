@@ -47,7 +47,7 @@ async def test_an_argument_of_the_processor_is_counted_with_at_once(chatting: St
         chat.app.run_action_id("set", "max_pixels 12544")
         await chat.until(lambda: len(chat.host.engine.renders) > asked)
         counted = chat.host.engine.renders[-1]
-        assert counted.only_render and processor_arguments(counted.sampling, {}) == {"max_pixels": 12544}
+        assert processor_arguments(counted.sampling, {}) == {"max_pixels": 12544}
         chat.app.run_action_id("set", "max_pixels default")
         await chat.until(lambda: not processor_arguments(chat.host.engine.renders[-1].sampling, {}))
 

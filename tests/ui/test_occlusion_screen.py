@@ -15,7 +15,17 @@ from tests.support.waiting import until
 from tests.ui.seeing_host import Host
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Delta, EngineEvent, Failed, Finished, GenerateRequest, Timings, TokenLogprob, Usage
+from vlmtui.domain.generation import (
+    Delta,
+    EngineEvent,
+    Failed,
+    Finished,
+    Request,
+    ScoreRequest,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
 from vlmtui.domain.prompt import ChatPrompt, attachments_of
 from vlmtui.errors import ErrorKind
 from vlmtui.media.images import open_prepared
@@ -33,17 +43,18 @@ class Looks:
         self.may_go.set()
         self.fails = False
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         await self.may_go.wait()
         if self.fails:
             failure = Failure(kind=ErrorKind.INTERNAL, message="It broke.")
             yield Failed(request_id=request.request_id, failure=failure)
             return
+        assert isinstance(request, ScoreRequest)
         (image,) = attachments_of(request.prompt)
         is_seen = open_prepared(image.path).getpixel((330, 70)) != (128, 128, 128)
         scores = tuple(
             TokenLogprob(token_id=token, logprob=-0.1 if is_seen or at != 1 else -2.4)
-            for at, token in enumerate(request.score)
+            for at, token in enumerate(request.tokens)
         )
         yield Delta(request_id=request.request_id, text="", tokens=len(scores), logprobs=scores)
         usage, timings = Usage(), Timings()

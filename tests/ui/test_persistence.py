@@ -23,7 +23,17 @@ from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished, GenerateRequest, Timings, Usage
+from vlmtui.domain.generation import (
+    Cancelled,
+    EngineEvent,
+    Failed,
+    Finished,
+    GenerateRequest,
+    RenderRequest,
+    Request,
+    Timings,
+    Usage,
+)
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Leftover
@@ -95,8 +105,8 @@ async def test_a_turn_is_stored_before_it_is_sent(
     seen: list[list[str]] = []
     generate = ScriptedEngine.generate
 
-    def looking(self: ScriptedEngine, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        if not request.only_render:
+    def looking(self: ScriptedEngine, request: Request) -> AsyncGenerator[EngineEvent, None]:
+        if not isinstance(request, RenderRequest):
             seen.append(said(store))
         return generate(self, request)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.worker.hosted import INFO
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import ALL, Capabilities, Capability, lack, lack_for, require_capability
-from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.generation import GenerateRequest, RenderRequest, Request, ScoreRequest, View
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -44,8 +44,6 @@ def test_every_lack_has_its_sentence(name: Capability) -> None:
         (RawPrompt(text="x", attachments=(PICTURE,)), {}, ("raw_prompts", "raw_media")),
         (MessagesPrompt(messages=(), by="tokenizer"), {}, ("message_prompts",)),
         (CHAT, {"logprobs": 0}, ("logprobs",)),
-        (CHAT, {"score": (1, 2)}, ("scores",)),
-        (CHAT, {"only_render": True}, ("render_only",)),
         (CHAT, {"from_cache": True}, ("media_by_id",)),
         (CHAT, {"keep": True}, ()),
     ],
@@ -59,3 +57,23 @@ def test_a_request_needs_only_the_capabilities_that_it_uses(
     for needed in needs:
         without = msgspec.structs.replace(granted, **{needed: False})
         assert lack_for(msgspec.structs.replace(INFO, capabilities=without), request) == lack(NOTHING, needed)
+
+
+@pytest.mark.parametrize(
+    ("request_", "needs"),
+    [
+        (RenderRequest(request_id="r", prompt=CHAT, sampling=Sampling()), ("render_only",)),
+        (
+            RenderRequest(request_id="r", prompt=CHAT, sampling=Sampling(), view=View(folder="/v")),
+            ("render_only", "model_view"),
+        ),
+        (ScoreRequest(request_id="r", prompt=CHAT, sampling=Sampling(), tokens=(1,)), ("scores",)),
+        (ScoreRequest(request_id="r", prompt=CHAT, sampling=Sampling(), tokens=(1,), adapter="/a"), ("scores", "lora")),
+    ],
+)
+def test_rendering_and_scoring_need_a_capability_each(request_: Request, needs: tuple[Capability, ...]) -> None:
+    granted = Capabilities(**dict.fromkeys(needs, True))
+    assert lack_for(msgspec.structs.replace(INFO, capabilities=granted), request_) == ""
+    for needed in needs:
+        without = msgspec.structs.replace(granted, **{needed: False})
+        assert lack_for(msgspec.structs.replace(INFO, capabilities=without), request_) == lack(NOTHING, needed)

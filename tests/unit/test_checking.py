@@ -10,7 +10,7 @@ import msgspec
 from tests.support.batches import RepeatingEngine
 from tests.support.scripted_engine import scripted_info
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.generation import EngineEvent, GenerateRequest
+from vlmtui.domain.generation import EngineEvent, GenerateRequest, RenderRequest, Request, View
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, Tolerance
@@ -92,10 +92,10 @@ def test_a_fingerprint_names_the_changes() -> None:
 async def test_an_engine_is_asked_for_everything_that_it_can_report(tmp_path: Path) -> None:
     """Its processor's values and log-probabilities are what most differences show in."""
     engine = RepeatingEngine()
-    asked: list[GenerateRequest] = []
+    asked: list[Request] = []
     generate = engine.generate
 
-    def noted(request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    def noted(request: Request) -> AsyncGenerator[EngineEvent, None]:
         asked.append(request)
         return generate(request)
 
@@ -104,5 +104,5 @@ async def test_an_engine_is_asked_for_everything_that_it_can_report(tmp_path: Pa
     (side,) = await sides_by_engine(engine, [case], tmp_path / "values")
     assert (side.token_ids, side.is_answered, side.error) == ((1, 2), True, "")
     seen, answered = asked
-    assert seen.only_render and seen.values and seen.view == str(tmp_path / "values")
-    assert answered.logprobs == 20
+    assert isinstance(seen, RenderRequest) and seen.view == View(folder=str(tmp_path / "values"), values=True)
+    assert isinstance(answered, GenerateRequest) and answered.logprobs == 20

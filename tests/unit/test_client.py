@@ -22,6 +22,7 @@ from vlmtui.domain.generation import (
     Finished,
     GenerateRequest,
     PromptReady,
+    Request,
     Timings,
     Token,
     TokenLogprob,
@@ -366,7 +367,7 @@ def test_a_log_ring_forgets_the_oldest() -> None:
     assert (len(ring.since(0)), len(ring.newest(5000)), ring.newest(0)) == (2000, 2000, [])
 
 
-async def _last(engine: WorkerClient, request: GenerateRequest) -> object:
+async def _last(engine: WorkerClient, request: Request) -> object:
     return [event async for event in engine.generate(request)][-1]
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.support.scripted_engine import DEFAULT_SPEC, Hold, ScriptedEngine, Step
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.generation import Cancelled, Finished
+from vlmtui.domain.generation import Cancelled, Finished, GenerateRequest
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.replay import from_json, to_json
@@ -70,6 +70,7 @@ async def test_a_lane_beside_a_request_of_the_conversation_goes_out_with_it() ->
     sent, over = asyncio.Event(), asyncio.Event()
     chat, raw = lane_spec(SHAPES, TURNS, Sampling()), lane_spec(SHAPES, TURNS, Sampling(), mode="raw")
     answer = Answer(chat.request.request_id)
+    assert isinstance(chat.request, GenerateRequest)
     flight = InFlightRequest(chat.request, answer, sent.wait, over.wait)
     lanes = Lanes([Lane(chat, engine, flight), Lane(raw, engine)])
     running = asyncio.ensure_future(lanes.run())

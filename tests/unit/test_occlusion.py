@@ -15,7 +15,17 @@ from tests.support.scripted_engine import scripted_info
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, Timings, Token, TokenLogprob, Usage
+from vlmtui.domain.generation import (
+    Delta,
+    EngineEvent,
+    Finished,
+    Request,
+    ScoreRequest,
+    Timings,
+    Token,
+    TokenLogprob,
+    Usage,
+)
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError
@@ -36,13 +46,14 @@ class LooksAtOnePlace:
         self.info = scripted_info()
         self.asked = 0
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         self.asked += 1
+        assert isinstance(request, ScoreRequest)
         (image,) = attachments_of(request.prompt)
         is_seen = open_prepared(image.path).getpixel(SPOT) != (128, 128, 128)
         scores = tuple(
             TokenLogprob(token_id=token, logprob=-0.1 if is_seen or at != 1 else -5.1)
-            for at, token in enumerate(request.score)
+            for at, token in enumerate(request.tokens)
         )
         yield Delta(request_id=request.request_id, text="", tokens=len(scores), logprobs=scores)
         usage, timings = Usage(), Timings()

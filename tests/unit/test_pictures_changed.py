@@ -15,7 +15,7 @@ from tests.ui.conftest import picture
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.conversation import Turn, all_attachments, assistant_turn, system_turn, user_turn
-from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.generation import ScoreRequest
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
@@ -132,7 +132,7 @@ async def test_the_first_answer_is_scored_under_every_other_prompt(tmp_path: Pat
         [user_turn("What?", [item])], tmp_path, engine, PictureChange.SENT, PictureChange.NONE, PictureChange.GREY
     )
     answer = tuple(token_id(text) for text in ("a ", "red ", "circle"))
-    assert [request.score for request in engine.scored] == [answer] * 3
+    assert [request.tokens for request in engine.scored] == [answer] * 3
     assert [len(attachments_of(request.prompt)) for request in engine.scored] == [1, 0, 1]
     assert scores[0] is None
     assert scores[1] is not None and math.isclose(scores[1].log_ratio, 3 * (-3.0 + 0.1))
@@ -156,7 +156,7 @@ async def test_partial_scores_are_compared_on_common_tokens(tmp_path: Path) -> N
     item = stage(picture(tmp_path), tmp_path / "media")
     engine = ScriptedEngine(DEFAULT_SPEC, answers=[["a ", "b ", "c"]])
 
-    def halves(request: GenerateRequest) -> float:
+    def halves(request: ScoreRequest) -> float:
         return -1.0 if attachments_of(request.prompt) else -1.5
 
     engine.score = halves

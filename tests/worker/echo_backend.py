@@ -15,7 +15,7 @@ import pytest
 
 from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
-from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, PromptReady, Timings, Usage
+from vlmtui.domain.generation import Delta, EngineEvent, Finished, PromptReady, Request, Timings, Usage
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import Backend, LoadStep, Report
@@ -56,7 +56,7 @@ class Echo:
             capabilities=_CAPABILITIES,
         )
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         text = _text(request.prompt)
         yield PromptReady(request_id=request.request_id, prompt=text, token_ids=(), media=())
         words = text.split()

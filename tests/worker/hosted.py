@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.engine import EngineInfo, LoadSpec
-from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, PromptReady, Timings, Usage
+from vlmtui.domain.generation import Delta, EngineEvent, Finished, PromptReady, Request, Timings, Usage
 from vlmtui.domain.prompt import ChatPrompt
 
 SPEC = LoadSpec(model="m", name="test")
@@ -38,7 +38,7 @@ class EchoEngine:
         self.aborted: list[str] = []
         self.ended = False
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         assert isinstance(request.prompt, ChatPrompt)
         text = request.prompt.turns[-1].text
         if text == "fail":

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.worker.hosted import SPEC, EchoEngine
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import EngineReady, LoadSpec
-from vlmtui.domain.generation import EngineEvent, GenerateRequest
+from vlmtui.domain.generation import EngineEvent, GenerateRequest, Request
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient, connect
@@ -110,6 +110,6 @@ async def ready(client: WorkerClient) -> WorkerClient:
     return client
 
 
-async def answer(client: WorkerClient, wanted: GenerateRequest) -> tuple[str, EngineEvent]:
+async def answer(client: WorkerClient, wanted: Request) -> tuple[str, EngineEvent]:
     events = [event async for event in client.generate(wanted)]
     return "".join(getattr(event, "text", "") for event in events), events[-1]

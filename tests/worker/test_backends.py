@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.support.hosts import patient_host
+from tests.support.other_requests import to_render
 from tests.worker.echo_backend import offer_echo
 from tests.worker.stage import ready, request
 from vlmtui.domain.conversation import user_turn
@@ -22,6 +23,8 @@ from vlmtui.domain.generation import (
     Finished,
     GenerateRequest,
     PromptReady,
+    RenderRequest,
+    Request,
     Usage,
 )
 from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt, Prompt, RawPrompt
@@ -55,7 +58,7 @@ def asked(prompt: Prompt, **more: object) -> GenerateRequest:
     return GenerateRequest(request_id="r", prompt=prompt, sampling=Sampling(), **more)  # type: ignore[arg-type]
 
 
-async def events_of(engine: WorkerClient, wanted: GenerateRequest) -> list[EngineEvent]:
+async def events_of(engine: WorkerClient, wanted: Request) -> list[EngineEvent]:
     return [event async for event in engine.generate(wanted)]
 
 
@@ -116,7 +119,7 @@ async def test_an_answer_is_kept_for_a_client_that_comes_later(
     ("wanted", "words"),
     [
         (asked(ChatPrompt(turns=(user_turn("x"),)), logprobs=2), "log-probabilities"),
-        (asked(ChatPrompt(turns=(user_turn("x"),)), only_render=True), "count tokens"),
+        (to_render(asked(ChatPrompt(turns=(user_turn("x"),)))), "count tokens"),
         (asked(ChatPrompt(turns=(user_turn("x"),), chat_template="{{ 1 }}")), "only accepts the model's own"),
         (
             asked(MessagesPrompt(messages=(Message(role="user", content="x"),), by="tokenizer")),
@@ -125,14 +128,14 @@ async def test_an_answer_is_kept_for_a_client_that_comes_later(
     ],
 )
 async def test_a_missing_capability_is_refused_with_a_sentence(
-    engine: WorkerClient, wanted: GenerateRequest, words: str
+    engine: WorkerClient, wanted: Request, words: str
 ) -> None:
     [failed] = await events_of(engine, wanted)
     assert isinstance(failed, Failed)
     assert failed.failure.kind is ErrorKind.UNSUPPORTED
     assert failed.failure.message.startswith("This engine (Echo) ")
     assert words in failed.failure.message
-    if wanted.only_render:
+    if isinstance(wanted, RenderRequest):
         with pytest.raises(VlmtuiError, match="count tokens"):
             await render(engine, wanted.prompt)
 

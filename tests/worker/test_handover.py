@@ -14,7 +14,7 @@ import pytest
 from tests.worker.hosted import EchoEngine
 from tests.worker.stage import Stage, ready, request, serving
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Finished, GenerateRequest, Timings, Usage
+from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Finished, Request, Timings, Usage
 from vlmtui.protocol.spool import read_spooled
 
 _TAKEOVERS = 40
@@ -27,7 +27,7 @@ class Counting(EchoEngine):
         super().__init__()
         self.is_enough = threading.Event()
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         for number in itertools.count():
             yield Delta(request_id=request.request_id, text=f"{number} ", tokens=1)
             await asyncio.sleep(0)

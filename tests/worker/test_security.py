@@ -26,7 +26,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.codec import decode_worker_message, encode
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, Generate, Hello, Refused, Welcome
+from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, Hello, Refused, Welcome
 from vlmtui.protocol.peer import require_own_peer
 from vlmtui.protocol.spool import spool_path, write_spooled
 
@@ -251,7 +251,7 @@ async def test_silent_and_unreading_clients_delay_nobody(stage: Stage) -> None:
         deaf.sendall(_GREETING)
         with suppress(ConnectionError):
             for number in range(200):
-                line = encode(Generate(request("x" * 100_000, f"unread {number}")))
+                line = encode(request("x" * 100_000, f"unread {number}"))
                 await asyncio.to_thread(deaf.sendall, line)
         assert await friend.ping() < 5
         assert isinstance((await answer(friend, request("unharmed")))[1], Finished)

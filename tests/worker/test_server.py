@@ -20,8 +20,9 @@ from vlmtui.domain.generation import (
     EngineEvent,
     Failed,
     Finished,
-    GenerateRequest,
     PromptReady,
+    RenderRequest,
+    Request,
     Timings,
     Usage,
 )
@@ -259,8 +260,8 @@ class RenderingEngine(EchoEngine):
         self.entered = threading.Event()
         self.release = threading.Event()
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        if not request.only_render:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
+        if not isinstance(request, RenderRequest):
             async for event in super().generate(request):
                 yield event
             return

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tests.support.other_requests import to_score
 from vlmtui.domain.adapter_choice import adapter_for
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
@@ -43,9 +44,9 @@ async def _scores(engine: Any, model: Model, attachments: list[Attachment], adap
     request = make_request(
         model.family, [user_turn("What is {this}?", attachments)], Sampling(), mode="raw", logprobs=1
     )
-    request = msgspec.structs.replace(request, score=tuple(b"A circle"), adapter=adapter)
+    scoring = to_score(msgspec.structs.replace(request, adapter=adapter), b"A circle")
     found: list[float] = []
-    async with aclosing(engine.generate(request)) as events:
+    async with aclosing(engine.generate(scoring)) as events:
         async for event in events:
             match event:
                 case Failed(failure=failure):

@@ -18,9 +18,9 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from PIL import Image
 
+from tests.support.other_requests import to_render
 from tests.zoo.__main__ import ENVIRONMENT, fork_engines, in_a_child
 from tests.zoo.kit import Recipe, load_recipes, make_checkpoint
 from tests.zoo.trial import MODES, model_for
@@ -131,7 +131,7 @@ async def _tokens(
 
 async def _ready(engine: Any, request: GenerateRequest, answered: bool) -> PromptReady:
     found: PromptReady | None = None
-    async with aclosing(engine.generate(msgspec.structs.replace(request, only_render=not answered))) as events:
+    async with aclosing(engine.generate(request if answered else to_render(request))) as events:
         async for event in events:
             if isinstance(event, Failed):
                 raise event.failure.error()

@@ -21,7 +21,7 @@ from tests.zoo.kit import load_recipes, make_checkpoint
 from tests.zoo.trial import cases, sample_attachments
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.generation import Delta, Failed, GenerateRequest
+from vlmtui.domain.generation import Delta, Failed, GenerateRequest, Request
 from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of, with_trust
@@ -75,7 +75,7 @@ def watch() -> None:
     vars(module)["run_answers"] = watched
 
 
-async def tokens(engine: Any, request: GenerateRequest) -> list[int]:
+async def tokens(engine: Any, request: Request) -> list[int]:
     found: list[int] = []
     async with aclosing(engine.generate(request)) as events:
         async for event in events:

@@ -33,7 +33,7 @@ from tests.zoo.weights import save_with_weights
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import EngineEvent, Failed, GenerateRequest
+from vlmtui.domain.generation import EngineEvent, Failed, Request
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind
 from vlmtui.inspection.stages import CheckedSide, Stage, Tolerance, compare_sides
@@ -64,7 +64,7 @@ class Guarded:
         self._engine = engine
         self.info = engine.info
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         try:
             async with aclosing(self._engine.generate(request)) as events:
                 async for event in events:

@@ -6,13 +6,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from PIL import Image
 
+from tests.support.other_requests import to_render
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.generation import PromptReady
+from vlmtui.domain.generation import PromptReady, View
 from vlmtui.domain.sampling import Sampling
 from vlmtui.paths import private_dir
 from vlmtui.registry.match import Model
@@ -37,8 +37,8 @@ async def seen_as_given(engine: Any, model: Model, attachments: list[Attachment]
 
     Raises AssertionError."""
     turn = user_turn("What is {this}?", attachments)
-    request = make_request(model.family, [turn], Sampling())
-    request = msgspec.structs.replace(request, only_render=True, view=str(private_dir(folder.resolve())))
+    view = View(folder=str(private_dir(folder.resolve())))
+    request = to_render(make_request(model.family, [turn], Sampling()), view)
     ready: PromptReady | None = None
     async with aclosing(engine.generate(request)) as events:
         async for event in events:

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.generation import GenerateRequest, RenderRequest, Request, ScoreRequest
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
 
@@ -47,7 +47,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     template_override: bool = False
     """Accepts a chat template with the request, instead of the model's own."""
     render_only: bool = False
-    """Can render a prompt and count its tokens without generating (`GenerateRequest.only_render`)."""
+    """Can render a prompt and count its tokens without generating (`RenderRequest`)."""
     chat_template_source: bool = False
     """Reports the source of the model's chat template, if there is one."""
     prompt_token_ids: bool = False
@@ -55,13 +55,13 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     media_spans: bool = False
     """Reports where each attachment's tokens are in the prompt."""
     model_view: bool = False
-    """Tells what the model sees of each attachment (`GenerateRequest.view`)."""
+    """Tells what the model sees of each attachment (`RenderRequest.view`)."""
     answer_token_ids: bool = False
     """Reports the answer's tokens (ids and texts)."""
     logprobs: bool = False
     """Reports log-probabilities (`GenerateRequest.logprobs`)."""
     scores: bool = False
-    """Scores a given answer under a prompt (`GenerateRequest.score`)."""
+    """Scores a given answer under a prompt (`ScoreRequest`)."""
     seed: bool = False
     """Repeats a sampled answer for the same seed."""
     lora: bool = False
@@ -125,13 +125,13 @@ def require_capability(info: Capable | None, wanted: Capability) -> None:
         raise VlmtuiError(ErrorKind.UNSUPPORTED, why, hint="Load the model with another engine.")
 
 
-def lack_for(info: Capable, request: GenerateRequest) -> str:
+def lack_for(info: Capable, request: Request) -> str:
     """Return why the engine can't run this request, as a sentence; empty if it can. A missing `seed` capability does
     not count: the engine answers without it."""
     return next((why for wanted in _needs(request) if (why := lack(info, wanted))), "")
 
 
-def _needs(request: GenerateRequest) -> Iterator[Capability]:
+def _needs(request: Request) -> Iterator[Capability]:
     match request.prompt:
         case RawPrompt(attachments=attachments):
             yield "raw_prompts"
@@ -142,15 +142,17 @@ def _needs(request: GenerateRequest) -> Iterator[Capability]:
         case ChatPrompt(chat_template=template):
             if template is not None:
                 yield "template_override"
-    if request.only_render:
-        yield "render_only"
-    if request.view:
-        yield "model_view"
+    match request:
+        case RenderRequest(view=view):
+            yield "render_only"
+            if view is not None:
+                yield "model_view"
+            return
+        case ScoreRequest():
+            yield "scores"
+        case GenerateRequest(from_cache=True):
+            yield "media_by_id"
     if request.adapter:
         yield "lora"
-    if request.from_cache:
-        yield "media_by_id"
     if request.logprobs is not None:
         yield "logprobs"
-    if request.score:
-        yield "scores"

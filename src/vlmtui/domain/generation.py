@@ -12,37 +12,62 @@ from vlmtui.domain.prompt import Prompt
 from vlmtui.domain.sampling import Sampling
 
 
-class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `request_id` is unique among all clients of the worker."""
-
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
+    """Unique among all clients of the worker."""
     prompt: Prompt
     sampling: Sampling
     own_arguments: tuple[str, ...] = ()
     """The processor's arguments in `sampling` that come from the model's record: a server that takes none with a
     request is sent the others alone."""
-    only_render: bool = False
-    """Render the prompt, including its media, and stop after PromptReady without generating."""
-    view: str = ""
-    """With `only_render`: also write what the model sees of each attachment as pictures into this private folder, and
-    report them (`PromptReady.seen`). Absolute; empty: don't."""
-    values: bool = False
-    """With `view`: write the processor's values there as well (`SeenMedium.values`)."""
+
+
+class GenerateRequest(_Request, frozen=True, kw_only=True, tag="generate"):
+    """Answer the prompt."""
+
     logprobs: int | None = None
     """Report the log-probability of every answer token, and this many of the most likely tokens at its position."""
-    score: tuple[int, ...] = ()
-    """Tokens to score as the answer to this prompt. Nothing is generated: one Delta has them with their
-    log-probabilities, each given the prompt and the tokens before it. Fewer come back where the context ends."""
+    adapter: str = ""
+    """The folder of a LoRA adapter to answer with. Absolute; empty: the engine's own, if it has one."""
     from_cache: bool = False
     """Send the engine the identifiers of the media, not their content: it has them in its cache, or the request fails
     (NOT_KEPT)."""
-    adapter: str = ""
-    """The folder of a LoRA adapter to answer or score with. Absolute; empty: the engine's own, if it has one."""
     final_only: bool = False
     """Nobody reads along: send the whole answer as one Delta at its end, and of the prompt only its token ids and where
     its media are, not its text and vocabulary. An engine may send more."""
     keep: bool = False
     """Continue if the client disconnects, and keep the answer until it is fetched (`Engine.resume`) and forgotten."""
+
+
+class ScoreRequest(_Request, frozen=True, kw_only=True, tag="score"):
+    """Score tokens as the answer to the prompt, without generating: one Delta has them with their log-probabilities,
+    each given the prompt and the tokens before it."""
+
+    tokens: tuple[int, ...]
+    """Fewer come back where the context ends."""
+    logprobs: int | None = None
+    """Report this many of the most likely tokens at the position of each token as well."""
+    adapter: str = ""
+    """The folder of a LoRA adapter to score with. Absolute; empty: the engine's own, if it has one."""
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to write what the model sees of a prompt's attachments (`PromptReady.seen`)."""
+
+    folder: str
+    """A private folder for the pictures. Absolute."""
+    values: bool = False
+    """Write the processor's values there as well (`SeenMedium.values`)."""
+
+
+class RenderRequest(_Request, frozen=True, kw_only=True, tag="render"):
+    """Render the prompt, including its media, and stop after PromptReady."""
+
+    view: View | None = None
+    """Write what the model sees as well."""
+
+
+Request = GenerateRequest | ScoreRequest | RenderRequest
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,7 +148,7 @@ class SeenMedium(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
     """Number of further pictures that were not written."""
     values: tuple[str, ...] = ()
-    """With `GenerateRequest.values`: NumPy files (float32) of what the model computes with: of each picture its
+    """With `View.values`: NumPy files (float32) of what the model computes with: of each picture its
     channels, rows and columns; one of the whole tensor where its layout cannot be read."""
 
 
@@ -174,10 +199,10 @@ class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready")
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
     """Every distinct token of the prompt. Empty with `final_only`."""
     text: str = ""
-    """With `GenerateRequest.only_render`: the prompt's text before it was tokenized, as the template wrote it; empty
+    """Of a `RenderRequest`: the prompt's text before it was tokenized, as the template wrote it; empty
     where the engine doesn't tell. Hostile text."""
     seen: tuple[SeenMedium, ...] = ()
-    """If requested by `GenerateRequest.view`."""
+    """If requested by `RenderRequest.view`."""
     used: Sampling | None = None
     """The sampling as the engine uses it: the model's own defaults filled in, the seed drawn. None where nothing is
     generated, or where the engine does not tell."""

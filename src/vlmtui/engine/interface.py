@@ -9,7 +9,7 @@ import msgspec
 
 from vlmtui.domain.engine import EngineInfo, EngineStatus, LoadEvent, LoadSpec
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import EngineEvent, GenerateRequest
+from vlmtui.domain.generation import EngineEvent, Request
 from vlmtui.errors import VlmtuiError
 
 if TYPE_CHECKING:
@@ -31,10 +31,9 @@ class Engine(Protocol):
         whose process dies yields LoadFailed."""
         ...
 
-    def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        """Yield the request's events; the last is Finished, Failed or Cancelled (for `only_render` there are only
-        PromptReady and the last). A dead engine yields Failed(ENGINE_DIED), one without a required capability
-        Failed(UNSUPPORTED).
+    def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
+        """Yield the request's events; the last is Finished, Failed or Cancelled (a RenderRequest gets PromptReady and
+        the last). A dead engine yields Failed(ENGINE_DIED), one without a required capability Failed(UNSUPPORTED).
         Closing the iterator early, or cancelling its task, cancels the request in the engine. After `close` it does
         not: a request with `keep` set goes on."""
         ...

@@ -11,10 +11,10 @@ import msgspec
 
 from vlmtui.domain.engine import EngineInfo, EngineReady, EngineStatus, LoadFailed, LoadProgress, LoadSpec
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, GenerateRequest, PromptReady
+from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, PromptReady, Request
 from vlmtui.domain.metrics import MetricsSample
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Longer lines are refused. Media travel as paths, so real messages are far smaller."""
@@ -27,12 +27,6 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     client: str
     """`app` or `ask` …, for `ps` and the log."""
     pid: int
-
-
-class Generate(msgspec.Struct, frozen=True, tag="generate"):
-    """Start a request."""
-
-    request: GenerateRequest
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -89,7 +83,7 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
 
 
 ClientMessage = (
-    Hello | Generate | Cancel | Resume | Forget | Ping | GetStatus | GetLog | GetMetrics | SetKeepAlive | Shutdown
+    Hello | Request | Cancel | Resume | Forget | Ping | GetStatus | GetLog | GetMetrics | SetKeepAlive | Shutdown
 )
 
 

@@ -17,7 +17,7 @@ import msgspec
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.capabilities import lack, require_capability
 from vlmtui.domain.conversation import Media, Part, Text, Turn, all_attachments
-from vlmtui.domain.generation import Finished, GenerateRequest, TokenLogprob
+from vlmtui.domain.generation import Finished, GenerateRequest, RenderRequest, Request, TokenLogprob, View
 from vlmtui.domain.model_reading import FORMS, PromptCase, ReadRequest, RenderCase
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
@@ -281,6 +281,7 @@ def comparison_cases(path: Path, comparison: Comparison, media: Path) -> list[Ch
         raise bad_input(f"{path.name}: its prompt cannot be made again.", detail=str(error)) from error
     found = []
     for side, spec in zip(comparison.sides, specs, strict=True):
+        assert isinstance(spec.request, GenerateRequest)
         recorded = CheckedSide(
             token_ids=side.prompt_token_ids,
             media=side.media,
@@ -353,8 +354,14 @@ async def _side(engine: Engine, request: GenerateRequest, folder: Path, *, is_as
     is_seen = is_asked and not lack(engine.info, "model_view")
     try:
         if is_seen or not is_asked:
-            view = {"view": str(folder), "values": True} if is_seen else {}
-            side = await _with_answer(engine, msgspec.structs.replace(request, only_render=True, **view), side)
+            rendering = RenderRequest(
+                request_id="",
+                prompt=request.prompt,
+                sampling=request.sampling,
+                own_arguments=request.own_arguments,
+                view=View(folder=str(folder), values=True) if is_seen else None,
+            )
+            side = await _with_answer(engine, rendering, side)
         if is_asked:
             top = None if lack(engine.info, "logprobs") else _TOP
             side = await _with_answer(engine, msgspec.structs.replace(request, logprobs=top), side)
@@ -363,14 +370,14 @@ async def _side(engine: Engine, request: GenerateRequest, folder: Path, *, is_as
     return side
 
 
-async def _with_answer(engine: Engine, request: GenerateRequest, side: CheckedSide) -> CheckedSide:
+async def _with_answer(engine: Engine, request: Request, side: CheckedSide) -> CheckedSide:
     """Return the side with the prompt and the answer that a request gave. Raises VlmtuiError."""
     answer = await whole_answer(engine, request)
     if not isinstance(answer.outcome, Finished):
         raise (answer.failure or broken_off("").failure).error()
     text = side.text
     if (ready := answer.prompt) is not None:
-        if request.only_render:
+        if isinstance(request, RenderRequest):
             text = ready.text if request.view else ready.prompt
         side = msgspec.structs.replace(
             side, text=text, token_ids=ready.token_ids, media=ready.media, seen=ready.seen or side.seen
@@ -381,7 +388,7 @@ async def _with_answer(engine: Engine, request: GenerateRequest, side: CheckedSi
         answer=answer.text,
         answer_ids=tuple(answer.token_ids),
         logprobs=tuple(answer.logprobs),
-        is_answered=not request.only_render,
+        is_answered=isinstance(request, GenerateRequest),
     )
 
 

@@ -22,9 +22,12 @@ from vlmtui.domain.generation import (
     Finished,
     GenerateRequest,
     PromptReady,
+    RenderRequest,
+    Request,
     Timings,
     TokenLogprob,
     Usage,
+    View,
     Vocabulary,
     usage_of,
 )
@@ -246,7 +249,7 @@ def with_family_tokens(family: Family, sampling: Sampling) -> Sampling:
 
 
 async def run_turn(
-    engine: Engine, request: GenerateRequest, answer: Answer | None = None
+    engine: Engine, request: Request, answer: Answer | None = None
 ) -> AsyncGenerator[tuple[EngineEvent, Answer], None]:
     """Generate, yielding each event with the answer (`answer`, or a new one) updated by it."""
     answer = answer or Answer(request.request_id)
@@ -257,7 +260,7 @@ async def run_turn(
             yield event, answer
 
 
-async def whole_answer(engine: Engine, request: GenerateRequest) -> Answer:
+async def whole_answer(engine: Engine, request: Request) -> Answer:
     """Return the answer to a request, sent under a new id, once it has ended in any way."""
     request = msgspec.structs.replace(request, request_id=new_request_id())
     answer = Answer(request.request_id)
@@ -282,13 +285,12 @@ def broken_off(request_id: str) -> Failed:
     return Failed(request_id=request_id, failure=failure)
 
 
-async def render(engine: Engine, prompt: Prompt, sampling: Sampling | None = None, *, view: str = "") -> PromptReady:
+async def render(
+    engine: Engine, prompt: Prompt, sampling: Sampling | None = None, *, view: View | None = None
+) -> PromptReady:
     """Return the prompt as the model would be given it, without generating. `sampling`: of its request, with the
-    arguments of the processor. `view`: the folder for the pictures that the model sees. Raises VlmtuiError if that
-    fails."""
-    request = GenerateRequest(
-        request_id=new_request_id(), prompt=prompt, sampling=sampling or Sampling(), only_render=True, view=view
-    )
+    arguments of the processor. Raises VlmtuiError if that fails."""
+    request = RenderRequest(request_id=new_request_id(), prompt=prompt, sampling=sampling or Sampling(), view=view)
     async with aclosing(engine.generate(request)) as events:
         async for event in events:
             match event:

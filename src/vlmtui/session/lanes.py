@@ -27,7 +27,16 @@ from vlmtui.domain.conversation import Turn
 from vlmtui.domain.dials import no_dials
 from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, EngineInfo
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateRequest, PromptReady, Timings, Usage
+from vlmtui.domain.generation import (
+    Cancelled,
+    Failed,
+    Finished,
+    GenerateRequest,
+    PromptReady,
+    ScoreRequest,
+    Timings,
+    Usage,
+)
 from vlmtui.domain.parameters import PARAMETERS, Number
 from vlmtui.domain.prompt import Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
@@ -73,7 +82,7 @@ _BACKENDS = (DEFAULT_BACKEND, TRANSFORMERS_BACKEND)
 class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A lane's request. Needs no engine."""
 
-    request: GenerateRequest
+    request: GenerateRequest | ScoreRequest
     sampling: Sampling
     """As set by the user, without the family's stop tokens that the request adds."""
     mode: PromptMode = "chat"
@@ -116,6 +125,8 @@ class Lane:
 
     @property
     def request(self) -> GenerateRequest:
+        """The request of a lane that generates an answer and does not score a given one."""
+        assert isinstance(self.spec.request, GenerateRequest)
         return self.spec.request
 
     @property
@@ -135,7 +146,7 @@ class Lane:
     async def stop(self) -> None:
         """Ask the engine to stop the answer; keep the part that came. One that waits for its engine is not sent."""
         if self.is_running and self.engine is None:
-            not_sent = Cancelled(request_id=self.request.request_id, usage=Usage(), timings=Timings())
+            not_sent = Cancelled(request_id=self.spec.request.request_id, usage=Usage(), timings=Timings())
             self.answer.take(not_sent)
         elif self.is_running and self.engine is not None:
             await self.engine.cancel(self.answer.request_id)
@@ -182,7 +193,7 @@ class Lanes:
         info = next((lane.info for lane in order if lane.info is not None), None)
         if info is None:
             raise VlmtuiError(ErrorKind.INTERNAL, "No request was sent: the engine was not ready.")
-        request = order[0].request
+        request = order[0].spec.request
         sides = [_side(lane, own, info, request.sampling) for lane, own in zip(order, _own_values(order), strict=True)]
         return comparison_of(
             info, request.sampling, self.attachments(first), sides, generation_prompt=generation_prompt
@@ -190,9 +201,9 @@ class Lanes:
 
     def attachments(self, first: int = 0) -> tuple[Attachment, ...]:
         """Return every attachment that a lane sends: those of lane `first` in placeholder order, then the others."""
-        own = attachments_of(self._lanes[first].request.prompt)
+        own = attachments_of(self._lanes[first].spec.request.prompt)
         known = {item.sha256 for item in own}
-        others = {item.sha256: item for lane in self._lanes for item in attachments_of(lane.request.prompt)}
+        others = {item.sha256: item for lane in self._lanes for item in attachments_of(lane.spec.request.prompt)}
         return (*own, *(item for sha256, item in others.items() if sha256 not in known))
 
     async def _run(self, lane: Lane, engine: Engine, on_change: OnChange) -> None:
@@ -204,12 +215,12 @@ class Lanes:
             if other.in_flight is not None:
                 await other.in_flight.sent()
         try:
-            async with aclosing(run_turn(engine, lane.request, lane.answer)) as events:
+            async with aclosing(run_turn(engine, lane.spec.request, lane.answer)) as events:
                 async for _ in events:
                     on_change(lane)
         finally:
             if lane.is_running:
-                lane.answer.take(broken_off(lane.request.request_id))
+                lane.answer.take(broken_off(lane.spec.request.request_id))
                 on_change(lane)
 
 
@@ -361,7 +372,7 @@ async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
 def scoring_lane(engine: Engine | None, prompt: Prompt, ids: tuple[int, ...], *, adapter: str = "") -> Lane:
     """Return a lane that generates nothing, and scores the tokens `ids` as the answer to a prompt."""
     sampling = Sampling(temperature=0)
-    request = GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=sampling, score=ids, adapter=adapter)
+    request = ScoreRequest(request_id=new_request_id(), prompt=prompt, sampling=sampling, tokens=ids, adapter=adapter)
     return Lane(LaneSpec(request=request, sampling=sampling), engine)
 
 
@@ -502,7 +513,7 @@ async def answer_in_turns(
         try:
             lane.engine = await source.open(model)
         except VlmtuiError as error:
-            lane.answer.take(Failed(request_id=lane.request.request_id, failure=Failure.of(error)))
+            lane.answer.take(Failed(request_id=lane.spec.request.request_id, failure=Failure.of(error)))
         lane.waits_for = ""
         on_change(lane)
     await lanes.run(on_change)

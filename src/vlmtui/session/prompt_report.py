@@ -206,13 +206,7 @@ async def with_logprobs(engine: Engine, inspected: PromptReport) -> PromptReport
     sampling = inspected.request.sampling
     if inspected.used is not None:
         sampling = msgspec.structs.replace(sampling, seed=inspected.used.seed)
-    request = msgspec.structs.replace(
-        inspected.request,
-        sampling=sampling,
-        logprobs=ALTERNATIVES,
-        keep=False,
-        only_render=False,
-    )
+    request = msgspec.structs.replace(inspected.request, sampling=sampling, logprobs=ALTERNATIVES, keep=False)
     answer = await whole_answer(engine, request)
     if answer.failure is not None:
         raise answer.failure.error()

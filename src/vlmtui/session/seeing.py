@@ -15,7 +15,7 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import lack, require_capability
-from vlmtui.domain.generation import SeenMedium
+from vlmtui.domain.generation import SeenMedium, View
 from vlmtui.domain.prompt import Prompt, attachments_of, with_attachments
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
@@ -257,7 +257,7 @@ async def ask_model_view(engine: Engine, prompt: Prompt, folder: Path) -> list[M
     require_capability(engine.info, "model_view")
     view = private_dir(folder.resolve())
     await asyncio.to_thread(_remove_old, view)
-    ready = await render(engine, prompt, view=str(view))
+    ready = await render(engine, prompt, view=View(folder=str(view)))
     found = []
     for attachment in attachments:
         same = [item for item in attachments if item.modality == attachment.modality]

@@ -13,7 +13,7 @@ from vlmtui.domain.adapter_choice import adapters_of
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.engine import EngineInfo, LoadSpec
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished, GenerateRequest
+from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished, Request
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.contract import Backend, HostedEngine, ProcessEnded, Report, TellsMetrics
@@ -82,7 +82,7 @@ class EngineThread:
                 raise
             return await self._backend.load_again(spec, report, error, self._log_tail())
 
-    def generate(self, request: GenerateRequest, on_event: OnEvent, on_end: OnEnd) -> None:
+    def generate(self, request: Request, on_event: OnEvent, on_end: OnEnd) -> None:
         """Start a request."""
         home = asyncio.get_running_loop()
 
@@ -122,7 +122,7 @@ class EngineThread:
         if task := self._tasks.get(request_id):
             task.cancel()
 
-    async def _pump(self, request: GenerateRequest, on_event: OnEvent) -> EngineEvent | None:
+    async def _pump(self, request: Request, on_event: OnEvent) -> EngineEvent | None:
         """Hand events on as they arrive. Return the terminal one, so that it is sent only after the engine is done."""
         assert self._engine is not None
         events = self._engine.generate(request)

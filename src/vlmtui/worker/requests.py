@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import EngineEvent, Failed, GenerateRequest
+from vlmtui.domain.generation import EngineEvent, Failed, GenerateRequest, Request
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.spool import prune_spool, remove_spooled, write_spooled
 from vlmtui.worker.engine_thread import EngineThread
@@ -57,13 +57,13 @@ class Requests:
         """Whether the engine has work: a request's prompt is rendered, and the request has not ended."""
         return any(item.is_rendered for item in self.running.values())
 
-    def begin(self, request: GenerateRequest, owner: Owner) -> None:
+    def begin(self, request: Request, owner: Owner) -> None:
         """Start a request. Refuses one whose id is already in use."""
         request_id = request.request_id
         if request_id in self.running or request_id in self.ended:
             refuse(request_id, owner, ErrorKind.PROTOCOL, "A request with this id is already running.")
             return
-        item = TrackedRequest(request_id, owner, keep=request.keep and not request.only_render)
+        item = TrackedRequest(request_id, owner, keep=isinstance(request, GenerateRequest) and request.keep)
         self.running[request_id] = item
         self._engine.generate(request, partial(self._add, item), partial(self._end, request_id))
 

@@ -23,7 +23,7 @@ from vlmtui.domain.engine import (
     LoadSpec,
 )
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.generation import GenerateRequest, RenderRequest, Request, ScoreRequest
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import private_dir
 from vlmtui.protocol.messages import (
@@ -32,7 +32,6 @@ from vlmtui.protocol.messages import (
     Cancel,
     ClientMessage,
     Forget,
-    Generate,
     GetLog,
     GetMetrics,
     GetStatus,
@@ -196,8 +195,8 @@ class WorkerServer:
 
     async def _handle(self, connection: Connection, message: ClientMessage) -> None:
         match message:
-            case Generate(request=request):
-                self._generate(connection, request)
+            case GenerateRequest() | ScoreRequest() | RenderRequest():
+                self._begin(connection, message)
             case Cancel(request_id=request_id):
                 self.requests.cancel(request_id, connection)
             case Resume(request_id=request_id):
@@ -225,7 +224,7 @@ class WorkerServer:
             case _:
                 assert_never(message)
 
-    def _generate(self, connection: Connection, request: GenerateRequest) -> None:
+    def _begin(self, connection: Connection, request: Request) -> None:
         if self.info is None:
             refuse(request.request_id, connection, ErrorKind.ENGINE_BUSY, "The engine is still loading.")
         elif why := lack_for(self.info, request):

@@ -24,7 +24,16 @@ from vlmtui.domain.engine import (
     LoadStage,
 )
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Finished, GenerateRequest, PromptReady
+from vlmtui.domain.generation import (
+    Cancelled,
+    Delta,
+    EngineEvent,
+    Failed,
+    Finished,
+    GenerateRequest,
+    PromptReady,
+    Request,
+)
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
@@ -37,7 +46,6 @@ from vlmtui.protocol.messages import (
     Cancel,
     ClientMessage,
     Forget,
-    Generate,
     GetLog,
     GetMetrics,
     GetStatus,
@@ -325,8 +333,8 @@ class WorkerClient:
             await self._changed.wait()
         yield EngineReady(self.info)
 
-    def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        return self._events(request.request_id, Generate(request))
+    def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
+        return self._events(request.request_id, request)
 
     def resume(self, request_id: str) -> AsyncGenerator[EngineEvent, None]:
         return self._events(request_id, Resume(request_id))
@@ -423,10 +431,10 @@ class WorkerClient:
         finally:
             await self.close()
 
-    async def _events(self, request_id: str, message: Generate | Resume) -> AsyncGenerator[EngineEvent, None]:
+    async def _events(self, request_id: str, message: Request | Resume) -> AsyncGenerator[EngineEvent, None]:
         if request_id in self._inboxes:
             raise ValueError(f"request {request_id} is already running")
-        streams = not (isinstance(message, Generate) and message.request.final_only)
+        streams = not (isinstance(message, GenerateRequest) and message.final_only)
         inbox = self._inboxes[request_id] = EventQueue(streams=streams)
         ended = False
         try:
@@ -443,7 +451,7 @@ class WorkerClient:
             if not ended:
                 self._post(Cancel(request_id))
 
-    async def _start(self, message: Generate | Resume) -> Failure | None:
+    async def _start(self, message: Request | Resume) -> Failure | None:
         """Send a request. Return the failure if it cannot be sent."""
         if self._gone.is_set():
             return Failure.of(self._loss())

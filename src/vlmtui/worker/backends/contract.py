@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
-from vlmtui.domain.generation import EngineEvent, GenerateRequest
+from vlmtui.domain.generation import EngineEvent, Request
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError
 
@@ -25,8 +25,8 @@ class HostedEngine(Protocol):
     info: EngineInfo
     """Facts about the engine, including its capabilities. The server fills in `load_s`."""
 
-    def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        """Yield PromptReady, Deltas, then Finished; for `only_render` just PromptReady and Finished.
+    def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
+        """Yield PromptReady, Deltas, then Finished; of a RenderRequest just PromptReady and Finished.
 
         The server measures the times, and counts tokens itself if Finished has no usage. On a failure, raises a
         VlmtuiError or anything that `explain_request` can explain. Cancelling the task aborts the request. The server

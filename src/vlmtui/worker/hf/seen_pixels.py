@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from vlmtui.domain.attachment import Modality
-from vlmtui.domain.generation import GenerateRequest, SeenMedium, SeenPicture
+from vlmtui.domain.generation import SeenMedium, SeenPicture, View
 from vlmtui.errors import bad_input
 from vlmtui.files import write_private
 from vlmtui.media.images import as_png
@@ -111,9 +111,9 @@ def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
     return Normalisation(mean, std, patch, merge or 1, temporal or 1, by_rows)
 
 
-def view_folder(request: GenerateRequest) -> Path:
+def view_folder(view: View) -> Path:
     """Return the folder that the pictures go into. Raises VlmtuiError if it is not private."""
-    folder = Path(request.view)
+    folder = Path(view.folder)
     if not folder.is_absolute() or not is_private_dir(folder):
         raise bad_input("The folder for what the model sees is not a private folder of yours.")
     return folder

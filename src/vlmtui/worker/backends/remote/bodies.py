@@ -16,7 +16,7 @@ import msgspec
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Text, Turn
 from vlmtui.domain.dials import PROCESSOR
-from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.generation import Request
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -199,7 +199,7 @@ class RequestBodies:
         return None
 
     async def of(
-        self, request: GenerateRequest, media: Sequence[MediaPart]
+        self, request: Request, media: Sequence[MediaPart], logprobs: int | None = None
     ) -> tuple[str, dict[str, Any], list[int] | None]:
         """Return the path, the request, and the tokens of a raw prompt as written."""
         sampling = request.sampling
@@ -215,22 +215,22 @@ class RequestBodies:
             return *self._plain(prompt, media, {**common, **parameters}), None
         if isinstance(prompt, RawPrompt) and self._facts.takes_ids:
             ids = await self._texts.ids_of(prompt.text, add_special_tokens=True)
-            if request.logprobs is not None:
-                parameters["logprobs"] = request.logprobs
+            if logprobs is not None:
+                parameters["logprobs"] = logprobs
             parts = {"content_parts": [one.content_part for one in media]} if media else {}
             # Log-probabilities come with token ids only where the answer comes without its text.
-            mode = "text" if request.logprobs is None else "tokens"
+            mode = "text" if logprobs is None else "tokens"
             more = {"token_ids": ids, "return_token_ids": True, "output_mode": mode, "sampling_params": parameters}
             return GENERATE, {**common, **more, **parts}, ids
-        logprobs: dict[str, Any] = {"return_token_ids": True}
-        if request.logprobs is not None:
-            logprobs |= {"logprobs": True, "top_logprobs": request.logprobs, "return_tokens_as_token_ids": True}
+        wanted: dict[str, Any] = {"return_token_ids": True}
+        if logprobs is not None:
+            wanted |= {"logprobs": True, "top_logprobs": logprobs, "return_tokens_as_token_ids": True}
         if isinstance(prompt, RawPrompt) and not media and not self._facts.takes_template:
-            logprobs |= {"logprobs": request.logprobs} if request.logprobs is not None else {}
-            return _COMPLETIONS, {**common, "prompt": prompt.text, **parameters, **logprobs}, None
+            wanted |= {"logprobs": logprobs} if logprobs is not None else {}
+            return _COMPLETIONS, {**common, "prompt": prompt.text, **parameters, **wanted}, None
         return (
             CHAT,
-            {**common, **self.chat(prompt, media), **parameters, **logprobs, "return_prompt_text": True},
+            {**common, **self.chat(prompt, media), **parameters, **wanted, "return_prompt_text": True},
             None,
         )
 

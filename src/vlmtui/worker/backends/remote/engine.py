@@ -17,6 +17,8 @@ from vlmtui.domain.generation import (
     Finished,
     GenerateRequest,
     PromptReady,
+    RenderRequest,
+    Request,
     Timings,
     Usage,
 )
@@ -128,7 +130,7 @@ class RemoteEngine:
         """Ask the server. Raises VlmtuiError where it tells none."""
         return await ask_for_metrics(self._api)
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         attachments = attachments_of(request.prompt)
         self._placeholders.check(request.prompt, attachments)
         media = await read_media(attachments)
@@ -136,13 +138,14 @@ class RemoteEngine:
             for one in media:
                 if one.modality == "video":
                     await self._frames.check(one)
-        if request.only_render:
+        if isinstance(request, RenderRequest):
             yield await self._render(request, media)
             yield _finished(request, StreamedPart(finish="stop"), None, Usage(), None)
             return
+        assert isinstance(request, GenerateRequest), "it has not the capability `scores`"
         is_prompt_told = has_begun = False
         for attempt in range(len(self._api.back_off_s) + 1):
-            path, body, written = await self._bodies.of(request, media)
+            path, body, written = await self._bodies.of(request, media, request.logprobs)
             try:
                 async with aclosing(self._answer(request, path, body, written)) as events:
                     async for event in events:
@@ -226,9 +229,7 @@ class RemoteEngine:
         """Return what decodes an answer that comes as tokens alone; None if it comes with its text."""
         return AnswerText(self._texts, self._api.deaf_max_s) if body.get("output_mode") == "tokens" else None
 
-    async def _prompt_ready(
-        self, request: GenerateRequest, part: StreamedPart, written: Sequence[int] | None
-    ) -> PromptReady:
+    async def _prompt_ready(self, request: Request, part: StreamedPart, written: Sequence[int] | None) -> PromptReady:
         """Return the prompt as the server tells it. Where it tells none, the text of a raw one is known."""
         if part.prompt_ids is None:
             text = request.prompt.text if isinstance(request.prompt, RawPrompt) else ""
@@ -260,7 +261,7 @@ class RemoteEngine:
         except Unanswered:
             return ""
 
-    async def _render(self, request: GenerateRequest, media: Sequence[MediaPart]) -> PromptReady:
+    async def _render(self, request: RenderRequest, media: Sequence[MediaPart]) -> PromptReady:
         """Count and tell the prompt without an answer."""
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt) and media and self._facts.takes_ids:
@@ -331,7 +332,7 @@ def _remedies(facts: ServerFacts, *, is_known: bool) -> dict[str, str]:
 
 
 def _finished(
-    request: GenerateRequest, reason: StreamedPart, stop: str | None, usage: Usage, queued_s: float | None
+    request: Request, reason: StreamedPart, stop: str | None, usage: Usage, queued_s: float | None
 ) -> Finished:
     return Finished(
         request_id=request.request_id,

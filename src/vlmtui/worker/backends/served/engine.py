@@ -13,7 +13,7 @@ import msgspec
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
-from vlmtui.domain.generation import EngineEvent, GenerateRequest
+from vlmtui.domain.generation import EngineEvent, Request
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.engines.serve_flags import cpu_arguments
 from vlmtui.engines.server_program import ServerProgram
@@ -94,7 +94,7 @@ class ServedEngine:
         """Return what its server tells. Raises VlmtuiError."""
         return await self._remote.metrics()
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         try:
             async with aclosing(self._remote.generate(request)) as events:
                 async for event in events:

@@ -13,7 +13,7 @@ import msgspec
 
 from vlmtui.domain.adapter_choice import adapter_for, adapters_of
 from vlmtui.domain.engine import LoadSpec, LoraAdapter
-from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.generation import GenerateRequest, ScoreRequest
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.transformers.devices import input_device
@@ -149,7 +149,7 @@ class AdapterSwitch:
             self._load(_own_folder(spec, adapter, revision), adapter.name)
         self._switch("")
 
-    def use(self, request: GenerateRequest) -> None:
+    def use(self, request: GenerateRequest | ScoreRequest) -> None:
         """Have the model compute with the adapter that the request names, or else with its own that fits the request's
         media. Raises VlmtuiError if the folder has none that fits the model. Blocking."""
         if request.adapter:

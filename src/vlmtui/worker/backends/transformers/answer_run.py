@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.generation import GenerateRequest, ScoreRequest
 from vlmtui.worker.backends.transformers.answer_reader import AnswerPiece
 from vlmtui.worker.backends.transformers.devices import input_device
 from vlmtui.worker.backends.transformers.loading import LoadedModel
@@ -198,7 +198,7 @@ ROWS_MAX = 16
 class Waiting(msgspec.Struct, frozen=True, eq=False):
     """A request whose inputs are ready."""
 
-    request: GenerateRequest
+    request: GenerateRequest | ScoreRequest
     inputs: PromptInputs
     row: AnswerRow
     arrived: asyncio.Queue[AnswerPiece | BaseException | None]
@@ -226,7 +226,7 @@ class Turns:
 
     async def pieces(
         self,
-        request: GenerateRequest,
+        request: GenerateRequest | ScoreRequest,
         inputs: PromptInputs,
         plan: SamplingPlan,
         take: TakePiece,

@@ -23,6 +23,9 @@ from vlmtui.domain.generation import (
     Finished,
     GenerateRequest,
     PromptReady,
+    RenderRequest,
+    Request,
+    ScoreRequest,
     Timings,
     Usage,
 )
@@ -89,34 +92,35 @@ class TransformersEngine:
     async def shutdown(self) -> None:
         self._ending.set()
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         items = await load_items(attachments_of(request.prompt))
         inputs = await self._inputs(request, items)
-        if request.only_render:
-            yield await self._rendered(request, inputs, items)
-            yield _finished(request.request_id, "stop", None)
-            return
-        plan = self._plan(request, inputs)
-        async with aclosing(self._answer(request, inputs, plan)) as events:
+        match request:
+            case RenderRequest():
+                events = self._only_render(request, inputs, items)
+            case ScoreRequest():
+                events = self._score(request, inputs)
+            case GenerateRequest():
+                events = self._answer(request, inputs)
+        async with aclosing(events):
             async for event in events:
                 yield event
 
-    async def _rendered(self, request: GenerateRequest, inputs: PromptInputs, items: list[MediaItem]) -> PromptReady:
-        ready = self._prompt_ready(request, inputs)
-        if not request.view:
-            return ready
-        seen = await asyncio.to_thread(seen_media, inputs, items, self._builder.processor, request)
-        return msgspec.structs.replace(ready, seen=seen)
-
-    async def _answer(
-        self, request: GenerateRequest, inputs: PromptInputs, plan: SamplingPlan
+    async def _only_render(
+        self, request: RenderRequest, inputs: PromptInputs, items: list[MediaItem]
     ) -> AsyncGenerator[EngineEvent, None]:
-        ready = self._prompt_ready(request, inputs, None if request.score else plan.used)
+        ready = self._prompt_ready(request, inputs)
+        if view := request.view:
+            processor = self._builder.processor
+            seen = await asyncio.to_thread(seen_media, inputs, items, processor, request.request_id, view)
+            ready = msgspec.structs.replace(ready, seen=seen)
         yield ready
-        if request.score:
-            async for event in self._score(request, inputs, plan, ready):
-                yield event
-            return
+        yield _finished(request.request_id, "stop", None)
+
+    async def _answer(self, request: GenerateRequest, inputs: PromptInputs) -> AsyncGenerator[EngineEvent, None]:
+        plan = self._plan(request.sampling, request.logprobs, inputs)
+        ready = self._prompt_ready(request, inputs, plan.used)
+        yield ready
         reader = AnswerReader(plan, self._decoder, () if self._is_encoder_decoder else inputs.ids)
 
         def take(token: int, logprobs: Logprobs | None) -> tuple[AnswerPiece, bool]:
@@ -139,18 +143,18 @@ class TransformersEngine:
             stop = self._vocabulary.text(reader.stop_token)
         yield _finished(request.request_id, reader.reason or "length", stop)
 
-    async def _score(
-        self, request: GenerateRequest, inputs: PromptInputs, plan: SamplingPlan, ready: PromptReady
-    ) -> AsyncGenerator[EngineEvent, None]:
+    async def _score(self, request: ScoreRequest, inputs: PromptInputs) -> AsyncGenerator[EngineEvent, None]:
         """Have the model take the given answer, token by token."""
-        answer = request.score[: self._room(inputs)]
+        plan = self._plan(Sampling(), request.logprobs or 0, inputs)
+        ready = self._prompt_ready(request, inputs)
+        yield ready
+        answer = request.tokens[: self._room(inputs)]
 
         def take(token: int, logprobs: Logprobs | None) -> tuple[AnswerPiece, bool]:
             left.pop()
             return AnswerPiece("", (token,), (logprobs,) if logprobs is not None else ()), not left
 
         left = list(answer)
-        plan = msgspec.structs.replace(plan, logprobs=request.logprobs or 0)
         buffer = DeltaBuffer(request.request_id, self._vocabulary, ready.vocabulary, plan.logprobs)
         if answer:
             async with aclosing(self._turns.pieces(request, inputs, plan, take, forced=answer)) as pieces:
@@ -196,7 +200,7 @@ class TransformersEngine:
             raise VlmtuiError(ErrorKind.ENGINE_DIED, "The engine is shutting down.")
         self._gate.between_passes()
 
-    async def _inputs(self, request: GenerateRequest, items: list[MediaItem]) -> PromptInputs:
+    async def _inputs(self, request: Request, items: list[MediaItem]) -> PromptInputs:
         prompt, arguments = request.prompt, request.sampling.extra.get(PROCESSOR)
         given = arguments if isinstance(arguments, dict) and items else {}
         check_limits(items, self.info.limits)
@@ -235,10 +239,10 @@ class TransformersEngine:
             raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Use a raw prompt instead.")
         return prompt.fallback_template
 
-    def _plan(self, request: GenerateRequest, inputs: PromptInputs) -> SamplingPlan:
+    def _plan(self, sampling: Sampling, logprobs: int | None, inputs: PromptInputs) -> SamplingPlan:
         return plan_sampling(
-            request.sampling if not request.score else Sampling(),
-            request.logprobs,
+            sampling,
+            logprobs,
             defaults=self._defaults,
             eos_ids=eos_ids(self._loaded),
             tokenizer=self._loaded.tokenizer,
@@ -254,16 +258,14 @@ class TransformersEngine:
     def _is_encoder_decoder(self) -> bool:
         return bool(getattr(self._loaded.config, "is_encoder_decoder", False))
 
-    def _prompt_ready(
-        self, request: GenerateRequest, inputs: PromptInputs, used: Sampling | None = None
-    ) -> PromptReady:
+    def _prompt_ready(self, request: Request, inputs: PromptInputs, used: Sampling | None = None) -> PromptReady:
         return PromptReady(
             request_id=request.request_id,
             prompt=self._vocabulary.decode(inputs.ids),
             token_ids=inputs.ids,
             media=inputs.media,
             vocabulary=self._vocabulary.entries(inputs.ids),
-            text=inputs.text if request.only_render else "",
+            text=inputs.text if isinstance(request, RenderRequest) else "",
             used=used,
         )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.conversation import Text, Turn
-from vlmtui.domain.generation import GenerateRequest, MediaSpan, SeenMedium
+from vlmtui.domain.generation import MediaSpan, SeenMedium, View
 from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.transformers.arguments import Arguments
@@ -329,13 +329,13 @@ def _mismatch(message: str) -> VlmtuiError:
 
 
 def seen_media(
-    inputs: PromptInputs, items: Sequence[MediaItem], processor: Any, request: GenerateRequest
+    inputs: PromptInputs, items: Sequence[MediaItem], processor: Any, request_id: str, view: View
 ) -> tuple[SeenMedium, ...]:
-    """Write the pictures of every attachment into the request's folder. Blocking.
+    """Write the pictures of every attachment into the view's folder. Blocking.
 
     Raises VlmtuiError if the folder is not private, or a file cannot be written.
     """
-    return tuple(_seen(inputs, items, processor, view_folder(request), request.request_id, request.values))
+    return tuple(_seen(inputs, items, processor, view_folder(view), request_id, view.values))
 
 
 def _seen(

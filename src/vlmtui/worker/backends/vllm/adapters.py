@@ -8,7 +8,7 @@ from typing import Any
 
 from vlmtui.domain.adapter_choice import adapter_for, adapters_of
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.generation import GenerateRequest, ScoreRequest
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 
@@ -29,7 +29,7 @@ class AdapterShelf:
         self._most = slots - 1 - len(self._own) if on_cpu else None
         self._numbers: dict[str, int] = {}
 
-    def of(self, request: GenerateRequest) -> Any:
+    def of(self, request: GenerateRequest | ScoreRequest) -> Any:
         """Return vLLM's request for the adapter that a request names, or else for the record's own that fits its media;
         None: no adapter.
 

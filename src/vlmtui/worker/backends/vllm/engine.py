@@ -19,7 +19,18 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.engine import LoadSpec, LoadStage
-from vlmtui.domain.generation import EngineEvent, Finished, FinishReason, GenerateRequest, PromptReady, Timings, Usage
+from vlmtui.domain.generation import (
+    EngineEvent,
+    Finished,
+    FinishReason,
+    GenerateRequest,
+    PromptReady,
+    RenderRequest,
+    Request,
+    ScoreRequest,
+    Timings,
+    Usage,
+)
 from vlmtui.domain.metrics import METRIC_NAMES, EngineMetrics, parse_metrics
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
@@ -168,26 +179,32 @@ class VllmEngine:
             if self.is_dead:
                 raise
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         arrived = time.monotonic()
         attachments, rate = attachments_of(request.prompt), self._sound_rate
-        items = cached_items(attachments, rate) if request.from_cache else await load_items(attachments, rate)
-        if request.only_render:
-            if self.is_dead:
-                raise self._llm.dead_error
-            rendered = await self._render(request, items, is_sent=False)
-            ready = self._prompt_ready(request, rendered)
-            if request.view:
-                seen = await seen_media(request, items, rendered, self._processor(), self._render)
-                ready = msgspec.structs.replace(ready, seen=seen)
-            yield ready
-            yield _finished(request.request_id, "stop", None)
-            return
-        async with aclosing(
-            self._score(request, items) if request.score else self._answer(request, items, arrived)
-        ) as events:
+        is_cached = isinstance(request, GenerateRequest) and request.from_cache
+        items = cached_items(attachments, rate) if is_cached else await load_items(attachments, rate)
+        match request:
+            case RenderRequest():
+                events = self._only_render(request, items)
+            case ScoreRequest():
+                events = self._score(request, items)
+            case GenerateRequest():
+                events = self._answer(request, items, arrived)
+        async with aclosing(events):
             async for event in events:
                 yield event
+
+    async def _only_render(self, request: RenderRequest, items: list[MediaItem]) -> AsyncGenerator[EngineEvent, None]:
+        if self.is_dead:
+            raise self._llm.dead_error
+        rendered = await self._render(request, items, is_sent=False)
+        ready = self._prompt_ready(request, rendered)
+        if request.view is not None:
+            seen = await seen_media(request, request.view, items, rendered, self._processor(), self._render)
+            ready = msgspec.structs.replace(ready, seen=seen)
+        yield ready
+        yield _finished(request.request_id, "stop", None)
 
     async def _answer(
         self, request: GenerateRequest, items: list[MediaItem], arrived: float
@@ -223,20 +240,20 @@ class VllmEngine:
         ended = _finished(request.request_id, reason, stop, last)
         yield _with_first_token(ended, last, arrived) if request.final_only else ended
 
-    async def _score(self, request: GenerateRequest, items: list[MediaItem]) -> AsyncGenerator[EngineEvent, None]:
+    async def _score(self, request: ScoreRequest, items: list[MediaItem]) -> AsyncGenerator[EngineEvent, None]:
         parameters = scoring_parameters(request.logprobs)
         rendered = await self._render(request, items)
         ready = self._prompt_ready(request, rendered)
         yield ready
         room = self.info.max_model_len - len(ready.token_ids) - 1  # vLLM needs room for one more token
-        request = msgspec.structs.replace(request, score=request.score[: max(0, room)])
+        request = msgspec.structs.replace(request, tokens=request.tokens[: max(0, room)])
         async for result in self._results(request, with_answer(rendered, request), items, parameters):
             if result.prompt_logprobs:
                 yield scored_delta(request, result.prompt_logprobs, self._vocabulary, ready.vocabulary)
         yield _finished(request.request_id, "stop", None)
 
     async def _results(
-        self, request: GenerateRequest, rendered: Any, items: list[MediaItem], parameters: Any
+        self, request: GenerateRequest | ScoreRequest, rendered: Any, items: list[MediaItem], parameters: Any
     ) -> AsyncGenerator[Any, None]:
         """Yield vLLM's outputs; retry once if the engine core lacks the media.
 
@@ -252,19 +269,22 @@ class VllmEngine:
                 yield result
             else:
                 return
-            rendered = with_answer(await self._render(request, items), request)
+            rendered = await self._render(request, items)
+            if isinstance(request, ScoreRequest):
+                rendered = with_answer(rendered, request)
 
-    async def _render(self, request: GenerateRequest, items: list[MediaItem], *, is_sent: bool = True) -> Any:
+    async def _render(self, request: Request, items: list[MediaItem], *, is_sent: bool = True) -> Any:
         """Return the engine's input: token ids with expanded placeholders, and the processed media.
 
         Pass `is_sent=False` if the input will not be sent, or vLLM will assume that the engine core has its media."""
         started, prompt = time.time(), request.prompt
+        with_text = isinstance(request, RenderRequest) and request.view is not None and request.view.values
         if isinstance(prompt, MessagesPrompt):
             sources = [self._processor(), self._tokenizer] if prompt.by == "processor" else [self._tokenizer]
             text = await within_limits(asyncio.to_thread(render_messages, prompt, sources))
             prompt = RawPrompt(text=text, attachments=prompt.attachments)
         if isinstance(prompt, ChatPrompt):
-            parsed = await self._render_chat(prompt, items, with_text=request.values)
+            parsed = await self._render_chat(prompt, items, with_text=with_text)
             parameters = self._renderer.default_chat_tok_params
         else:
             parsed = self._render_raw(prompt, items)
@@ -330,16 +350,16 @@ class VllmEngine:
                 parsed.setdefault("multi_modal_uuids", {})[modality] = [item.uuid for item in wanted]
         return parsed
 
-    def _prompt_ready(self, request: GenerateRequest, rendered: Any, used: Sampling | None = None) -> PromptReady:
+    def _prompt_ready(self, request: Request, rendered: Any, used: Sampling | None = None) -> PromptReady:
         ids = tuple(rendered["prompt_token_ids"])
-        is_read = not request.final_only
+        is_read = not (isinstance(request, GenerateRequest) and request.final_only)
         return PromptReady(
             request_id=request.request_id,
             prompt=self._vocabulary.decode(ids) if is_read else "",
             token_ids=ids,
             media=self._media_spans.of(rendered),
             vocabulary=self._vocabulary.entries(ids) if is_read else {},
-            text=str(rendered.get("prompt") or "") if request.only_render else "",
+            text=str(rendered.get("prompt") or "") if isinstance(request, RenderRequest) else "",
             used=used,
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlmtui.domain.dials import PROCESSOR, STRUCTURED
-from vlmtui.domain.generation import Delta, GenerateRequest, Vocabulary
+from vlmtui.domain.generation import Delta, ScoreRequest, Vocabulary
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
@@ -125,32 +125,30 @@ def scoring_parameters(logprobs: int | None) -> Any:
     )
 
 
-def with_answer(rendered: Any, request: GenerateRequest) -> Any:
-    """Return the rendered prompt, followed by the answer to score, if there is one."""
-    if not request.score:
-        return rendered
-    return {**rendered, "prompt_token_ids": [*rendered["prompt_token_ids"], *request.score]}
+def with_answer(rendered: Any, request: ScoreRequest) -> Any:
+    """Return the rendered prompt, followed by the answer to score."""
+    return {**rendered, "prompt_token_ids": [*rendered["prompt_token_ids"], *request.tokens]}
 
 
 def scored_delta(
-    request: GenerateRequest,
+    request: ScoreRequest,
     prompt_logprobs: Sequence[Mapping[int, Any] | None],
     vocabulary: VocabularyReader,
     known: Vocabulary,
 ) -> Delta:
     """Return the scored tokens with their log-probabilities: the last ones of what vLLM took as the prompt."""
-    found = prompt_logprobs[len(prompt_logprobs) - len(request.score) :]
+    found = prompt_logprobs[len(prompt_logprobs) - len(request.tokens) :]
     scores = tuple(
         token_logprob(token, at, request.logprobs or 0)
-        for token, at in zip(request.score, found, strict=True)
+        for token, at in zip(request.tokens, found, strict=True)
         if at is not None
     )
-    named = dict.fromkeys((*request.score, *(other.token_id for one in scores for other in one.top)))
+    named = dict.fromkeys((*request.tokens, *(other.token_id for one in scores for other in one.top)))
     return Delta(
         request_id=request.request_id,
-        text=vocabulary.decode(request.score),
+        text=vocabulary.decode(request.tokens),
         tokens=len(scores),
-        token_ids=request.score,
+        token_ids=request.tokens,
         vocabulary=vocabulary.entries(token for token in named if token not in known),
         logprobs=scores,
     )

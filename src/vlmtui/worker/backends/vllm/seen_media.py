@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from vlmtui.domain.generation import GenerateRequest, SeenMedium
+from vlmtui.domain.generation import RenderRequest, SeenMedium, View
 from vlmtui.worker.hf.blank_media import BLACK, WHITE, blank_items, measured
 from vlmtui.worker.hf.media_items import MediaItem
 from vlmtui.worker.hf.media_spans import PICTURES
@@ -16,29 +16,34 @@ from vlmtui.worker.hf.seen_pixels import normalisation_of, view_folder, write_se
 class Render(Protocol):
     """Makes the engine's input of a request and its attachments."""
 
-    async def __call__(self, request: GenerateRequest, items: list[MediaItem], *, is_sent: bool) -> Any: ...
+    async def __call__(self, request: RenderRequest, items: list[MediaItem], *, is_sent: bool) -> Any: ...
 
 
 async def seen_media(
-    request: GenerateRequest, items: list[MediaItem], rendered: Mapping[str, Any], processor: Any, render: Render
+    request: RenderRequest,
+    view: View,
+    items: list[MediaItem],
+    rendered: Mapping[str, Any],
+    processor: Any,
+    render: Render,
 ) -> tuple[SeenMedium, ...]:
-    """Write the pictures of every attachment into the request's folder. `rendered` is the engine's input.
+    """Write the pictures of every attachment into the view's folder. `rendered` is the engine's input.
 
     A processor that does not say how it normalises is given black and white attachments. Raises VlmtuiError if the
     folder is not private, or a file cannot be written.
     """
-    seen = await asyncio.to_thread(_write, request, rendered, (), processor)
+    seen = await asyncio.to_thread(_write, request.request_id, view, rendered, (), processor)
     if all(medium.is_exact for medium in seen):
         return seen
     blank = [await render(request, blank_items(items, level), is_sent=False) for level in (BLACK, WHITE)]
-    return await asyncio.to_thread(_write, request, rendered, blank, processor)
+    return await asyncio.to_thread(_write, request.request_id, view, rendered, blank, processor)
 
 
 def _write(
-    request: GenerateRequest, rendered: Mapping[str, Any], blank: Sequence[Mapping[str, Any]], processor: Any
+    request_id: str, view: View, rendered: Mapping[str, Any], blank: Sequence[Mapping[str, Any]], processor: Any
 ) -> tuple[SeenMedium, ...]:
-    folder = view_folder(request)
-    prefix = "".join(char for char in request.request_id if char.isascii() and char.isalnum())[:64]
+    folder = view_folder(view)
+    prefix = "".join(char for char in request_id if char.isascii() and char.isalnum())[:64]
     seen = []
     for modality in PICTURES:
         blanks = [_data(one, modality) for one in blank]
@@ -53,7 +58,7 @@ def _write(
                 ranges=_runs(places[index]) if index < len(places) else [],
                 folder=folder,
                 prefix=prefix,
-                with_values=request.values,
+                with_values=view.values,
             )
             seen.append(written)
     return tuple(seen)

@@ -1,0 +1,31 @@
+"""The other kinds of request, made of one for an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vlmtui.domain.generation import GenerateRequest, RenderRequest, ScoreRequest, View
+
+
+def to_render(request: GenerateRequest, view: View | None = None) -> RenderRequest:
+    """Return the request that only renders the same prompt."""
+    return RenderRequest(
+        request_id=request.request_id,
+        prompt=request.prompt,
+        sampling=request.sampling,
+        own_arguments=request.own_arguments,
+        view=view,
+    )
+
+
+def to_score(request: GenerateRequest, tokens: Iterable[int]) -> ScoreRequest:
+    """Return the request that scores tokens as the answer to the same prompt."""
+    return ScoreRequest(
+        request_id=request.request_id,
+        prompt=request.prompt,
+        sampling=request.sampling,
+        own_arguments=request.own_arguments,
+        tokens=tuple(tokens),
+        logprobs=request.logprobs,
+        adapter=request.adapter,
+    )
