@@ -32,7 +32,7 @@ from vlmtui.media.stage import stage
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
-from vlmtui.store.records import GenerationRecord, Outcome, Statistics
+from vlmtui.store.records import AnswerData, GenerationRecord, Statistics
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
@@ -48,7 +48,7 @@ _SIZE = (120, 40)
 _PAGES = 150
 """Pages up, at most."""
 _ANSWER = "# What is there\n\nA **red** circle at the left.\n\n- one\n- two\n\n```python\nprint('shape')\n```\n"
-_COMPLETE = Outcome(
+_COMPLETE = AnswerData(
     state="complete",
     statistics=Statistics(
         usage=Usage(prompt_tokens=40, completion_tokens=30),
@@ -75,7 +75,7 @@ def fill(folder: Path, turns: int, images: int) -> None:
                 items = [stage(path, paths.media)]
             asked = store.add_turn(conversation, leaf, user_turn(f"question {number} of many words", items))
             leaf = store.begin_answer(asked, GenerationRecord(model="shapes", prompt=f"question {number} " * 20))
-            store.end_answer(leaf, f"{_ANSWER}\nAnswer {number}.", _COMPLETE)
+            store.write_answer(leaf, f"{_ANSWER}\nAnswer {number}.", _COMPLETE)
     store.close()
 
 

@@ -22,7 +22,7 @@ from vlmtui.media.stage import stage
 from vlmtui.paths import bundled
 from vlmtui.registry.match import model_of
 from vlmtui.session.engines import EngineState
-from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Statistics
+from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, Statistics
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
@@ -124,7 +124,7 @@ def stored(app: VlmtuiApp, family: str, attachment: Attachment, question: str, a
         finish_reason="stop",
         thought=Thought(seconds=2.1, tokens=61) if THOUGHT in answer else None,
     )
-    store.end_answer(store.begin_answer(turn, made), answer, Outcome(state="complete", statistics=said))
+    store.write_answer(store.begin_answer(turn, made), answer, AnswerData(state="complete", statistics=said))
     store.close()
     return conversation
 

@@ -87,7 +87,7 @@ def test_an_honest_document_continues_with_the_local_model(tmp_path: Path) -> No
     store = opened(tmp_path / "a")
     conversation = store.new_conversation(title="t", model="shapes")
     asked = store.add_turn(conversation, None, user_turn("go"))
-    store.end_answer(store.begin_answer(asked, made), "gone", COMPLETE)
+    store.write_answer(store.begin_answer(asked, made), "gone", COMPLETE)
     exported = to_json_document(document_of(store, conversation)).text
     store.close()
     other = opened(tmp_path / "b")

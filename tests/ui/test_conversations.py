@@ -32,7 +32,7 @@ from vlmtui.store.database import StoreError
 from vlmtui.store.document import add_document, document_of, read_document
 from vlmtui.store.export import Place, to_json_document
 from vlmtui.store.opening import FILE
-from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Snippet, StoredDraft
+from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, Snippet, StoredDraft
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
@@ -113,7 +113,7 @@ def talk(
         leaf = store.conversation(conversation).leaf
         asked = store.add_turn(conversation, leaf, user_turn(question, attachments or []))
         answer = store.begin_answer(asked, GenerationRecord(model=model))
-        store.end_answer(answer, text, Outcome(state="complete"))
+        store.write_answer(answer, text, AnswerData(state="complete"))
     return conversation
 
 

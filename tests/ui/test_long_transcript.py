@@ -210,7 +210,7 @@ async def test_another_answer_takes_the_place_of_a_past_one(tmp_path: Path) -> N
     exchanges = [exchange(number) for number in range(40)]
     async with conversation(tmp_path, exchanges) as long:
         past = exchanges[-3]
-        past.show_answer(Answer("again"))
+        past.answer = Answer("again")
         long.transcript.restart(past)
         past.answer.take(Delta(request_id="again", text="Another one.", tokens=2))
         await until(long.pilot, lambda: "Another one." in long.text())

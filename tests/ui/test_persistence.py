@@ -47,7 +47,7 @@ from vlmtui.session.conversation import Conversation
 from vlmtui.session.engines import EngineState
 from vlmtui.session.resume import stored_model
 from vlmtui.store.database import Database, explained
-from vlmtui.store.records import ConversationId, GenerationRecord, StoredTurn, TurnId
+from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, StoredTurn, TurnId
 from vlmtui.store.store import Store
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.services import Delays
@@ -339,7 +339,7 @@ def interrupted(store: Store, request_id: str = "kept") -> tuple[ConversationId,
     spec = resolve(Registry.bundled(), "shapes").spec
     record = GenerationRecord(model=spec.model, request_id=request_id, made_by=stored_model(spec))
     answer = store.begin_answer(asked, record)
-    store.append_answer(answer, "One ", 1)
+    store.write_answer(answer, "One ", AnswerData(tokens=1))
     return conversation, answer
 
 
@@ -383,7 +383,7 @@ async def test_an_answer_that_went_on_is_fetched_shown_and_completed(
 async def test_a_stored_answer_is_deleted_from_the_spool(make_app: MakeApp, tmp_path: Path, store: Store) -> None:
     """An app that is killed when it has stored an answer's end cannot say so any more."""
     _, answer = interrupted(store, "ended")
-    store.end_answer(answer, "One two", COMPLETE)
+    store.write_answer(answer, "One two", COMPLETE)
     last = Cancelled(request_id="", usage=Usage(), timings=Timings())
     host = ScriptedHost(load=[])
     host.written = {"ended": [last], "of another store": [last]}

@@ -211,9 +211,9 @@ async def test_a_stored_conversation_of_any_shape_becomes_exchanges(tmp_path: Pa
     lone = store.add_turn(conversation, top, user_turn("no answer"))
     asked = store.add_turn(conversation, lone, user_turn("asked"))
     answer = store.begin_answer(asked, RECIPE)
-    store.end_answer(answer, "answered", COMPLETE)
+    store.write_answer(answer, "answered", COMPLETE)
     second = store.begin_answer(answer, RECIPE)
-    store.end_answer(second, "once more", COMPLETE)
+    store.write_answer(second, "once more", COMPLETE)
     found = list(exchanges_of(store.path(conversation)))
     store.close()
     assert [(item.user.text, item.answer.text) for item in found] == [

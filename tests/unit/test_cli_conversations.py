@@ -38,7 +38,7 @@ def filled(cli: CommandLine) -> ConversationId:
     conversation = store.new_conversation(title=f"A cat {EVIL}", model="shapes")
     asked = store.add_turn(conversation, None, Turn("user", (Text("Is "), Media(cat), Text(" a cat?"))))
     answer = store.begin_answer(asked, RECIPE)
-    store.end_answer(answer, "Yes, whiskers.", COMPLETE)
+    store.write_answer(answer, "Yes, whiskers.", COMPLETE)
     exchange(store, store.new_conversation(title="A dog", model="owner/model"), 1)
     store.close()
     return conversation

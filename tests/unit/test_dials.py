@@ -246,7 +246,7 @@ def test_an_opened_conversation_checks_its_answers_schema_again(tmp_path: Path) 
     store = opened(tmp_path)
     asked = store.add_turn(conversation := store.new_conversation(title="t"), None, user_turn("?"))
     answer = store.begin_answer(asked, GenerationRecord(model="m", sampling=sampling))
-    store.end_answer(answer, '{"n": "x"}', COMPLETE)
+    store.write_answer(answer, '{"n": "x"}', COMPLETE)
     (exchange,) = load_conversation(store, conversation=conversation).branch.all
     store.close()
     assert exchange.answer.structure is not None and exchange.answer.structure.fits is False

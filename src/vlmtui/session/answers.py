@@ -67,7 +67,7 @@ class LiveAnswers:
             return False
         before = exchange.answer
         thought = ThoughtMeter(record.thinking or COMMON_TAGS, is_timed=False)
-        exchange.show_answer(Answer(record.request_id, thought=thought))
+        exchange.answer = Answer(record.request_id, thought=thought)
         pending = self._recorder.rewrite(conversation, exchange, record)
         self._running_answers[exchange] = _RunningAnswer(pending, before)
         self._notify(AnswerReplaced(exchange))
@@ -180,7 +180,7 @@ class LiveAnswers:
 
     def _restore_previous(self, exchange: Exchange, before: Answer) -> None:
         """Restore the answer that was taken over, as stored."""
-        exchange.show_answer(before)
+        exchange.answer = before
         running, turn = self._running_answers.pop(exchange), exchange.answer_id
         self._recorder.abandon(running.pending)
         running.over.set()

@@ -32,7 +32,7 @@ from vlmtui.session.exchange import (
     turns_until,
 )
 from vlmtui.session.generation import answer_to, make_request
-from vlmtui.session.persistence import DraftSaver, LiveConversation, Recorder, title_from_turn
+from vlmtui.session.persistence import LiveConversation, Recorder, title_from_turn
 from vlmtui.session.resume import Generation, LoadedConversation, load_conversation
 from vlmtui.session.settings import ChatSettings
 from vlmtui.store.records import ConversationId, GenerationRecord, StoredDraft, TurnId
@@ -122,7 +122,6 @@ class Conversation:
         self._deaths = DeathCounts()
         self.answers = LiveAnswers(recorder, self._deaths, self._subscribers.notify)
         """The running answers."""
-        self._draft_saver = DraftSaver(recorder)
 
     # -- what it is
 
@@ -226,24 +225,20 @@ class Conversation:
         Raises VlmtuiError when the family does not accept it; then nothing has changed, and the draft stays.
         """
         turns = self.turns_until()
-        request = self.settings.request(model.family, turns, seed=seed, logprobs=logprobs)
-        made = Generation(request, answer_to(request, model.family), model, info)
+        made = self._generation(turns, model, info, seed=seed, logprobs=logprobs)
         exchange = self._add(turns[-1], made, instead_of=self._editing)
-        self._draft_taken()
-        self.answers.begin(self.live, exchange, self._put(exchange, made))
+        self.leave_edit()
+        self._begin(exchange, made)
         return exchange
 
     def begin_queued(self, model: Model, info: EngineInfo | None = None) -> Exchange:
         """As `begin`, for the first message of the queue; it stays queued if VlmtuiError is raised."""
         message = self.queue.messages[0]
         turns = self._turns_to(message.draft, message.editing, self.settings.system_prompt)
-        request = self.settings.request(model.family, turns)
-        made = Generation(request, answer_to(request, model.family), model, info)
+        made = self._generation(turns, model, info)
         exchange = self._add(turns[-1], made, instead_of=message.editing)
         self.queue.take_first()
-        self._draft_saver.note()
-        self.answers.begin(self.live, exchange, self._put(exchange, made))
-        self.draft_changed()
+        self._begin(exchange, made)
         return exchange
 
     def queue_draft(self) -> None:
@@ -265,9 +260,7 @@ class Conversation:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "There is no finished answer to replace.")
         if exchange is not self.last:
             exchange, self._editing = self._branch.end_at(exchange), None
-        request = self.settings.request(model.family, self.turns_until(exchange))
-        made = Generation(request, answer_to(request, model.family), model, info)
-        self.answers.begin(self.live, exchange, self._put(exchange, made))
+        self._begin(exchange, self._generation(self.turns_until(exchange), model, info))
         self._subscribers.notify(AnswerReplaced(exchange))
         return exchange
 
@@ -279,7 +272,7 @@ class Conversation:
     async def adopt(self, exchange: Exchange, made: Generation) -> None:
         """Add a finished answer and show it. Raises VlmtuiError if another turn follows, or an answer is running."""
         self._require_last(exchange)
-        self.recorder.begin(self.live, exchange, self._put(exchange, made))
+        self._record(exchange, made)
         self._subscribers.notify(AnswerReplaced(exchange))
         await self.recorder.flush()
 
@@ -289,11 +282,11 @@ class Conversation:
         if instead_of is None:
             self.require_rest()
             exchange = self._add(turn, made, instead_of=self._editing)
-            self._draft_taken()
+            self.leave_edit()
         else:
             self._require_last(instead_of)
             exchange = self._add(turn, made, instead_of=instead_of)
-        self.recorder.begin(self.live, exchange, self._put(exchange, made))
+        self._record(exchange, made)
         await self.recorder.flush()
         return exchange
 
@@ -322,7 +315,7 @@ class Conversation:
         """Start a new conversation, keeping the draft, its attachments and the queue."""
         self.queue.take_all(self.draft)
         if self._branch.last is not None:
-            self._draft_saver.delete(self.live)
+            self.recorder.save_draft(self.live, StoredDraft())
             self.live = LiveConversation()
         self._put_branch(Branch())
         self.draft_changed()
@@ -337,8 +330,8 @@ class Conversation:
         if self.live.id != conversation:
             self.queue.messages.clear()
             self.draft.put(loaded.draft.text, loaded.draft.attachments)
-            self._draft_saver.note(loaded.draft)
-        self.live = LiveConversation(conversation, loaded.model)
+            self.live = LiveConversation(conversation, draft=loaded.draft)
+        self.live.model = loaded.model
         self._put_branch(loaded.branch)
         if loaded.settings is not None:
             self.settings = msgspec.structs.replace(loaded.settings, kept=self.settings.kept)
@@ -371,7 +364,7 @@ class Conversation:
         return None if found is None else self._leave_out(found, False)
 
     def _leave_out(self, exchange: Exchange, left_out: bool) -> Exchange:
-        exchange.leave_out(left_out)
+        exchange.is_left_out = left_out
         self.recorder.save_left_out(exchange)
         self._subscribers.notify(AttachmentsLeftOut(exchange))
         return exchange
@@ -384,7 +377,7 @@ class Conversation:
     def draft_changed(self, model: str = "") -> None:
         """Store the draft within a second. `model`: the model it is written to, if none answered yet."""
         self.live.model = self.live.model or model
-        self._draft_saver.save(self.live, self.queue.with_draft(self.draft))
+        self.recorder.save_draft(self.live, self.queue.with_draft(self.draft))
 
     def begin_edit(self, number: int | None = None) -> Exchange:
         """Put message `number` (from 1; None: the last) into the draft; sending it creates a branch. Raises
@@ -435,18 +428,35 @@ class Conversation:
         """Show this conversation, and end any editing."""
         self._branch, self._editing, self.live.branch = branch, None, branch
 
+    def _generation(
+        self,
+        turns: list[Turn],
+        model: Model,
+        info: EngineInfo | None,
+        *,
+        seed: int | None = None,
+        logprobs: int | None = None,
+    ) -> Generation:
+        """Return a request for these turns, with an answer that has not begun. Raises VlmtuiError."""
+        request = self.settings.request(model.family, turns, seed=seed, logprobs=logprobs)
+        return Generation(request, answer_to(request, model.family), model, info)
+
+    def _begin(self, exchange: Exchange, made: Generation) -> None:
+        """Begin a new answer of an exchange."""
+        self.answers.begin(self.live, exchange, self._put(exchange, made))
+        self.draft_changed()
+
+    def _record(self, exchange: Exchange, made: Generation) -> None:
+        """Store an exchange with an answer that has ended."""
+        self.recorder.begin(self.live, exchange, self._put(exchange, made))
+        self.draft_changed()
+
     def _put(self, exchange: Exchange, made: Generation) -> GenerationRecord:
         """Set the exchange's answer and return its generation record."""
         self.live.model = made.model.spec.name
         record = made.record(self.settings)
         exchange.put_answer(made.answer, made.request, made.info, record)
         return record
-
-    def _draft_taken(self) -> None:
-        """Clear the draft: it is a stored turn now."""
-        self._editing = None
-        self.draft.clear()
-        self._draft_saver.note()
 
     async def show_sibling(self, sibling: Sibling) -> None:
         """Show the branch of this turn. Raises VlmtuiError while an answer is running."""

@@ -15,11 +15,11 @@ from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateRequest, Timings, Usage
 from vlmtui.errors import ErrorKind, Remedy, bad_input
 from vlmtui.session.generation import Answer, PromptMode, ThoughtMeter
-from vlmtui.store.records import TurnId
+from vlmtui.store.records import AnswerData, Statistics, TurnId
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
-    from vlmtui.store.records import GenerationRecord, StoredTurn
+    from vlmtui.store.records import GenerationRecord, StoredTurn, TurnState
 
 
 class Siblings(msgspec.Struct, frozen=True):
@@ -32,10 +32,9 @@ class Siblings(msgspec.Struct, frozen=True):
 _ALONE = Siblings()
 
 
-@dataclass(eq=False, slots=True, frozen=True)
+@dataclass(eq=False, slots=True)
 class Exchange:
-    """A user's turn and its answer. Read its fields; only the conversation and its parts call the methods below
-    `branches`, which change it."""
+    """A user's turn and its answer. It belongs to its conversation: nothing outside `session` changes it."""
 
     user: Turn
     answer: Answer
@@ -101,32 +100,10 @@ class Exchange:
         """Start a new answer, not stored yet, as a sibling of the existing ones or as the first."""
         if answer is not self.answer and (self.answer_id is not None or self.answer.request_id):
             count = self.answer_siblings.count + 1
-            self._set(answer_siblings=Siblings(count, count))
-        self._set(answer=answer, answer_id=None, request=request, info=info, record=record, mode=record.mode)
-
-    def show_answer(self, answer: Answer) -> None:
-        """Set the stored answer, resumed or restored."""
-        self._set(answer=answer)
-
-    def note_stored(self, user_id: TurnId, siblings: Siblings | None) -> None:
-        """Note that the user's turn is stored; pass `siblings` if they may have changed."""
-        self._set(user_id=user_id, user_siblings=siblings or self.user_siblings)
-
-    def note_answer_stored(self, answer_id: TurnId, record: GenerationRecord, siblings: Siblings | None) -> None:
-        """Note that the answer is stored, partly or completely."""
-        self._set(answer_id=answer_id, record=record, answer_siblings=siblings or self.answer_siblings)
-
-    def note_gone(self) -> None:
-        """Note that it is no longer in the store."""
-        self._set(user_id=None)
-
-    def leave_out(self, left_out: bool) -> None:
-        """Set whether later prompts leave its attachments out."""
-        self._set(is_left_out=left_out)
-
-    def _set(self, **values: object) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+            self.answer_siblings = Siblings(count, count)
+        self.answer, self.answer_id = answer, None
+        self.request, self.info = request, info
+        self.record, self.mode = record, record.mode
 
 
 def attachments_named(exchange: Exchange) -> str:
@@ -165,6 +142,31 @@ def _exchange(user: StoredTurn | None, answer: StoredTurn | None, above: Exchang
         answer_id=None if answer is None else answer.id,
         user_siblings=Siblings() if user is None else Siblings(user.position, user.siblings),
         answer_siblings=Siblings() if answer is None else Siblings(answer.position, answer.siblings),
+    )
+
+
+def answer_data(answer: Answer, generation: GenerationRecord | None) -> AnswerData:
+    """Return what the store keeps of an answer besides its text. `stored_answer` reads it."""
+    state: TurnState = "running"
+    statistics = None
+    match answer.outcome:
+        case Finished(finish_reason=reason, stop=stop):
+            state, statistics = "complete", Statistics(finish_reason=reason, stop=stop)
+        case Cancelled():
+            state, statistics = "stopped", Statistics()
+        case Failed():
+            state, statistics = "failed", Statistics()
+    if statistics is not None:
+        statistics = msgspec.structs.replace(
+            statistics, usage=answer.usage, timings=answer.timings or Timings(), thought=answer.thought.ended
+        )
+    return AnswerData(
+        state=state,
+        tokens=answer.tokens,
+        used=answer.used,
+        statistics=statistics,
+        failure=answer.failure,
+        generation=generation,
     )
 
 

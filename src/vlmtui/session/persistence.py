@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -19,21 +19,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vlmtui.domain.conversation import Text, Turn
-from vlmtui.domain.generation import Cancelled, Failed, Finished
-from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.async_store import AsyncStore
-from vlmtui.session.exchange import Branch, Exchange, Siblings
+from vlmtui.session.exchange import Branch, Exchange, Siblings, answer_data
 from vlmtui.session.generation import Answer
 from vlmtui.store.database import StoreError
-from vlmtui.store.records import ConversationId, EndState, GenerationRecord, Outcome, Statistics, StoredDraft, TurnId
+from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, StoredDraft, TurnId
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
     from vlmtui.store.store import Store
 
 TITLE_MAX = 60
-_EMPTY = StoredDraft()
 _log = logging.getLogger(__name__)
 WRITE_EVERY_S = 0.8
 """Most seconds that streamed text or a draft stays unwritten."""
@@ -48,6 +45,8 @@ class LiveConversation:
     """What the user calls the model that answered last."""
     branch: Branch | None = None
     """The branch on screen, to store it again if the store has lost it."""
+    draft: StoredDraft = field(default_factory=StoredDraft)
+    """The draft that is stored, or soon will be."""
 
 
 @dataclass(eq=False, slots=True)
@@ -74,7 +73,7 @@ class PendingAnswer:
         """Note that nothing of it is in the store any more."""
         self.id, self.pieces, self.has_prompt = None, 0, False
         self.was_gone, self.is_parentless = True, is_parentless
-        self.exchange.note_gone()
+        self.exchange.user_id = None
 
     @property
     def is_dirty(self) -> bool:
@@ -88,48 +87,50 @@ class PendingAnswer:
         )
 
 
+class ExchangeData(msgspec.Struct, frozen=True):
+    """A copy of a message and its answer, for the store's thread."""
+
+    user: Turn
+    left_out: bool
+    text: str
+    answer: AnswerData
+
+    def add_message(self, store: Store, conversation: ConversationId, parent: TurnId | None) -> TurnId:
+        """Add the message below `parent`, and return its turn."""
+        user = store.add_turn(conversation, parent, self.user)
+        if self.left_out:
+            store.leave_out(user, True)
+        return user
+
+
 class AnswerWrite(msgspec.Struct, frozen=True):
-    """A snapshot of a pending answer, to be written."""
+    """A copy of a pending answer, to be written."""
 
     conversation: ConversationId | None
     model: str
     parent: TurnId | None
     user_id: TurnId | None
-    user: Turn
-    left_out: bool
     answer_id: TurnId | None
+    data: ExchangeData
     record: GenerationRecord
-    record_is_new: bool
-    """Whether the engine has reported how the answer is generated since the last write."""
-    used: Sampling | None
     pieces: int
-    text: str
-    tokens: int
-    outcome: Outcome | None
     keeps_draft: bool = False
     """The stored draft is not this message, but a later one."""
 
     def write_to(self, store: Store) -> WriteResult:
         """Write everything in one transaction."""
         with store.together():
-            title = title_from_turn(self.user)
+            title = title_from_turn(self.data.user)
             conversation = self.conversation or store.new_conversation(title=title, model=self.model)
             user, answer = self.user_id, self.answer_id
             if user is None:
-                user = store.add_turn(conversation, self.parent, self.user)
-                if self.left_out:
-                    store.leave_out(user, True)
+                user = self.data.add_message(store, conversation, self.parent)
                 if not self.keeps_draft:
                     store.save_draft(conversation, StoredDraft())
             if answer is None:
                 self._name(store, conversation, title)
                 answer = store.begin_answer(user, self.record)
-            if self.record_is_new:
-                store.set_generation(answer, self.record, self.used)
-            if self.outcome is not None:
-                store.end_answer(answer, self.text, self.outcome, tokens=self.tokens)
-            elif self.pieces:
-                store.append_answer(answer, self.text, self.tokens)
+            store.write_answer(answer, self.data.text, self.data.answer)
             if self.answer_id is not None:
                 return WriteResult(conversation, user, answer)
             message, reply = store.turn(user), store.turn(answer)
@@ -196,62 +197,22 @@ def write_draft(
 
 
 def write_of(pending: PendingAnswer) -> AnswerWrite:
-    """Return a snapshot of what is to be written of a pending answer."""
+    """Return a copy of all that is to be written of a pending answer."""
     answer, exchange, above = pending.answer, pending.exchange, pending.exchange.above
-    record = pending.record
-    record_is_new = answer.prompt is not None and not pending.has_prompt
-    if record_is_new and answer.prompt is not None:
-        record = msgspec.structs.replace(record, prompt=answer.prompt.prompt)
+    record, new_record = pending.record, None
+    if answer.prompt is not None and not pending.has_prompt:
+        record = new_record = msgspec.structs.replace(record, prompt=answer.prompt.prompt)
     return AnswerWrite(
         conversation=pending.conversation.id,
         model=pending.conversation.model,
         parent=None if above is None or pending.is_parentless else above.answer_id or above.user_id,
         user_id=exchange.user_id,
-        user=exchange.user,
-        left_out=exchange.is_left_out,
         answer_id=pending.id,
+        data=ExchangeData(exchange.user, exchange.is_left_out, answer.text, answer_data(answer, new_record)),
         record=record,
-        record_is_new=record_is_new,
-        used=answer.used,
         pieces=len(answer.pieces),
-        text=answer.text,
-        tokens=answer.tokens,
-        outcome=outcome_of(answer),
         keeps_draft=pending.was_gone,
     )
-
-
-def outcome_of(answer: Answer) -> Outcome | None:
-    """Return how it ended, for the store."""
-    state: EndState
-    match answer.outcome:
-        case None:
-            return None
-        case Finished():
-            state = "complete"
-        case Cancelled():
-            state = "stopped"
-        case Failed():
-            state = "failed"
-    statistics = Statistics(usage=answer.usage, thought=answer.thought.ended)
-    if isinstance(answer.outcome, Finished):
-        ended = answer.outcome
-        statistics = msgspec.structs.replace(statistics, finish_reason=ended.finish_reason, stop=ended.stop)
-    if answer.timings is not None:
-        statistics = msgspec.structs.replace(statistics, timings=answer.timings)
-    return Outcome(state=state, statistics=statistics, failure=answer.failure)
-
-
-class PastExchange(msgspec.Struct, frozen=True):
-    """A message and its answer as shown; no outcome: it was never answered."""
-
-    user: Turn
-    text: str
-    tokens: int
-    record: GenerationRecord
-    outcome: Outcome | None
-    left_out: bool
-    used: Sampling | None
 
 
 class SavedAgain(msgspec.Struct, frozen=True):
@@ -261,64 +222,35 @@ class SavedAgain(msgspec.Struct, frozen=True):
     turns: tuple[tuple[TurnId, TurnId | None], ...]
 
 
-def past_of(exchanges: Iterable[Exchange], model: str) -> tuple[PastExchange, ...]:
-    """Return copies that the store's thread can read."""
+def past_of(exchanges: Iterable[Exchange], model: str) -> tuple[ExchangeData, ...]:
+    """Return copies that the store's thread can read. An exchange whose answer is in no store has none here."""
     return tuple(
-        PastExchange(
+        ExchangeData(
             exchange.user,
-            exchange.answer.text,
-            exchange.answer.tokens,
-            exchange.record or GenerationRecord(model=model, mode=exchange.mode),
-            outcome_of(exchange.answer) if exchange.answer_id is not None else None,
             exchange.is_left_out,
-            exchange.answer.used,
+            exchange.answer.text,
+            AnswerData()
+            if exchange.answer_id is None
+            else answer_data(exchange.answer, exchange.record or GenerationRecord(model=model, mode=exchange.mode)),
         )
         for exchange in exchanges
     )
 
 
-def write_past(store: Store, past: Sequence[PastExchange], model: str) -> SavedAgain:
+def write_past(store: Store, past: Sequence[ExchangeData], model: str) -> SavedAgain:
     """Store the exchanges (at least one) as a new conversation, in one transaction."""
     with store.together():
         conversation = store.new_conversation(title=title_from_turn(past[0].user), model=model)
         parent: TurnId | None = None
         turns: list[tuple[TurnId, TurnId | None]] = []
         for one in past:
-            parent = user = store.add_turn(conversation, parent, one.user)
-            if one.left_out:
-                store.leave_out(user, True)
+            parent = user = one.add_message(store, conversation, parent)
             answer: TurnId | None = None
-            if one.outcome is not None:
-                parent = answer = store.begin_answer(user, one.record)
-                store.set_generation(answer, one.record, one.used)
-                store.end_answer(answer, one.text, one.outcome, tokens=one.tokens)
+            if (generation := one.answer.generation) is not None:
+                parent = answer = store.begin_answer(user, generation)
+                store.write_answer(answer, one.text, one.answer)
             turns.append((user, answer))
         return SavedAgain(conversation, tuple(turns))
-
-
-class DraftSaver:
-    """Stores a draft when it differs from the one stored or scheduled."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._saved = _EMPTY
-
-    def save(self, conversation: LiveConversation, draft: StoredDraft) -> None:
-        """Store the draft within a second; an empty one deletes the stored one."""
-        self._write(conversation, draft)
-
-    def delete(self, conversation: LiveConversation) -> None:
-        """Delete the conversation's stored draft."""
-        self._write(conversation, _EMPTY)
-
-    def note(self, stored: StoredDraft = _EMPTY) -> None:
-        """Note which draft is stored: that of an opened conversation, or none after sending."""
-        self._saved = stored
-
-    def _write(self, conversation: LiveConversation, draft: StoredDraft) -> None:
-        if draft != self._saved:
-            self._saved = draft
-            self._recorder.save_draft(conversation, draft)
 
 
 class Recorder:
@@ -360,8 +292,10 @@ class Recorder:
         return any(pending.conversation is conversation and pending.is_dirty for pending in self._pending)
 
     def begin(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> PendingAnswer:
-        """Write an exchange with a new answer from the next `flush` on. It replaces the stored draft."""
-        self._drafts.pop(conversation, None)
+        """Write an exchange with a new answer from the next `flush` on. A new message replaces the stored draft."""
+        if exchange.user_id is None:
+            self._drafts.pop(conversation, None)
+            conversation.draft = StoredDraft()
         pending = PendingAnswer(conversation, exchange, exchange.answer, record)
         self._pending.append(pending)
         return pending
@@ -391,9 +325,10 @@ class Recorder:
             self._timer = asyncio.get_running_loop().call_later(delay, self._write_soon)
 
     def save_draft(self, conversation: LiveConversation, draft: StoredDraft) -> None:
-        """Write a draft within a second; an empty one deletes it."""
-        self._drafts[conversation] = draft
-        self.touch()
+        """Write a draft within a second, unless it is stored; an empty one deletes the stored one."""
+        if draft != conversation.draft:
+            conversation.draft = self._drafts[conversation] = draft
+            self.touch()
 
     def save_left_out(self, exchange: Exchange) -> None:
         """Write within a second whether later prompts leave the exchange's attachments out."""
@@ -487,9 +422,10 @@ class Recorder:
         saved = await self.store.run(partial(write_past, past=past, model=conversation.model))
         conversation.id = saved.conversation
         for exchange, one, (user, answer) in zip(exchanges, past, saved.turns, strict=True):
-            exchange.note_stored(user, Siblings())
+            exchange.user_id, exchange.user_siblings = user, Siblings()
             if answer is not None:
-                exchange.note_answer_stored(answer, one.record, Siblings())
+                exchange.answer_id, exchange.answer_siblings = answer, Siblings()
+                exchange.record = one.answer.generation
         self._on_saved_again()
 
     async def _ended_elsewhere(self, pending: PendingAnswer) -> bool:
@@ -509,10 +445,12 @@ class Recorder:
         pending.pieces, pending.has_prompt = write.pieces, bool(write.record.prompt)
         pending.record = write.record
         exchange = pending.exchange
-        exchange.note_stored(written.user, written.user_siblings)
+        exchange.user_id = written.user
+        exchange.user_siblings = written.user_siblings or exchange.user_siblings
         if exchange.answer is pending.answer:
-            exchange.note_answer_stored(written.answer, write.record, written.answer_siblings)
-        if write.outcome is not None:
+            exchange.answer_id, exchange.record = written.answer, write.record
+            exchange.answer_siblings = written.answer_siblings or exchange.answer_siblings
+        if write.data.answer.state != "running":
             pending.is_over = True
             self.abandon(pending)
 

@@ -90,14 +90,6 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """Its reasoning, if it ended one."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How an answer ended."""
-
-    state: EndState
-    statistics: Statistics | None = None
-    failure: Failure | None = None
-
-
 class ConversationData(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a conversation that both table and document have; each is a column."""
 
@@ -143,6 +135,17 @@ class TurnData(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     generation: GenerationRecord | None = msgspec.field(default=None, name="recipe")
     """How an answer was made; called `recipe` in tables and documents."""
+
+
+class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is written of an answer besides its text: the fields of `TurnData` with these names."""
+
+    state: TurnState = "running"
+    tokens: int = 0
+    used: Sampling | None = None
+    statistics: Statistics | None = None
+    failure: Failure | None = None
+    generation: GenerationRecord | None = None
 
 
 class StoredTurn(TurnData, frozen=True, kw_only=True):

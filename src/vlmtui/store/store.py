@@ -13,18 +13,17 @@ import msgspec
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Part, Text, Turn
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, bad_input
 from vlmtui.media.content_store import remove_copies
 from vlmtui.paths import private_dir
 from vlmtui.store.database import Database, ProcessLock, Row
 from vlmtui.store.opening import FILE, explaining, prepare_database, require_readable
 from vlmtui.store.records import (
+    AnswerData,
     ConversationId,
     ConversationRecord,
     GenerationRecord,
     ListEntry,
-    Outcome,
     Pictures,
     Snippet,
     StoredComparison,
@@ -324,8 +323,8 @@ class Store:
             return added
 
     def begin_answer(self, parent: TurnId, generation: GenerationRecord) -> TurnId:
-        """Add an answer to the turn `parent`, and show it; it is `running` until `end_answer`. A second answer to the
-        same parent is a sibling."""
+        """Add an answer to the turn `parent`, and show it; it is `running` until `write_answer` ends it. A second
+        answer to the same parent is a sibling."""
         with self.database.writing() as now:
             conversation = ConversationId(self._row_of(parent, "conversation")[0])
             fields = {"role": "assistant", "state": "running", "created_ms": now, "text": ""}
@@ -357,27 +356,18 @@ class Store:
         """Set whether the attachments of a user turn are left out of prompts."""
         self._change(TURNS, turn, left_out=left_out)
 
-    def set_generation(self, answer: TurnId, generation: GenerationRecord, used: Sampling | None = None) -> None:
-        """Update facts that are only known after the answer's start: the rendered prompt, the sampling that is used."""
-        self._change(TURNS, answer, generation=generation, mode=generation.mode, used=used)
-
-    def append_answer(self, answer: TurnId, text: str, tokens: int) -> None:
-        """Store the whole text so far and its token count. A failed call loses nothing if the next one succeeds."""
-        with self.database.writing():
-            self._require_open(answer)
-            self.update(TURNS, answer, text=text, tokens=tokens)
-
-    def end_answer(self, answer: TurnId, text: str, outcome: Outcome, *, tokens: int | None = None) -> None:
-        """Store the whole text and how it ended. `tokens` defaults to the count in the statistics."""
-        statistics, failure = outcome.statistics, outcome.failure
-        if tokens is None and statistics is not None:
-            tokens = statistics.usage.completion_tokens
+    def write_answer(self, answer: TurnId, text: str, data: AnswerData) -> None:
+        """Store the whole text so far and these data, of which None changes nothing. A state other than `running` ends
+        the answer. A failed call loses nothing if the next one succeeds."""
+        fields = {name: value for name, value in msgspec.structs.asdict(data).items() if value is not None}
+        if data.generation is not None:
+            fields["mode"] = data.generation.mode
         with self.database.writing() as now:
             conversation = self._require_open(answer)
-            fields = {"text": text, "state": outcome.state, "ended_ms": now, "writer": None}
-            fields |= {"statistics": statistics, "failure": failure} | ({} if tokens is None else {"tokens": tokens})
-            self.update(TURNS, answer, **fields)
-            self.update(CONVERSATIONS, conversation, updated_ms=now)
+            if fields.pop("state") != "running":
+                fields |= {"state": data.state, "ended_ms": now, "writer": None}
+                self.update(CONVERSATIONS, conversation, updated_ms=now)
+            self.update(TURNS, answer, text=text, **fields)
 
     def turn(self, turn: TurnId) -> StoredTurn:
         """Raises VlmtuiError where there is none."""

@@ -12,7 +12,7 @@ from vlmtui.domain.conversation import Role, Turn, user_turn
 from vlmtui.domain.generation import Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.content_store import store_bytes
-from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Statistics
+from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, Statistics
 from vlmtui.store.store import Store, match_expression
 
 RECIPE = GenerationRecord(
@@ -35,7 +35,7 @@ STATISTICS = Statistics(
     finish_reason="stop",
     stop="</s>",
 )
-COMPLETE = Outcome(state="complete", statistics=STATISTICS)
+COMPLETE = AnswerData(state="complete", tokens=3, statistics=STATISTICS)
 
 
 def opened(folder: Path, **options: float) -> Store:
@@ -66,7 +66,7 @@ def exchange(store: Store, conversation: ConversationId, number: int) -> None:
     leaf = store.conversation(conversation).leaf
     asked = store.add_turn(conversation, leaf, user_turn(f"question {number} {'about the picture ' * 20}"))
     answer = store.begin_answer(asked, RECIPE)
-    store.end_answer(answer, f"answer {number} {'the picture shows a cat ' * 20}", COMPLETE)
+    store.write_answer(answer, f"answer {number} {'the picture shows a cat ' * 20}", COMPLETE)
 
 
 def bulk(store: Store, turns: int, images: int = 0) -> ConversationId:

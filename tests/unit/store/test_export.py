@@ -21,7 +21,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.store.document import Document, add_document, document_of, read_document, with_attachments
 from vlmtui.store.export import ExportText, Place, to_html, to_json_document, to_markdown, to_openai
-from vlmtui.store.records import Outcome, StoredDraft, StoredModel
+from vlmtui.store.records import AnswerData, StoredDraft, StoredModel
 from vlmtui.store.store import Store
 
 EVIL = '</pre><script>alert(1)</script>"onerror=\x1b[31m\u202e'
@@ -37,10 +37,10 @@ def filled(folder: Path) -> tuple[Store, Document]:
     system = store.add_turn(conversation, None, system_turn("Be brief."))
     asked = store.add_turn(conversation, system, Turn("user", (Text("Is "), Media(cat), Text(" it?"), Media(film))))
     first = store.begin_answer(asked, RECIPE)
-    store.end_answer(first, "**Yes**, " + EVIL, COMPLETE)
+    store.write_answer(first, "**Yes**, " + EVIL, COMPLETE)
     second = store.begin_answer(asked, RECIPE)
     failure = Failure(kind=ErrorKind.OUT_OF_MEMORY, message="No memory.", hint="Use less.")
-    store.end_answer(second, "Perh", Outcome(state="failed", failure=failure))
+    store.write_answer(second, "Perh", AnswerData(state="failed", failure=failure))
     store.add_comparison(first, {"runs": [1, {"text": "x"}]})
     store.activate(first)
     store.pin(conversation)
@@ -291,7 +291,7 @@ def test_a_document_for_others_holds_no_secrets_and_no_folders(tmp_path: Path) -
     made = msgspec.structs.replace(
         RECIPE, model="/home/me/models/mine", made_by=mine, engine_args={"a": "/home/me/x"}, adapter="/home/me/lora"
     )
-    store.end_answer(store.begin_answer(asked, made), "Yes.", COMPLETE)
+    store.write_answer(store.begin_answer(asked, made), "Yes.", COMPLETE)
     document = document_of(store, conversation)
     text = to_json_document(document).text
     assert "sEcReT" not in text and "tOkEn" not in text and "/home/" not in text
@@ -339,8 +339,7 @@ def test_a_raw_answer_and_its_sampling_are_exported_and_imported(tmp_path: Path)
     answer = store.begin_answer(store.add_turn(conversation, None, user_turn("A cat?")), RECIPE)
     raw = msgspec.structs.replace(RECIPE, mode="raw")
     used = Sampling(temperature=0.5, top_p=1.0, top_k=0, seed=7)
-    store.set_generation(answer, raw, used)
-    store.end_answer(answer, "Yes.", COMPLETE)
+    store.write_answer(answer, "Yes.", msgspec.structs.replace(COMPLETE, generation=raw, used=used))
     document = document_of(store, conversation)
     assert ", raw, temperature 0.5, seed 7, " in to_markdown(document).text
     exported = write(to_json_document(document), tmp_path)
@@ -385,7 +384,8 @@ def test_openai_messages(tmp_path: Path) -> None:
 def test_an_answer_that_runs_is_exported_as_interrupted(tmp_path: Path) -> None:
     store = opened(tmp_path)
     conversation = store.new_conversation()
-    store.append_answer(store.begin_answer(store.add_turn(conversation, None, user_turn("?")), RECIPE), "so far", 2)
+    answer = store.begin_answer(store.add_turn(conversation, None, user_turn("?")), RECIPE)
+    store.write_answer(answer, "so far", AnswerData(tokens=2))
     document = document_of(store, conversation)
     assert (document.turns[1].state, document.turns[1].parts) == ("interrupted", assistant_turn("so far").parts)
     read_document(to_json_document(document).text.encode())

@@ -33,7 +33,7 @@ def two(folder: Path) -> tuple[Path, ConversationId, ConversationId]:
     store = opened(folder)
     odd, sound = store.new_conversation(title="odd"), store.new_conversation(title="sound")
     asked = store.add_turn(odd, None, user_turn("?"))
-    store.end_answer(store.begin_answer(asked, RECIPE), "yes", COMPLETE)
+    store.write_answer(store.begin_answer(asked, RECIPE), "yes", COMPLETE)
     store.add_comparison(asked, {"a": 1})
     store.close()
     return folder / FILE, odd, sound
@@ -133,7 +133,7 @@ def test_answers_that_have_ended_are_found_beside_odd_ones(recipe: str, tmp_path
     asked = store.add_turn(store.new_conversation(), None, user_turn("?"))
     for request_id in ("odd", "ended"):
         answer = store.begin_answer(asked, msgspec.structs.replace(RECIPE, request_id=request_id))
-        store.end_answer(answer, "yes", COMPLETE)
+        store.write_answer(answer, "yes", COMPLETE)
     store.begin_answer(asked, msgspec.structs.replace(RECIPE, request_id="runs"))
     with store.database.writing():
         store.database.rows(

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.store.made import RECIPE, exchange, integrity, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.store.opening import FILE
-from vlmtui.store.records import ConversationId
+from vlmtui.store.records import AnswerData, ConversationId
 from vlmtui.store.store import Store
 
 pytestmark = pytest.mark.process
@@ -37,7 +37,7 @@ def write_until_killed(folder: Path, conversation: ConversationId, pipe: Connect
         pipe.send((asked, "complete"))
         leaf = store.begin_answer(asked, RECIPE)
         pipe.send((leaf, "running"))
-        store.append_answer(leaf, "an answer " * 50, 100)
+        store.write_answer(leaf, "an answer " * 50, AnswerData(tokens=100))
 
 
 def open_and_close(folder: Path) -> None:

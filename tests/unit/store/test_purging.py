@@ -14,7 +14,7 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.files import TEMPORARY_PREFIX
 from vlmtui.media.content_store import remove_copies, store_bytes
-from vlmtui.store.records import ConversationId, StoredDraft
+from vlmtui.store.records import AnswerData, ConversationId, StoredDraft
 from vlmtui.store.store import Store
 
 DAY_S = 86_400.0
@@ -90,7 +90,7 @@ def test_a_conversation_that_another_process_still_writes_stays(store: Store, cl
     for conversation in (answered, drafted):
         store.delete(conversation)
     clock.now += 40 * DAY_S
-    other.append_answer(answer, "still coming", 2)
+    other.write_answer(answer, "still coming", AnswerData(tokens=2))
     other.save_draft(drafted, StoredDraft(text="just typed"))
     assert store.purge_deleted(MONTH_S) == []
     other.close()

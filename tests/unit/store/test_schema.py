@@ -12,8 +12,9 @@ from tests.unit.store.made import opened
 from vlmtui.errors import VlmtuiError
 from vlmtui.store.database import VERSION
 from vlmtui.store.opening import FILE
+from vlmtui.store.records import AnswerData
 from vlmtui.store.store import Store
-from vlmtui.store.tables import TABLES
+from vlmtui.store.tables import TABLES, TURNS
 
 
 def test_the_tables_have_the_columns_of_the_schema(tmp_path: Path) -> None:
@@ -23,6 +24,10 @@ def test_the_tables_have_the_columns_of_the_schema(tmp_path: Path) -> None:
         assert {column.name for column in table.columns} == set(schema)
         assert {schema[column.name] for column in table.columns if column.is_json} <= {"TEXT"}
     store.close()
+
+
+def test_all_data_of_an_answer_are_columns() -> None:
+    assert set(AnswerData.__struct_fields__) <= {column.field for column in TURNS.columns}
 
 
 @pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])

@@ -28,7 +28,7 @@ from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system
 from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.store.opening import FILE
-from vlmtui.store.records import ConversationId, Outcome, StoredDraft, TurnId
+from vlmtui.store.records import AnswerData, ConversationId, StoredDraft, TurnId
 from vlmtui.store.store import Store
 
 
@@ -66,9 +66,9 @@ def test_all_messages_are_there_after_reopening(tmp_path: Path) -> None:
     parts = (Text("Is "), Media(cat), Text(" or "), Media(dog), Text(" a cat?\ud800\0"))
     asked = store.add_turn(conversation, system, Turn("user", parts))
     answer = store.begin_answer(asked, RECIPE)
-    store.append_answer(answer, "The", 1)
+    store.write_answer(answer, "The", AnswerData(tokens=1))
     assert store.turn(answer).state == "running"
-    store.end_answer(answer, "The first.", COMPLETE)
+    store.write_answer(answer, "The first.", COMPLETE)
     store.close()
 
     store = opened(tmp_path)
@@ -88,10 +88,10 @@ def test_failure_is_kept(store: Store) -> None:
     conversation = store.new_conversation()
     answer = store.begin_answer(store.add_turn(conversation, None, user_turn("?")), RECIPE)
     failure = Failure(kind=ErrorKind.OUT_OF_MEMORY, message="No memory.", hint="Buy some.")
-    store.end_answer(answer, "Half an", Outcome(state="failed", failure=failure))
+    store.write_answer(answer, "Half an", AnswerData(state="failed", failure=failure))
     assert (store.turn(answer).failure, store.turn(answer).text) == (failure, "Half an")
     with pytest.raises(VlmtuiError, match="already ended"):
-        store.append_answer(answer, "more", 2)
+        store.write_answer(answer, "more", AnswerData(tokens=2))
 
 
 def test_branches_and_switching(store: Store) -> None:
@@ -218,7 +218,7 @@ def test_answers_of_the_living_are_left_alone(tmp_path: Path) -> None:
     one, two = opened(tmp_path), opened(tmp_path)
     asked = one.add_turn(one.new_conversation(), None, user_turn("?"))
     answer = one.begin_answer(asked, RECIPE)
-    one.append_answer(answer, "so far", 2)
+    one.write_answer(answer, "so far", AnswerData(tokens=2))
     assert two.mark_interrupted() == one.mark_interrupted() == []
     one.close()
     assert two.mark_interrupted() == [answer]
@@ -233,9 +233,9 @@ def test_search(store: Store) -> None:
     other = store.new_conversation(title="other")
     asked = store.add_turn(conversation, None, user_turn("Where is the café <b>bold</b>?"))
     answer = store.begin_answer(asked, RECIPE)
-    store.append_answer(answer, "zebra", 1)
+    store.write_answer(answer, "zebra", AnswerData(tokens=1))
     assert search(store, "zebra") == []
-    store.end_answer(answer, "The CAFE is in the north, says the zebra.", COMPLETE)
+    store.write_answer(answer, "The CAFE is in the north, says the zebra.", COMPLETE)
     exchange(store, other, 1)
     assert search(store, "cafe") == [answer, asked]
     snippet = store.conversations("zeb")[0].snippet

@@ -78,7 +78,7 @@ def test_an_imported_conversation_is_one_until_a_message_is_added(tmp_path: Path
     store, imported = import_media(tmp_path, sample_image().read_bytes(), ".png")
     assert store.conversation(imported.conversation).imported
     asked = store.path(imported.conversation)[-1]
-    store.end_answer(store.begin_answer(asked.id, RECIPE), "A cat.", COMPLETE)
+    store.write_answer(store.begin_answer(asked.id, RECIPE), "A cat.", COMPLETE)
     assert [one.conversation.imported for one in store.conversations()] == [True]
     exchange(store, imported.conversation, 1)
     assert not store.conversation(imported.conversation).imported
