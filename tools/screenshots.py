@@ -86,9 +86,9 @@ async def attach(app: VlmtuiApp, pilot: Pilot[ExitReport | None], *files: Path) 
     chat, screen = app.conversation.require_chat(), app.screen
     assert isinstance(screen, ChatScreen)
     for file in files:
-        count = len(chat.staged)
+        count = len(chat.draft.attachments)
         app.post_message(events.Paste(str(file)))
-        await until(pilot, lambda count=count: len(chat.staged) > count)  # type: ignore[misc]
+        await until(pilot, lambda count=count: len(chat.draft.attachments) > count)  # type: ignore[misc]
     await until(pilot, lambda: screen.cost is not None)
     await pilot.pause(0.5)
 

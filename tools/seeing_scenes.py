@@ -47,7 +47,7 @@ async def documents(app: VlmtuiApp, pilot: Pilot[ExitReport | None], until: Unti
     pages[0].save(folder / "shapes.pdf", save_all=True, append_images=pages[1:])
     chat = app.conversation.require_chat()
     app.run_action_id("attach", f"{folder / 'shapes.pdf'}#page=1-3")
-    await until(pilot, lambda: len(chat.staged) == 3)
+    await until(pilot, lambda: len(chat.draft.attachments) == 3)
     await pilot.press(*"What is in these images?")
     await pilot.pause(1)
     count = len(chat.exchanges)

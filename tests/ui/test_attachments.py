@@ -34,13 +34,13 @@ async def test_a_pasted_path_is_attached_where_the_cursor_is(chatting: StartChat
     async with chatting() as chat:
         await chat.write("What is ")
         await chat.paste(f"'{picture(tmp_path)}'")
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.until(lambda: chat.composer.text == "What is [Image #1]")
         await chat.say("this?")
         turn = chat.last.user
         assert [item.name for item in turn.attachments] == ["cat.png"]
         assert turn.parts == (Text("What is "), Media(turn.attachments[0]), Text("this?"))
-        assert chat.controller.staged == []
+        assert chat.controller.draft.attachments == []
         sent = chat.host.engine.requests[-1].prompt
         assert isinstance(sent, ChatPrompt)
         assert sent.turns[-1] == turn
@@ -68,7 +68,7 @@ async def test_a_file_that_cannot_be_attached_is_named_and_nothing_is_lost(
         await chat.until(lambda: name in chat.notes)
         assert reason in chat.notes
         assert chat.composer.text == "my question"
-        assert chat.controller.staged == []
+        assert chat.controller.draft.attachments == []
         await chat.say("")
         assert chat.last.user.text == "my question"
 
@@ -83,20 +83,20 @@ async def test_enter_waits_for_the_files(chatting: StartChat, tmp_path: Path) ->
 async def test_backspace_removes_an_attachment_as_one(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         await chat.paste(str(picture(tmp_path)))
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.pilot.press("backspace")
-        await chat.until(lambda: chat.controller.staged == [])
+        await chat.until(lambda: chat.controller.draft.attachments == [])
 
 
 async def test_too_many_media_are_reported_before_sending(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         paths = [picture(tmp_path, f"{number}.png") for number in range(9)]
         chat.screen.sources.attach_files(paths)
-        await chat.until(lambda: len(chat.controller.staged) == 9)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 9)
         await chat.send("all")
         await chat.until(lambda: "at most 8 images" in chat.notes)
         assert chat.composer.text.endswith("[Image #9]all")
-        assert len(chat.controller.staged) == 9
+        assert len(chat.controller.draft.attachments) == 9
         assert chat.controller.exchanges == []
 
 
@@ -115,7 +115,7 @@ async def test_text_typed_after_enter_is_not_sent(
         await chat.send("now")
         await chat.write(" and then")
         looked.set()
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.pilot.pause()
         assert chat.composer.text == "[Image #1]now and then"
         assert chat.controller.exchanges == []
@@ -125,11 +125,11 @@ async def test_detach_takes_the_number_of_the_caption(chatting: StartChat, tmp_p
     async with chatting() as chat:
         for name in ("a.png", "b.png", "c.png"):
             await chat.paste(str(picture(tmp_path, name)))
-        await chat.until(lambda: len(chat.controller.staged) == 3)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 3)
         await chat.send("/detach 7")
         await chat.until(lambda: "No attachment 7" in chat.notes)
         await chat.send("/detach 2")
-        await chat.until(lambda: [item.name for item in chat.controller.staged] == ["a.png", "c.png"])
+        await chat.until(lambda: [item.name for item in chat.controller.draft.attachments] == ["a.png", "c.png"])
 
 
 async def test_many_attachments_take_several_rows_and_stay_in_view(chatting: StartChat, tmp_path: Path) -> None:
@@ -157,9 +157,9 @@ async def test_a_token_is_one_piece(chatting: StartChat, tmp_path: Path) -> None
         await chat.pilot.press("right")
         assert chat.composer.cursor_location == (0, 11)
         await chat.pilot.press("ctrl+w")
-        assert (chat.composer.text, chat.controller.staged) == ("ab", [])
+        assert (chat.composer.text, chat.controller.draft.attachments) == ("ab", [])
         await chat.pilot.press("ctrl+z")
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.pilot.press("home", "right", "delete")
         assert chat.composer.text == "ab"
 
@@ -171,9 +171,9 @@ async def test_a_token_is_cut_and_pasted_elsewhere(chatting: StartChat, tmp_path
         await chat.write("before")
         await chat.pilot.press("home", "shift+right")
         chat.composer.action_cut()
-        await chat.until(lambda: chat.composer.text == "before" and chat.controller.staged == [])
+        await chat.until(lambda: chat.composer.text == "before" and chat.controller.draft.attachments == [])
         await chat.pilot.press("end", "ctrl+v")
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.say(" after")
         assert [type(part) for part in chat.last.user.parts] == [Text, Media, Text]
         assert "before[Image #1] after" in chat.screen_text()
@@ -182,7 +182,7 @@ async def test_a_token_is_cut_and_pasted_elsewhere(chatting: StartChat, tmp_path
 async def test_commands_work_beside_attachments_and_leave_them(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         chat.screen.sources.attach_files([picture(tmp_path)])
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.send("/set temperature 0.5")
         await chat.until(lambda: chat.controller.settings.sampling.temperature == 0.5)
         assert chat.composer.text == "[Image #1]"
@@ -192,7 +192,7 @@ async def test_a_recalled_prompt_keeps_the_attachments(chatting: StartChat, tmp_
     async with chatting(["One."]) as chat:
         await chat.say("first")
         chat.screen.sources.attach_files([picture(tmp_path)])
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.pilot.press("up")
         assert chat.composer.text == "[Image #1] first"
 
@@ -246,8 +246,8 @@ async def test_many_files_are_attached_after_a_question(chatting: StartChat, tmp
         chat.app.run_action_id("attach", str(tmp_path / "*.png"))
         await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
         await chat.pilot.press("enter")
-        await chat.until(lambda: len(chat.controller.staged) == 21)
-        assert [item.name for item in chat.controller.staged] == [f"{number}.png" for number in range(21)]
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 21)
+        assert [item.name for item in chat.controller.draft.attachments] == [f"{number}.png" for number in range(21)]
 
 
 async def test_a_web_address_is_attached(chatting: StartChat, tmp_path: Path) -> None:
@@ -258,8 +258,9 @@ async def test_a_web_address_is_attached(chatting: StartChat, tmp_path: Path) ->
         address = f"http://127.0.0.1:{server.server_port}/cat.png"
         async with chatting() as chat:
             chat.app.run_action_id("attach", address)
-            await chat.until(lambda: len(chat.controller.staged) == 1)
-            assert (chat.controller.staged[0].name, chat.controller.staged[0].source) == ("cat.png", address)
+            await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
+            (attached,) = chat.controller.draft.attachments
+            assert (attached.name, attached.source) == ("cat.png", address)
             chat.app.run_action_id("attach", address + "x")
             await chat.until(lambda: "404" in chat.notes)
             assert chat.composer.text == "[Image #1]"
@@ -279,7 +280,7 @@ async def test_the_inbox_shows_the_copy_command_and_offers_new_files(
         await chat.until(lambda: "from home.png" in chat.notes)
         assert chat.composer.text == ""
         await chat.pilot.press("alt+i")
-        await chat.until(lambda: [item.name for item in chat.controller.staged] == ["from home.png"])
+        await chat.until(lambda: [item.name for item in chat.controller.draft.attachments] == ["from home.png"])
 
 
 async def test_f9_shows_an_attachment(chatting: StartChat, tmp_path: Path) -> None:
@@ -287,7 +288,7 @@ async def test_f9_shows_an_attachment(chatting: StartChat, tmp_path: Path) -> No
         await chat.pilot.press("f9")
         await chat.until(lambda: "Nothing is attached" in chat.notes)
         chat.screen.sources.attach_files([picture(tmp_path)])
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.pilot.press("f9")
         await chat.until(lambda: isinstance(chat.app.screen, ViewerScreen))
         await chat.pilot.press("escape")
@@ -302,7 +303,7 @@ async def test_the_frames_of_a_video_are_chosen(chatting: StartChat, tmp_path: P
         chat.app.run_action_id("frames")
         await chat.until(lambda: isinstance(chat.app.screen, FramesScreen) and chat.app.screen.is_mounted)
         chat.app.screen.dismiss(FramesChoice(VideoSampling(num_frames=3), as_images=False))
-        await chat.until(lambda: chat.controller.staged[0].sampling == VideoSampling(num_frames=3))
+        await chat.until(lambda: chat.controller.draft.attachments[0].sampling == VideoSampling(num_frames=3))
         chat.app.run_action_id("frames", "1")
         await chat.until(lambda: isinstance(chat.app.screen, FramesScreen) and chat.app.screen.is_mounted)
         chat.app.screen.dismiss(FramesChoice(VideoSampling(num_frames=2), as_images=True))
@@ -321,12 +322,12 @@ async def test_another_page_and_a_still_picture(chatting: StartChat, tmp_path: P
         await chat.until(lambda: "/still" in chat.notes)
         await chat.until(lambda: chat.composer.text == "[Image #1][Video #2]")
         await chat.send("/page 3")
-        await chat.until(lambda: chat.controller.staged[0].name == "scan.tif (page 3)")
+        await chat.until(lambda: chat.controller.draft.attachments[0].name == "scan.tif (page 3)")
         await chat.send("/still 2")
         await chat.until(lambda: chat.composer.text == "[Image #1][Image #2]")
         await chat.send("/page 9 1")
         await chat.until(lambda: "scan.tif" in chat.notes and "9" in chat.notes)
-        assert chat.controller.staged[0].page == 3
+        assert chat.controller.draft.attachments[0].page == 3
 
 
 async def test_an_attachment_moves_by_key(chatting: StartChat, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ async def test_missing_capabilities_are_switched_off_and_named(
         # A picture: its cost is not counted, and no raw prompt takes it.
         picture = Easel(tmp_path).picture(("red", "circle", "left")).attachment.path
         app.post_message(events.Paste(picture))
-        await until(pilot, lambda: len(controller.staged) == 1)
+        await until(pilot, lambda: len(controller.draft.attachments) == 1)
         await until(pilot, lambda: SAYS + "can't count tokens before sending" in texts())
         await pilot.press("f10")
         await until(pilot, lambda: SAYS + "doesn't accept images or videos in raw prompts" in notes())

@@ -45,7 +45,7 @@ def test_a_conversation(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: 
         assert chat is not None
         picture = Easel(tmp_path).picture(("red", "circle", "top left"))
         app.run_action_id("attach", str(picture.path))
-        await until(pilot, lambda: len(chat.staged) == 1)
+        await until(pilot, lambda: len(chat.draft.attachments) == 1)
         for number, text in enumerate(("What is this?", "And now?"), 1):
             await pilot.press(*(char if char != " " else "space" for char in text), "enter")
             await until(pilot, lambda number=number: len(answers_of(app.screen)) == number)  # type: ignore[misc]

@@ -130,7 +130,7 @@ def comparing(chatting: StartChat, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         async with chatting(*answers, size=size) as chat:
             if image:
                 chat.app.run_action_id("attach", str(picture(tmp_path)))
-                await chat.until(lambda: len(chat.controller.staged) == 1)
+                await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
             await chat.write("What is this?")
             yield await opened(chat)
 
@@ -327,7 +327,7 @@ async def test_the_map_names_the_picture_that_a_remaining_placeholder_stands_for
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         Image.new("RGB", (40, 20), "blue").save(tmp_path / "dog.png")
         chat.app.run_action_id("attach", str(tmp_path / "dog.png"))
-        await chat.until(lambda: len(chat.controller.staged) == 2 and not chat.controller.draft.pending)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 2 and not chat.controller.draft.pending)
         await opened(chat)
         legend = "#raw-prompt .legend"
         both = "<|image_pad|> = Image #1 cat.png\n<|image_pad|> = Image #2 dog.png"

@@ -40,7 +40,7 @@ async def asked(pilot: AppPilot, folder: Path) -> CompareScreen:
     chat = app.chat_controller
     assert chat is not None
     app.run_action_id("attach", str(picture(folder)))
-    await until(pilot, lambda: len(chat.staged) == 1)
+    await until(pilot, lambda: len(chat.draft.attachments) == 1)
     app.screen.query_one(Composer).insert("What is this?")
     await pilot.press("f10")
     await until(pilot, lambda: isinstance(app.screen, CompareScreen) and app.screen.is_mounted)
@@ -93,7 +93,7 @@ def test_asking_without_the_picture(snap_compare: SnapCompare, make_app: MakeApp
         chat = app.chat_controller
         assert chat is not None
         app.run_action_id("attach", str(picture(tmp_path)))
-        await until(pilot, lambda: len(chat.staged) == 1)
+        await until(pilot, lambda: len(chat.draft.attachments) == 1)
         app.screen.query_one(Composer).insert("What is this?")
         await pilot.press("enter")
         await until(pilot, lambda: bool(chat.exchanges) and not chat.exchanges[0].is_running)

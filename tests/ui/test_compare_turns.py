@@ -97,7 +97,7 @@ def after(chatting: StartChat, monkeypatch: pytest.MonkeyPatch) -> StartTurns:
                 await chat.say(f"Question {number}?")
             if image is not None:
                 chat.app.run_action_id("attach", str(image))
-                await chat.until(lambda: len(chat.controller.staged) == 1)
+                await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
             await chat.write("The last one?")
             await chat.pilot.press("f10")
             await chat.until(lambda: isinstance(chat.app.screen, CompareScreen) and chat.app.screen.is_mounted)

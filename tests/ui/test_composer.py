@@ -29,7 +29,7 @@ async def test_a_path_within_a_text_stays_text(chatting: StartChat, tmp_path: Pa
         text = f"see {picture(tmp_path)} please"
         await chat.paste(text)
         await chat.until(lambda: chat.composer.text == text)
-        assert chat.controller.staged == []
+        assert chat.controller.draft.attachments == []
 
 
 async def test_history_goes_up_and_down_and_keeps_the_draft(chatting: StartChat) -> None:
@@ -87,10 +87,10 @@ async def test_an_unknown_command_is_reported_and_kept(chatting: StartChat) -> N
 async def test_a_command_beside_an_attachment_is_given_at_once(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         chat.screen.sources.attach_files([picture(tmp_path)])
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.write("/detach")
         await chat.pilot.press("enter")
-        await chat.until(lambda: chat.controller.staged == [])
+        await chat.until(lambda: chat.controller.draft.attachments == [])
 
 
 async def test_a_key_with_alt_is_no_letter(chatting: StartChat) -> None:

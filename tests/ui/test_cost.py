@@ -93,18 +93,18 @@ async def test_smaller_halves_the_images(chatting: StartChat, tmp_path: Path) ->
     Image.linear_gradient("L").resize((400, 300)).save(path)
     async with chatting() as chat:
         chat.screen.sources.attach_files([path])
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.send("/smaller")
-        await chat.until(lambda: chat.controller.staged[0].width == 200)
-        (smaller,) = chat.controller.staged
+        await chat.until(lambda: chat.controller.draft.attachments[0].width == 200)
+        (smaller,) = chat.controller.draft.attachments
         assert (smaller.width, smaller.height) == (200, 150)
         assert "made smaller from 400 × 300" in smaller.notes
         with Image.open(smaller.path) as kept:
             assert kept.size == (200, 150)
         assert chat.composer.text == "[Image #1]"
         await chat.send("/smaller")
-        await chat.until(lambda: chat.controller.staged[0].width == 100)
-        assert [note for note in chat.controller.staged[0].notes if "smaller" in note] == [smaller.notes[-1]]
+        await chat.until(lambda: chat.controller.draft.attachments[0].width == 100)
+        assert [note for note in chat.controller.draft.attachments[0].notes if "smaller" in note] == [smaller.notes[-1]]
         await chat.send("/smaller")
         await chat.until(lambda: "smaller: it is only" in chat.notes)
 
@@ -115,7 +115,7 @@ async def test_excluded_attachments_are_struck_out_and_one_key_includes_them(
     async with chatting(["One."], ["Two."], ["Three."], ["Four."]) as chat:
         for name in ("a.png", "b.png"):
             chat.screen.sources.attach_files([picture(tmp_path, name)])
-            await chat.until(lambda: len(chat.controller.staged) == 1)
+            await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
             await chat.say(f"What is {name[0]}?")
         assert "▣ 1 a.png" in chat.screen_text() and "▣ 2 b.png" in chat.screen_text()
         await chat.send("/forget")
@@ -153,7 +153,7 @@ async def test_the_same_picture_twice_is_two_attachments(chatting: StartChat, tm
     async with chatting(["Yes."]) as chat:
         path = picture(tmp_path)
         chat.screen.sources.attach_files([path, path])
-        await chat.until(lambda: len(chat.controller.staged) == 2)
-        assert chat.controller.staged[0].sha256 == stage(path, tmp_path / "store").sha256
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 2)
+        assert chat.controller.draft.attachments[0].sha256 == stage(path, tmp_path / "store").sha256
         await chat.say("Same?")
         assert len(chat.last.user.attachments) == 2

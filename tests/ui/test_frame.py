@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 async def test_a_wide_screen_shows_the_cost_of_prompt_and_answer(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["A ", "cat."], size=WIDE) as chat:
         chat.app.run_action_id("attach", str(picture(tmp_path)))
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.say("What is this?")
         usage = chat.last.answer.usage
         await chat.until(lambda: "tokens 2" in panel(chat, "answer"))
@@ -107,7 +107,7 @@ async def test_an_answer_of_an_earlier_session_has_its_facts(
 ) -> None:
     async with chatting(["A ", "cat."], size=WIDE) as chat:
         chat.app.run_action_id("attach", str(picture(tmp_path)))
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.say("What is this?")
         identity = chat.controller.id
         usage = chat.last.answer.usage

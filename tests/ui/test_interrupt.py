@@ -78,7 +78,7 @@ async def opened(chat: Chat, screen: type, folder: Path) -> None:
         chat.app.push_screen(ConfirmScreen("Really?", yes="Yes"))
     elif screen is ViewerScreen:
         chat.screen.sources.attach_files([picture(folder)])
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.pilot.press("f9")
     else:
         chat.app.push_screen(BeforeLoadScreen("shapes", LoadCheck("Load it?", "", (LoadOption("Back"),))))

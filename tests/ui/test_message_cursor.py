@@ -222,7 +222,7 @@ async def test_space_shows_the_pictures_of_a_message_and_folds_the_reasoning_of_
 ) -> None:
     async with chatting(["<think>Because.</think>Red."], ["Two."]) as chat:
         chat.screen.sources.attach_files([picture(tmp_path)])
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.say("What is it?")
         await chat.say("And now?")
         await chat.pilot.press("up", "up", "up")
@@ -270,10 +270,10 @@ async def test_in_a_long_conversation_older_messages_come_as_the_cursor_does(cha
         conversation = await chat.app.services.store.run(lambda store: bulk(store, 600, 0))
         chat.app.open_conversation(conversation)
         await chat.until(lambda: "turn 599 of" in chat.screen_text())
-        everything = chat.controller.all_exchanges()
+        everything = chat.controller.branch.all
         await chat.pilot.press("up", "home")
         await is_at(chat, 1, Part.MESSAGE)
-        assert chat.controller.older == 0
+        assert chat.controller.branch.older == 0
         await chat.pilot.press("down", "down", "down")
         await is_at(chat, 2, Part.ANSWER)
         await chat.pilot.press("end", *["up"] * 45)

@@ -192,7 +192,7 @@ async def test_drafts_are_kept_with_their_attachments_and_come_back(
 ) -> None:
     async with started(make_app, ScriptedHost(answers=[["One."]])) as chat:
         await chat.paste(str(picture(tmp_path)))
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.write(" what is it")
         await chat.until(lambda: (last := store.last()) is not None and "what is it" in store.draft(last).text)
         conversation = store.last()
@@ -224,7 +224,7 @@ async def test_a_file_that_is_still_looked_at_comes_back_by_its_name(
     monkeypatch.setattr(stage_module, "stage_source", slow)
     async with started(make_app, ScriptedHost(answers=[["One."]])) as chat:
         await chat.paste(str(path))
-        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.paste(str(tmp_path / "slow.png"))
         await chat.write("Which is larger?")
         await chat.until(lambda: chat.composer.text == "[Image #1][File #2]Which is larger?")
@@ -236,7 +236,7 @@ async def test_a_file_that_is_still_looked_at_comes_back_by_its_name(
         await chat.pilot.press("enter")
         await chat.until(lambda: "slow.png" in chat.screen_text() and chat.composer.menu_is_open)
         await chat.pilot.press("tab")
-        await chat.until(lambda: len(chat.controller.staged) == 2)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 2)
         assert chat.composer.text == "[Image #1] [Image #2] Which is larger?"
 
 
@@ -297,7 +297,7 @@ async def test_a_conversation_goes_on_where_it_was_left(
             await chat.say(f"question {number}")
         await chat.until(lambda: turns(store)[-1].state == "complete")
     async with started(make_app, host, resume=store.last()) as chat:
-        await chat.until(lambda: len(chat.controller.exchanges) + chat.controller.older == 4)
+        await chat.until(lambda: len(chat.controller.exchanges) + chat.controller.branch.older == 4)
         await chat.until(lambda: "answer 3" in chat.screen_text())
         assert chat.controller.settings.system_prompt == "Be brief."
         assert chat.controller.settings.sampling.temperature == 0.7
@@ -306,7 +306,7 @@ async def test_a_conversation_goes_on_where_it_was_left(
         assert isinstance(sent, ChatPrompt)
         assert [turn.text for turn in sent.turns] == ["Be brief.", *said(store)[:-1]]
         assert len(said(store)) == 10
-        older = await chat.controller.load_older(10)
+        older = chat.controller.branch.load_older(10)
         assert [item.user.text for item in chat.controller.exchanges] == [f"question {n}" for n in range(5)]
         assert all(item.answer_id is not None for item in older)
 
@@ -594,7 +594,7 @@ async def test_media_that_a_chosen_model_does_not_take_are_reported(
         chat = Chat(app, host, pilot)
         for name in ("a.png", "b.png"):
             await chat.paste(str(picture(tmp_path, name)))
-        await chat.until(lambda: len(chat.controller.staged) == 2)
+        await chat.until(lambda: len(chat.controller.draft.attachments) == 2)
         await chat.say("which")
         app.run_action_id("models", "one")
         await chat.until(lambda: "2 images so far; the limit is 1" in chat.notes)

@@ -74,7 +74,7 @@ async def test_escape_takes_the_messages_back_with_their_attachments(make_app: M
         await chat.write("third")
         await chat.pilot.press("escape")
         await chat.until(lambda: chat.composer.text == "[Image #1] first\n\nsecond\n\nthird")
-        assert [item.name for item in chat.controller.staged] == ["cat.png"]
+        assert [item.name for item in chat.controller.draft.attachments] == ["cat.png"]
         assert queued(chat) == ""
         go.set()
         await chat.until(lambda: chat.app.engine_controller.state is EngineState.READY)
@@ -101,7 +101,7 @@ async def test_a_queued_message_survives_the_app_as_a_draft(make_app: MakeApp) -
         await chat.until(lambda: "wait for me" in queued(chat))
         await chat.write("and me")
         await chat.until(lambda: chat.controller.draft.text == "and me")
-        await chat.controller.record()
+        await chat.controller.recorder.flush()
         stored = chat.controller.id
         assert stored is not None
     again = make_app(ScriptedHost(), initial_model="shapes", resume=stored)

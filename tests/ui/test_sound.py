@@ -24,7 +24,7 @@ async def test_a_sound_is_attached_and_refused_by_a_model_that_is_deaf(chatting:
         assert "4.2 s" in chat.screen_text()
         await chat.send("What do you hear?")
         await chat.until(lambda: "does not accept sounds" in chat.notes)
-        assert [item.name for item in chat.controller.staged] == ["tone.wav"]
+        assert [item.name for item in chat.controller.draft.attachments] == ["tone.wav"]
         chat.app.run_action_id("view", "1")
         await chat.until(lambda: isinstance(chat.app.screen, ViewerScreen))
 
@@ -34,10 +34,10 @@ async def test_a_videos_audio_track_is_attached_behind_it(chatting: StartChat, t
         await chat.send("/sound")
         await chat.until(lambda: "The message has no video." in chat.notes)
         await chat.send(f"/attach {write_with_pictures(tmp_path / 'clip.mp4')}")
-        await chat.until(lambda: [item.modality for item in chat.controller.staged] == ["video"])
+        await chat.until(lambda: [item.modality for item in chat.controller.draft.attachments] == ["video"])
         await chat.send("/sound 1")
-        await chat.until(lambda: [item.modality for item in chat.controller.staged] == ["video", "audio"])
-        assert {item.name for item in chat.controller.staged} == {"clip.mp4"}
+        await chat.until(lambda: [item.modality for item in chat.controller.draft.attachments] == ["video", "audio"])
+        assert {item.name for item in chat.controller.draft.attachments} == {"clip.mp4"}
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])

@@ -52,7 +52,7 @@ async def ask(chat: Conversation, model: Model, text: str, answer: list[Step]) -
         assert isinstance(event, EngineReady)
     chat.draft.text = text
     exchange = chat.begin(model, engine.info)
-    await chat.answer(engine, exchange)
+    await chat.answers.answer(engine, exchange)
     await chat.recorder.settle(2.0)
     return engine
 
@@ -156,7 +156,7 @@ async def test_a_conversation_stored_again_during_an_answer_is_stored_once(tmp_p
         shutil.rmtree(tmp_path)
         chat.draft.text = "next"
         chat.draft_changed()
-        await chat.answer(engine, exchange)
+        await chat.answers.answer(engine, exchange)
         await chat.recorder.settle(2.0)
         assert texts(tmp_path) == ["before", "1", "after", "23"]
         store = opened(Paths.below(tmp_path).data)
@@ -167,11 +167,11 @@ async def test_a_conversation_stored_again_during_an_answer_is_stored_once(tmp_p
 async def test_a_turn_that_the_engine_dies_of_is_suspected(tmp_path: Path, model: Model) -> None:
     async with chatting(tmp_path) as chat:
         for _ in range(2):
-            assert chat.suspect(user_turn("boom")) is None
+            assert chat.deaths.suspect(user_turn("boom")) is None
             await ask(chat, model, "boom", ["half", Die("Out of memory.")])
-        found = chat.suspect(user_turn("boom"))
+        found = chat.deaths.suspect(user_turn("boom"))
         assert found is not None and found.deaths == 2
-        assert chat.suspect(user_turn("harmless")) is None
+        assert chat.deaths.suspect(user_turn("harmless")) is None
         store = opened(Paths.below(tmp_path).data)
         assert chat.id is not None
         ended = store.path(chat.id)[-1]
@@ -188,7 +188,7 @@ async def test_the_end_of_an_engine_that_we_end_is_a_stop(tmp_path: Path, model:
             pass
         chat.draft.text = "go"
         exchange = chat.begin(model, engine.info)
-        answering = asyncio.ensure_future(chat.answer(engine, exchange))
+        answering = asyncio.ensure_future(chat.answers.answer(engine, exchange))
         while exchange.answer.text != "half":
             await asyncio.sleep(0.01)
         await engine.shutdown()
@@ -198,7 +198,7 @@ async def test_the_end_of_an_engine_that_we_end_is_a_stop(tmp_path: Path, model:
         assert chat.id is not None
         assert store.path(chat.id)[-1].state == "stopped"
         store.close()
-        assert chat.suspect(user_turn("go")) is None
+        assert chat.deaths.suspect(user_turn("go")) is None
 
 
 async def test_a_stored_conversation_of_any_shape_becomes_exchanges(tmp_path: Path, model: Model) -> None:
@@ -274,7 +274,7 @@ async def test_another_model_asked_in_a_conversation_is_noted(tmp_path: Path, mo
         async for _ in engine.load():
             pass
         exchange = chat.answer_again(other, engine.info)
-        await chat.answer(engine, exchange)
+        await chat.answers.answer(engine, exchange)
         await chat.recorder.settle(2.0)
         conversation = chat.id
         assert conversation is not None

@@ -59,7 +59,7 @@ async def engine_of(*answers: list[Step]) -> ScriptedEngine:
 async def say(conversation: Conversation, text: str, answer: str) -> None:
     conversation.draft.text = text
     engine = await engine_of([answer])
-    await conversation.answer(engine, conversation.begin(MODEL, engine.info))
+    await conversation.answers.answer(engine, conversation.begin(MODEL, engine.info))
 
 
 def finished(text: str, turn: Turn, sampling: Sampling | None = None, model: Model = MODEL) -> Generation:
@@ -74,7 +74,7 @@ def finished(text: str, turn: Turn, sampling: Sampling | None = None, model: Mod
 
 def told(conversation: Conversation) -> list[ConversationEvent]:
     events: list[ConversationEvent] = []
-    conversation.subscribe(events.append)
+    conversation.subscribers.add(events.append)
     return events
 
 
@@ -94,7 +94,7 @@ async def test_listeners_learn_of_the_start_and_end_of_an_answer(tmp_path: Path)
         conversation.draft.text = "Hi"
         exchange = conversation.begin(MODEL, engine.info)
         assert events == []
-        answering = asyncio.ensure_future(conversation.answer(engine, exchange))
+        answering = asyncio.ensure_future(conversation.answers.answer(engine, exchange))
         await conversation.answers.wait_until_sent(exchange)
         assert exchange.user_id is not None and exchange.answer_id is not None, "it is stored before it is sent"
         over = asyncio.ensure_future(conversation.answers.wait_until_over(exchange))
@@ -112,7 +112,7 @@ async def test_listeners_learn_of_the_start_and_end_of_an_answer(tmp_path: Path)
 async def test_an_unsubscribed_listener_hears_nothing(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         events: list[ConversationEvent] = []
-        unsubscribe = conversation.subscribe(events.append)
+        unsubscribe = conversation.subscribers.add(events.append)
         both = told(conversation)
         unsubscribe()
         unsubscribe()
@@ -126,7 +126,7 @@ async def test_an_answer_that_is_stopped_before_it_is_sent_never_goes_out(tmp_pa
         conversation.draft.text = "Hi"
         exchange = conversation.begin(MODEL, engine.info)
         await conversation.cancel(engine)
-        await conversation.answer(engine, exchange)
+        await conversation.answers.answer(engine, exchange)
         assert isinstance(exchange.answer.outcome, Cancelled)
         assert engine.requests == []
         assert [turn.state for turn in await stored(conversation)] == ["complete", "stopped"]
@@ -138,7 +138,7 @@ async def test_a_caller_that_is_cancelled_does_not_stop_the_answer(tmp_path: Pat
         engine = await engine_of(["half ", Hold(hold), "whole"])
         conversation.draft.text = "Hi"
         exchange = conversation.begin(MODEL, engine.info)
-        answering = asyncio.ensure_future(conversation.answer(engine, exchange))
+        answering = asyncio.ensure_future(conversation.answers.answer(engine, exchange))
         await asyncio.sleep(0)
         answering.cancel()
         await conversation.answers.wait_until_sent(exchange)
@@ -152,7 +152,7 @@ async def test_every_exchange_has_an_outcome_whatever_dies(tmp_path: Path) -> No
         engine = await engine_of(["half ", Die("gone")])
         conversation.draft.text = "Hi"
         exchange = conversation.begin(MODEL, engine.info)
-        await conversation.answer(engine, exchange)
+        await conversation.answers.answer(engine, exchange)
         assert isinstance(exchange.answer.outcome, Failed)
         assert [turn.text for turn in await stored(conversation)] == ["Hi", "half "]
 
@@ -167,7 +167,7 @@ async def test_a_seed_and_log_probabilities_are_of_one_request_and_not_of_the_se
         assert (exchange.request.sampling.seed, exchange.request.logprobs) == (5, 3)
         assert conversation.settings.sampling == Sampling(temperature=0.7)
         assert (exchange.record.sampling, exchange.record.seed) == (Sampling(temperature=0.7), 5)
-        await conversation.answer(engine, exchange)
+        await conversation.answers.answer(engine, exchange)
 
 
 async def test_a_draft_that_a_family_cannot_take_stays_as_it_is(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ async def test_another_answer_is_asked_for_beside_the_first(tmp_path: Path) -> N
         exchange = conversation.answer_again(MODEL, engine.info)
         with pytest.raises(VlmtuiError, match="no finished answer"):
             conversation.answer_again(MODEL)
-        await conversation.answer(engine, exchange)
+        await conversation.answers.answer(engine, exchange)
         assert [turn.text for turn in await stored(conversation)] == ["Hi", "Hallo"]
         assert exchange.answer_siblings.count == 2
 
@@ -254,10 +254,10 @@ async def test_excluded_attachments_stay_excluded_until_included(tmp_path: Path)
     async with having(tmp_path) as conversation:
         conversation.draft.put("[Image #1] this", {1: PICTURE})
         engine = await engine_of(["that"])
-        await conversation.answer(engine, conversation.begin(MODEL, engine.info))
+        await conversation.answers.answer(engine, conversation.begin(MODEL, engine.info))
         assert next(turn.attachments for turn in conversation.turns_until()) == (PICTURE,)
         events: list[object] = []
-        conversation.subscribe(events.append)
+        conversation.subscribers.add(events.append)
         exchange = conversation.leave_out_oldest()
         assert exchange is not None and exchange is conversation.last
         assert events == [AttachmentsLeftOut(exchange)]
@@ -287,7 +287,7 @@ async def test_an_exclusion_before_storing_is_stored(tmp_path: Path) -> None:
         exchange = conversation.begin(MODEL, engine.info)
         assert exchange.user_id is None
         assert conversation.leave_out_oldest() is exchange
-        await conversation.answer(engine, exchange)
+        await conversation.answers.answer(engine, exchange)
         assert [turn.left_out for turn in await stored(conversation)] == [True, False]
 
 
@@ -295,7 +295,7 @@ async def test_exclusions_survive_writing_a_lost_conversation_again(tmp_path: Pa
     async with having(tmp_path) as conversation:
         conversation.draft.put("[Image #1] this", {1: PICTURE})
         engine = await engine_of(["that"])
-        await conversation.answer(engine, conversation.begin(MODEL, engine.info))
+        await conversation.answers.answer(engine, conversation.begin(MODEL, engine.info))
         conversation.leave_out_oldest()
         past = past_of(conversation.exchanges, "m")
         saved = await conversation.recorder.store.run(lambda store: write_past(store, past, "m"))
@@ -359,7 +359,7 @@ async def test_an_earlier_prompt_is_shown_unchanged(tmp_path: Path) -> None:
         for number, picture in enumerate((PICTURE, other, None), 1):
             attached = {1: picture} if picture is not None else {}
             conversation.draft.put(f"[Image #1] {number}" if attached else f"{number}", attached)
-            await conversation.answer(engine, conversation.begin(MODEL, engine.info))
+            await conversation.answers.answer(engine, conversation.begin(MODEL, engine.info))
             conversation.leave_out_oldest()
         assert conversation.id is not None
         await conversation.open(conversation.id)
@@ -379,9 +379,9 @@ async def test_the_sent_branch_is_the_stored_branch(tmp_path: Path, chance: int)
                 await say(conversation, f"say {step}", dice.choice([f"answer {step}", ""]))
             elif act == 2:
                 engine = await engine_of([f"again {step}"])
-                await conversation.answer(engine, conversation.answer_again(MODEL, engine.info))
+                await conversation.answers.answer(engine, conversation.answer_again(MODEL, engine.info))
             elif act == 3:
-                conversation.begin_edit(dice.randint(1, len(conversation.all_exchanges())))
+                conversation.begin_edit(dice.randint(1, len(conversation.branch.all)))
                 await say(conversation, f"edited {step}", f"answer {step}")
             elif act == 4:
                 await conversation.adopt(last, finished(f"adopted {step}", last.user))
@@ -405,7 +405,7 @@ async def test_the_sent_branch_is_the_stored_branch(tmp_path: Path, chance: int)
 
 async def check(conversation: Conversation) -> None:
     path = await stored(conversation)
-    exchanges = conversation.all_exchanges()
+    exchanges = conversation.branch.all
     assert [one.user.text for one in exchanges] == [turn.text for turn in path if turn.role == "user"]
     assert [one.answer.text for one in exchanges] == [turn.text for turn in path if turn.role == "assistant"]
     system = conversation.settings.system_prompt
@@ -427,7 +427,7 @@ async def test_a_draft_survives_another_answer_that_begins_before_it_is_written(
         conversation.draft.text = "typed just now"
         conversation.draft_changed()
         engine = await engine_of(["Hello again"])
-        await conversation.answer(engine, conversation.answer_again(MODEL, engine.info))
+        await conversation.answers.answer(engine, conversation.answer_again(MODEL, engine.info))
         await conversation.recorder.settle(2.0)
         id = conversation.id
         assert id is not None

@@ -218,7 +218,7 @@ class Repl:
         self._holder.tell_notice()
         while not self._is_leaving:
             if (chat := self._holder.chat) is not None:
-                await chat.record()  # nothing is stored while a line is read
+                await chat.recorder.flush()  # nothing is stored while a line is read
                 prompt, prefill = f"{chat.draft.only_tokens()}> ", chat.draft.words.strip()
             else:
                 prompt, prefill = "> ", self._holder.typed_ahead
@@ -320,7 +320,7 @@ class Repl:
         chat = self._holder.require_chat()
         if not self._is_subscribed:
             self._is_subscribed = True
-            chat.subscribe(self._conversation_changed)
+            chat.subscribers.add(self._conversation_changed)
             self._holder.take_typed()
         return chat
 
@@ -351,7 +351,7 @@ class Repl:
         await self._until_ready()
         exchange = begin(chat, self._controller.require_model())
         self._lines = AnswerLines(self._terminal, exchange.answer)
-        await chat.answer(self._controller.require_engine(), exchange)
+        await chat.answers.answer(self._controller.require_engine(), exchange)
         if exchange.answer.failure is None:
             self._controller.answered()
 
@@ -389,7 +389,7 @@ class Repl:
     def _show(self, newest: int = _SHOWN_EXCHANGES) -> None:
         """Write the newest messages and answers."""
         chat = self._chat
-        everything = chat.all_exchanges()
+        everything = chat.branch.all
         shown = everything[-newest:]
         if len(everything) > len(shown):
             self.tell(f"{len(everything) - len(shown):,} earlier messages; /save FILE writes all.")
@@ -422,7 +422,7 @@ class Repl:
             self.tell(text)
 
     async def _save(self, argument: str) -> None:
-        from vlmtui.session.conversation_file import save_conversation  # with all that exports it
+        from vlmtui.session.conversation import save_conversation
 
         await save_conversation(self._chat, argument, self)
 

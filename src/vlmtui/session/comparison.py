@@ -360,7 +360,7 @@ class ComparedMessage:
     async def store(self, document: Comparison, attachments: Iterable[Attachment]) -> None:
         """Store a comparison with the message. Raises VlmtuiError if that is impossible now."""
         exchange, items = self.exchange, tuple(attachments)
-        await self.conversation.record()
+        await self.conversation.recorder.flush()
         turn = exchange.user_id if exchange is not None else None
         if turn is None:
             raise VlmtuiError(ErrorKind.INTERNAL, "Can't store the comparison: its message is not stored yet.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -26,7 +28,6 @@ from vlmtui.session.exchange import (
     Exchange,
     Sibling,
     Siblings,
-    Subscriber,
     Subscribers,
     count_attachments,
     turns_until,
@@ -35,9 +36,11 @@ from vlmtui.session.generation import answer_to, make_request
 from vlmtui.session.persistence import LiveConversation, Recorder, title_from_turn
 from vlmtui.session.resume import Generation, LoadedConversation, load_conversation
 from vlmtui.session.settings import ChatSettings
-from vlmtui.store.records import ConversationId, GenerationRecord, StoredDraft, TurnId
+from vlmtui.store.records import ConversationId, GenerationRecord, StoredDraft
+from vlmtui.text import one_line
 
 if TYPE_CHECKING:
+    from vlmtui.session.conversation_holder import Teller
     from vlmtui.store.store import Store
 
 NEW = "New chat"
@@ -105,7 +108,7 @@ class MessageQueue:
 
 
 class Conversation:
-    """Owns its exchanges and alone changes them; `subscribe` reports changes. `open` switches to a stored
+    """Owns its exchanges and alone changes them; `subscribers` get every event. `open` switches to a stored
     conversation, and calls `on_opened` at its end."""
 
     def __init__(self, settings: ChatSettings, recorder: Recorder, opened: Callable[[], None] = lambda: None) -> None:
@@ -115,12 +118,13 @@ class Conversation:
         self.recorder = recorder
         self.draft = Draft()
         self.queue = MessageQueue()
-        self._branch = Branch()
-        self.live = LiveConversation(branch=self._branch)
-        self._editing: Exchange | None = None
-        self._subscribers = Subscribers()
-        self._deaths = DeathCounts()
-        self.answers = LiveAnswers(recorder, self._deaths, self._subscribers.notify)
+        self.branch = Branch()
+        self.live = LiveConversation(branch=self.branch)
+        self.editing: Exchange | None = None
+        """The exchange that the next message replaces, on a new branch."""
+        self.subscribers = Subscribers()
+        self.deaths = DeathCounts()
+        self.answers = LiveAnswers(recorder, self.deaths, self.subscribers.notify)
         """The running answers."""
 
     # -- what it is
@@ -132,17 +136,12 @@ class Conversation:
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """The newest exchanges; `load_older` adds older ones in front."""
-        return self._branch.newest
-
-    @property
-    def older(self) -> int:
-        """How many exchanges precede `exchanges`."""
-        return self._branch.older
+        """The newest exchanges; `branch.load_older` adds older ones in front."""
+        return self.branch.newest
 
     @property
     def last(self) -> Exchange | None:
-        return self._branch.last
+        return self.branch.last
 
     @property
     def running(self) -> Exchange | None:
@@ -150,69 +149,39 @@ class Conversation:
         return self.last if self.last is not None and self.last.is_running else None
 
     @property
-    def editing(self) -> Exchange | None:
-        """The exchange that the next message replaces, on a new branch."""
-        return self._editing
-
-    @property
-    def staged(self) -> list[Attachment]:
-        """The attachments of the next message, in order."""
-        return self.draft.attachments
-
-    @property
-    def attachments_above(self) -> int:
-        """How many attachments precede `exchanges`."""
-        return self._branch.attachments_above
-
-    @property
     def attachments_sent(self) -> int:
         """How many attachments prompts include before the message being written."""
-        return count_attachments(self._branch.until(self.queue.editing or self._editing)) + self.queue.attachments
+        return count_attachments(self.branch.until(self.queue.editing or self.editing)) + self.queue.attachments
 
     @property
     def context_used(self) -> int | None:
         """Tokens of the newest prompt and its answer; None before the first."""
-        usages = (exchange.answer.usage for exchange in reversed(self._branch.newest))
+        usages = (exchange.answer.usage for exchange in reversed(self.branch.newest))
         return next((one.prompt_tokens + one.completion_tokens for one in usages if one.prompt_tokens), None)
-
-    def all_exchanges(self) -> list[Exchange]:
-        """Return all exchanges of the active branch, older ones too."""
-        return self._branch.all
-
-    def find(self, answer: TurnId) -> Exchange | None:
-        """Return the exchange of a stored answer on the active branch."""
-        return self._branch.find(answer)
 
     def number_of(self, exchange: Exchange) -> int:
         """Return the number of the exchange's message in the conversation, from 1."""
-        return self._branch.all.index(exchange) + 1
-
-    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call `subscriber` with every event from now on. Return a function that unsubscribes."""
-        return self._subscribers.add(subscriber)
+        return self.branch.all.index(exchange) + 1
 
     def turns_until(self, exchange: Exchange | None = None, *, system_prompt: str | None = None) -> list[Turn]:
         """Return the turns of a request for an answer to `exchange`, or to the draft (None)."""
         system = self.settings.system_prompt if system_prompt is None else system_prompt
         if exchange is not None:
             return turns_until(exchange.above, exchange.sent_user, system)
-        return self._turns_to(self.draft, self._editing, system)
+        return self._turns_to(self.draft, self.editing, system)
 
     def preview(self, family: Family) -> GenerateRequest:
         """Return the request that `begin` would send now. Raises VlmtuiError if the family does not accept it."""
         return make_request(family, self.turns_until(), self.settings.sampling)
 
-    def suspect(self, turn: Turn) -> Suspect | None:
-        """Return why sending a turn needs confirmation (the engine died of it more than once), or None."""
-        return self._deaths.suspect(turn)
-
     async def suspect_again(self, of: Exchange | None = None) -> Suspect | None:
-        """As `suspect`, for the last turn or that of `of`, with deaths from earlier sessions."""
+        """Return why sending the last turn, or that of `of`, again needs confirmation: the engine died of it
+        more than once, in this session or an earlier one. None: it needs none."""
         exchange = of or self.last
         if exchange is None:
             return None
-        await self._deaths.look_up(exchange, self.recorder.store)
-        return self.suspect(exchange.user)
+        await self.deaths.look_up(exchange, self.recorder.store)
+        return self.deaths.suspect(exchange.user)
 
     # -- sending
 
@@ -226,7 +195,7 @@ class Conversation:
         """
         turns = self.turns_until()
         made = self._generation(turns, model, info, seed=seed, logprobs=logprobs)
-        exchange = self._add(turns[-1], made, instead_of=self._editing)
+        exchange = self._add(turns[-1], made, instead_of=self.editing)
         self.leave_edit()
         self._begin(exchange, made)
         return exchange
@@ -243,37 +212,32 @@ class Conversation:
 
     def queue_draft(self) -> None:
         """Queue the draft until `begin_queued`; the queue is stored, too."""
-        self.queue.add(self.draft, self._editing)
+        self.queue.add(self.draft, self.editing)
         self.leave_edit()
         self.draft_changed()
 
     def take_back_queue(self) -> None:
         """Move the queued messages back to the start of the draft."""
-        self._editing = self.queue.take_all(self.draft) or self._editing
+        self.editing = self.queue.take_all(self.draft) or self.editing
         self.draft_changed()
 
     def answer_again(self, model: Model, info: EngineInfo | None = None, of: Exchange | None = None) -> Exchange:
         """Request another answer to the last turn, or to a stored one: what follows that leaves the branch. Raises
         VlmtuiError if that is impossible now."""
         exchange = of or self.last
-        if exchange is None or self.running is not None or exchange not in self._branch.all:
+        if exchange is None or self.running is not None or exchange not in self.branch.all:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "There is no finished answer to replace.")
         if exchange is not self.last:
-            exchange, self._editing = self._branch.end_at(exchange), None
+            exchange, self.editing = self.branch.end_at(exchange), None
         self._begin(exchange, self._generation(self.turns_until(exchange), model, info))
-        self._subscribers.notify(AnswerReplaced(exchange))
+        self.subscribers.notify(AnswerReplaced(exchange))
         return exchange
-
-    async def answer(self, engine: Engine, exchange: Exchange) -> None:
-        """Store the turn, send its request and receive the answer. The exchange has an outcome afterwards.
-        Cancelling the caller does not stop the answer; `stop` does."""
-        await self.answers.answer(engine, exchange)
 
     async def adopt(self, exchange: Exchange, made: Generation) -> None:
         """Add a finished answer and show it. Raises VlmtuiError if another turn follows, or an answer is running."""
         self._require_last(exchange)
         self._record(exchange, made)
-        self._subscribers.notify(AnswerReplaced(exchange))
+        self.subscribers.notify(AnswerReplaced(exchange))
         await self.recorder.flush()
 
     async def fork(self, turn: Turn, made: Generation, *, instead_of: Exchange | None = None) -> Exchange:
@@ -281,7 +245,7 @@ class Conversation:
         of the last message, as its sibling. Raises VlmtuiError as `adopt` does."""
         if instead_of is None:
             self.require_rest()
-            exchange = self._add(turn, made, instead_of=self._editing)
+            exchange = self._add(turn, made, instead_of=self.editing)
             self.leave_edit()
         else:
             self._require_last(instead_of)
@@ -289,10 +253,6 @@ class Conversation:
         self._record(exchange, made)
         await self.recorder.flush()
         return exchange
-
-    async def record(self) -> bool:
-        """Store everything that is not stored yet. Return False if that fails now; it is retried until it succeeds."""
-        return await self.recorder.flush()
 
     async def cancel(self, engine: Engine | None, why: str = "") -> None:
         """Ask the engine to stop the running answer; keep the partial answer. `why`: the cause, if not the user."""
@@ -304,17 +264,12 @@ class Conversation:
         if self.running is not None:
             await self.answers.stop(engine, self.running)
 
-    async def take_over(self, exchange: Exchange) -> bool:
-        """Start continuing an interrupted answer with `answers.resume` or `answers.restore`. False if another
-        process was first."""
-        return await self.answers.take_over(self.live, exchange)
-
     # -- which one it is, and which branch
 
     def clear(self) -> None:
         """Start a new conversation, keeping the draft, its attachments and the queue."""
         self.queue.take_all(self.draft)
-        if self._branch.last is not None:
+        if self.branch.last is not None:
             self.recorder.save_draft(self.live, StoredDraft())
             self.live = LiveConversation()
         self._put_branch(Branch())
@@ -337,13 +292,9 @@ class Conversation:
             self.settings = msgspec.structs.replace(loaded.settings, kept=self.settings.kept)
         self.on_opened()
 
-    async def load_older(self, limit: int) -> list[Exchange]:
-        """Load up to `limit` older exchanges in front of `exchanges`; return them, oldest first."""
-        return self._branch.load_older(limit)
-
     async def step(self, by: int) -> bool:
         """Show the next branch (-1: previous) of the last exchange that has several, answers first. False: none has."""
-        sibling = self._branch.sibling_beside(by)
+        sibling = self.branch.sibling_beside(by)
         if sibling is not None:
             await self.show_sibling(sibling)
         return sibling is not None
@@ -351,27 +302,27 @@ class Conversation:
     async def show_branch(self, number: int) -> None:
         """Show answer `number` of the last exchange that has several; if it has only one answer, message `number`.
         Raises VlmtuiError if there is none."""
-        await self.show_sibling(self._branch.sibling(number))
+        await self.show_sibling(self.branch.sibling(number))
 
     def leave_out_oldest(self) -> Exchange | None:
         """Leave the oldest attachments that are still sent out of later prompts. Return their exchange, or None."""
-        found = next((exchange for exchange in self._branch.all if exchange.sent_attachments), None)
+        found = next((exchange for exchange in self.branch.all if exchange.sent_attachments), None)
         return None if found is None else self._leave_out(found, True)
 
     def take_in_again(self) -> Exchange | None:
         """Send the attachments that were left out last again. Return their exchange; None if there are none."""
-        found = next((exchange for exchange in reversed(self._branch.all) if exchange.is_left_out), None)
+        found = next((exchange for exchange in reversed(self.branch.all) if exchange.is_left_out), None)
         return None if found is None else self._leave_out(found, False)
 
     def _leave_out(self, exchange: Exchange, left_out: bool) -> Exchange:
         exchange.is_left_out = left_out
         self.recorder.save_left_out(exchange)
-        self._subscribers.notify(AttachmentsLeftOut(exchange))
+        self.subscribers.notify(AttachmentsLeftOut(exchange))
         return exchange
 
     def attachments_by_number(self) -> dict[int, Attachment]:
         """Return the attachments of the next prompt by their number in it."""
-        sent = [one for exchange in self._branch.until(self._editing) for one in exchange.sent_attachments]
+        sent = [one for exchange in self.branch.until(self.editing) for one in exchange.sent_attachments]
         return dict(enumerate(sent, 1)) | self.draft.numbered
 
     def draft_changed(self, model: str = "") -> None:
@@ -383,19 +334,19 @@ class Conversation:
         """Put message `number` (from 1; None: the last) into the draft; sending it creates a branch. Raises
         VlmtuiError if there is none, or while an answer is running."""
         self.require_rest()
-        everything = self._branch.all
+        everything = self.branch.all
         number = len(everything) if number is None else number
         if not 1 <= number <= len(everything):
             raise bad_input(f"There is no message {number} to edit." if everything else "There is no message yet.")
         exchange = everything[number - 1]
-        self._branch.load(exchange)
-        self._editing = exchange
+        self.branch.load(exchange)
+        self.editing = exchange
         self.draft.put_turn(exchange.sent_user, above=count_attachments(everything[: number - 1]))
         return exchange
 
     def leave_edit(self) -> None:
         """Cancel editing: the message is unchanged, and the draft is empty."""
-        self._editing = None
+        self.editing = None
         self.draft.clear()
 
     def require_rest(self) -> None:
@@ -421,12 +372,12 @@ class Conversation:
             count = instead_of.user_siblings.count + 1
             siblings = Siblings(count, count)
             exchange = Exchange(turn, made.answer, above=instead_of.above, user_siblings=siblings)
-        self._branch.end_with(exchange, instead_of=instead_of)
+        self.branch.end_with(exchange, instead_of=instead_of)
         return exchange
 
     def _put_branch(self, branch: Branch) -> None:
         """Show this conversation, and end any editing."""
-        self._branch, self._editing, self.live.branch = branch, None, branch
+        self.branch, self.editing, self.live.branch = branch, None, branch
 
     def _generation(
         self,
@@ -486,7 +437,7 @@ class Head(NamedTuple):
 
 async def head_of(conversation: Conversation) -> Head:
     """Return the stored title; if there is none, the first words of the first message."""
-    exchanges = conversation.all_exchanges()
+    exchanges = conversation.branch.all
     known = title_from_turn(exchanges[0].user) if exchanges else NEW
     identity = conversation.id
     if identity is None:
@@ -496,3 +447,24 @@ async def head_of(conversation: Conversation) -> Head:
     except VlmtuiError:
         return Head(known)
     return Head(stored.title or known, stored.imported)
+
+
+async def save_conversation(chat: Conversation, name: str, teller: Teller) -> None:
+    """Write the conversation to a new file, in the format of its ending, and tell its path. Raises VlmtuiError."""
+    from vlmtui.store.document import document_of
+    from vlmtui.store.export import format_of, write_document
+
+    await chat.recorder.flush()
+    conversation = chat.id
+    if not name:
+        raise bad_input("/save takes a file name.", hint="FILE.md or .html to read, .json with everything.")
+    if conversation is None:
+        raise bad_input("There is no message to save yet.")
+    path = Path(name).expanduser()
+    if path.exists():
+        raise bad_input(f"{one_line(name)} already exists.", hint="Choose another name.")
+    document = await chat.recorder.store.run(lambda store: document_of(store, conversation))
+    for damaged in await asyncio.to_thread(write_document, document, path, format_of(path)):
+        text = f"The stored file of {one_line(damaged)} is damaged, so the export is without it."
+        teller.tell(text, severity="warning")
+    teller.tell(f"Saved {one_line(str(path))}")

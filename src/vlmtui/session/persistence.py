@@ -441,7 +441,10 @@ class Recorder:
 
     def _note(self, pending: PendingAnswer, write: AnswerWrite, written: WriteResult) -> None:
         """Update the pending answer with what was stored."""
-        pending.conversation.id, pending.id = written.conversation, written.answer
+        conversation = pending.conversation
+        conversation.id, pending.id = written.conversation, written.answer
+        if write.user_id is None and not write.keeps_draft and conversation.draft != StoredDraft():
+            self._drafts[conversation] = conversation.draft  # the message took its place in the store
         pending.pieces, pending.has_prompt = write.pieces, bool(write.record.prompt)
         pending.record = write.record
         exchange = pending.exchange

@@ -274,7 +274,7 @@ def _json(value: object) -> str:
 
 def exchange_numbered(conversation: Conversation, number: str) -> Exchange:
     """Return exchange `number`, from 1 over the whole conversation; the newest if empty. Raises VlmtuiError."""
-    everything = conversation.all_exchanges()
+    everything = conversation.branch.all
     if not everything:
         raise bad_input("There is no prompt to inspect yet.", hint="Send a message first.")
     wanted = len(everything) if not number else int(number) if is_number(number) else 0

@@ -150,11 +150,11 @@ class InterruptedAnswers:
         await self._store.run(lambda store: store.activate(unfetched.turn.id))
         is_open = chat.id == unfetched.turn.conversation
         await chat.open(unfetched.turn.conversation)
-        exchange = chat.find(unfetched.turn.id)
+        exchange = chat.branch.find(unfetched.turn.id)
         if exchange is None:
             return True
         if unfetched.spec is None:
-            if await chat.take_over(exchange):
+            if await chat.answers.take_over(chat.live, exchange):
                 chat.answers.restore(self._host, exchange, unfetched.events)
                 report.ended(exchange.answer)
             await self._show(is_open=is_open)
@@ -166,7 +166,7 @@ class InterruptedAnswers:
         engine = await self._engine_of(unfetched.spec)
         if engine is None:
             return False
-        if chat.find(unfetched.turn.id) is not exchange or not await chat.take_over(exchange):
+        if chat.branch.find(unfetched.turn.id) is not exchange or not await chat.answers.take_over(chat.live, exchange):
             return True
         is_more = await chat.answers.resume(engine, exchange, report.is_live)
         if is_more:

@@ -342,7 +342,7 @@ class MessageAttachments:
     def tell_limits(self) -> None:
         """Tell which media of the conversation the model does not accept."""
         model = self._engine_controller.model
-        if model is not None and (problem := excess_media(self._chat.all_exchanges(), model.family)):
+        if model is not None and (problem := excess_media(self._chat.branch.all, model.family)):
             self._view.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
 
     def view(self, number: str = "") -> None:

@@ -73,7 +73,7 @@ class Branches:
 
     async def save(self, name: str = "") -> None:
         """Save the conversation as a file."""
-        from vlmtui.session.conversation_file import save_conversation  # with all that exports it
+        from vlmtui.session.conversation import save_conversation
 
         try:
             await save_conversation(self._chat, name, self._view)

@@ -81,7 +81,7 @@ class Inspections:
         video."""
         model = self._engine_controller.model
         grounding = model.family.grounding if model is not None else None
-        media = {item.modality for item in self._chat.staged}
+        media = {item.modality for item in self._chat.draft.attachments}
         known = grounding.prompt_about(media, what or "each object") if grounding is not None else ""
         if not known:
             name = model.family.title if model is not None else "this model"

@@ -119,7 +119,7 @@ class ChatScreen(Screen[None]):
         yield FooterBar()
 
     async def on_mount(self) -> None:
-        self._unsubscribe = self.chat.subscribe(self._post_event)
+        self._unsubscribe = self.chat.subscribers.add(self._post_event)
         self.query_one(Composer).focus()
         await self._fill_transcript()
         self.show_editing()
@@ -213,7 +213,7 @@ class ChatScreen(Screen[None]):
 
     @on(Transcript.OlderWanted)
     async def _older_wanted(self, event: Transcript.OlderWanted) -> None:
-        await self.chat.load_older(event.limit)
+        self.chat.branch.load_older(event.limit)
         self.transcript.add_older(self.chat.exchanges)
 
     @on(ConversationChanged)
@@ -234,7 +234,7 @@ class ChatScreen(Screen[None]):
                 pass
             case _:
                 assert_never(changed.event)
-        self.transcript.renumber(self.chat.attachments_above)
+        self.transcript.renumber(self.chat.branch.attachments_above)
         self.panel.number_above(self.chat.attachments_sent)
         self._cost.count_soon()
         self.query_one(ChatFrame).show_title_soon()
@@ -347,7 +347,7 @@ class ChatScreen(Screen[None]):
             self.transcript.clear()
             await self._fill_transcript()
         else:
-            self.transcript.append(exchange, media_above=self.chat.attachments_above)
+            self.transcript.append(exchange, media_above=self.chat.branch.attachments_above)
             await self.query_one(ChatFrame).show_head()  # the welcome panel goes
         if not self._is_left:
             self.show_status()
@@ -355,7 +355,7 @@ class ChatScreen(Screen[None]):
     async def _fill_transcript(self) -> None:
         await self.query_one(ChatFrame).show_head()
         if self.chat.exchanges and not self._is_left:
-            self.transcript.append(*self.chat.exchanges, media_above=self.chat.attachments_above)
+            self.transcript.append(*self.chat.exchanges, media_above=self.chat.branch.attachments_above)
         for cursor in self.query(MessageCursor):  # none where the chat is being left meanwhile
             await cursor.conversation_shown()
 

@@ -368,7 +368,7 @@ class MessageCursor(Static):
     def marked(self) -> Marked | None:
         """The selection; None if it just left the branch."""
         marked = self._transcript.marked
-        return marked if marked is not None and marked.exchange in self._chat.all_exchanges() else None
+        return marked if marked is not None and marked.exchange in self._chat.branch.all else None
 
     async def begin(self) -> bool:
         """Select the newest message or answer; False if there is none."""
@@ -394,7 +394,7 @@ class MessageCursor(Static):
         marked = self._transcript.marked
         if marked is None:
             return
-        everything = self._chat.all_exchanges()
+        everything = self._chat.branch.all
         if marked.exchange in everything:
             await self._go_to(marked)
         elif self._live is self._chat.live and 1 <= self._number <= len(everything):
@@ -485,14 +485,14 @@ class MessageCursor(Static):
         """Return everything selectable, from the start of the conversation."""
         return [
             Marked(exchange, part)
-            for exchange in self._chat.all_exchanges()
+            for exchange in self._chat.branch.all
             for part in Part
             if part is Part.ANSWER or exchange.user.text.strip() or exchange.user.attachments
         ]
 
     async def _go_to(self, marked: Marked) -> None:
         if not self._transcript.has(marked.exchange):
-            await self._chat.load_older(self._chat.older - self._chat.number_of(marked.exchange) + 1)
+            self._chat.branch.load_older(self._chat.branch.older - self._chat.number_of(marked.exchange) + 1)
             self._transcript.add_older(self._chat.exchanges)
         self._transcript.mark_message(marked)
 
@@ -502,7 +502,7 @@ class MessageCursor(Static):
             if self.screen.focused is self:
                 self.screen.query_one(Composer).focus()
             self.remove_class("-shown")
-        elif marked.exchange in (everything := self._chat.all_exchanges()):
+        elif marked.exchange in (everything := self._chat.branch.all):
             if marked != self._at:
                 self._at, self._part = marked, None
             self._number = everything.index(marked.exchange) + 1

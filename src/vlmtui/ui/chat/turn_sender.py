@@ -85,7 +85,7 @@ class TurnSender:
                 return
             controller.require_engine()
             self._cost.check_room()
-            suspect = chat.suspect(Turn("user", chat.draft.parts))
+            suspect = chat.deaths.suspect(Turn("user", chat.draft.parts))
             if suspect is not None and not is_sure:
                 self._view.start_dialog(partial(self._ask_first, suspect, partial(self.send, is_sure=True)))
                 return
@@ -108,7 +108,7 @@ class TurnSender:
         if not chat.queue or chat.running is not None or controller.state is not EngineState.READY:
             return
         message = chat.queue.messages[0]
-        suspect = chat.suspect(Turn("user", message.draft.parts))
+        suspect = chat.deaths.suspect(Turn("user", message.draft.parts))
         if suspect is not None and not is_sure:
             self._view.start_dialog(partial(self._ask_first, suspect, partial(self.send_queued, is_sure=True)))
             return
@@ -169,7 +169,7 @@ class TurnSender:
         try:
             controller.require_engine()
             if is_earlier:
-                await self._chat.record()
+                await self._chat.recorder.flush()
             exchange = self._chat.answer_again(controller.require_model(), controller.info, of)
         except VlmtuiError as error:
             self._view.tell_error(error)
@@ -192,4 +192,4 @@ class TurnSender:
     async def _answer(self, exchange: Exchange) -> None:
         engine = self._engine_controller.engine
         assert engine is not None
-        await self._chat.answer(engine, exchange)
+        await self._chat.answers.answer(engine, exchange)
