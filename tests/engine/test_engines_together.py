@@ -20,7 +20,7 @@ from vlmtui.paths import Paths, bundled
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model
 from vlmtui.session.comparison import CompareController, ComparisonInput, RawDraft
-from vlmtui.session.engines import EngineController
+from vlmtui.session.engines import AppEngines
 from vlmtui.session.fan_out import FanOut, plan_of
 from vlmtui.session.lanes import LaneEngines, engines_of
 from vlmtui.session.models import memory_need
@@ -41,7 +41,7 @@ async def host() -> AsyncIterator[WorkerHost]:
             await found.stop(worker.endpoint)
 
 
-def fan_out(controller: EngineController, engines: LaneEngines, folder: Path) -> FanOut:
+def fan_out(controller: AppEngines, engines: LaneEngines, folder: Path) -> FanOut:
     assert controller.engine is not None
     picture = stage(bundled("samples") / "circle.png", Paths.below(folder).media)
     turn = Turn("user", (Media(picture), Text("What is this?")))
@@ -49,7 +49,7 @@ def fan_out(controller: EngineController, engines: LaneEngines, folder: Path) ->
     return FanOut(PLAN, family, [turn], Sampling(max_tokens=24), controller.engine, engines=engines)
 
 
-def comparison(controller: EngineController, shapes: Model, folder: Path) -> CompareController:
+def comparison(controller: AppEngines, shapes: Model, folder: Path) -> CompareController:
     picture = stage(bundled("samples") / "circle.png", Paths.below(folder).media)
     turn = Turn("user", (Media(picture), Text("What is this?")))
     given = ComparisonInput((turn,), shapes.family, controller.require_info(), Sampling(max_tokens=24))
@@ -57,7 +57,7 @@ def comparison(controller: EngineController, shapes: Model, folder: Path) -> Com
 
 
 async def test_two_dtypes_are_compared_at_once_and_in_turn(host: WorkerHost, shapes: Model, tmp_path: Path) -> None:
-    controller = EngineController(host, keep_alive_s=0, on_change=lambda: None)
+    controller = AppEngines(host, keep_alive_s=0, on_change=lambda: None)
     await controller.start(shapes)
     assert controller.error is None, controller.error
     unloaded: list[Model] = []

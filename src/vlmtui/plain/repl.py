@@ -26,7 +26,7 @@ from vlmtui.session.conversation_holder import Severity, keep_house
 from vlmtui.session.cost import Cost, CostEstimate, draft_cost
 from vlmtui.session.dials import with_setting
 from vlmtui.session.draft import token_text
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.exchange import AnswerEnded, AnswerReplaced, ConversationEvent, Exchange
 from vlmtui.session.generation import Answer
 from vlmtui.session.models import LoadChecks, model_choices
@@ -124,7 +124,7 @@ class Repl:
         """By action id. Each raises VlmtuiError."""
         self._services = services
         self._terminal = terminal
-        self._controller = EngineController(
+        self._controller = AppEngines(
             services.host,
             keep_alive_s=services.keep_alive_s,
             on_change=self._engine_changed,
@@ -537,8 +537,8 @@ class Repl:
 
     async def _load_now(self, model: Model) -> None:
         self.tell(f"Loading {one_line(model.spec.name)}. Ctrl+C stops it.")
-        await self._controller.start(model)
-        self._start(self._controller.watch())
+        if await self._controller.start(model):
+            self._start(self._controller.watch())
 
     async def _until_ready(self) -> None:
         """Wait while a model loads. Raises VlmtuiError if that failed or was stopped."""

@@ -35,7 +35,7 @@ from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.engines import EngineController
+from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import Answer, PromptMode, render, request_for, tags_of
 from vlmtui.session.lanes import (
@@ -700,7 +700,7 @@ class CompareController:
 
 
 def comparison_of_message(
-    message: ComparedMessage, draft: RawDraft, controller: EngineController, families: tuple[Family, ...]
+    message: ComparedMessage, draft: RawDraft, controller: AppEngines, families: tuple[Family, ...]
 ) -> CompareController:
     """Return the comparison of a message. `families`: the registry's, whose placeholders the guard recognizes. Raises
     VlmtuiError if no engine is loaded, or if it takes no raw prompts like this one."""

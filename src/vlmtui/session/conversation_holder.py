@@ -14,7 +14,7 @@ from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.files import remove_abandoned
 from vlmtui.paths import Paths
 from vlmtui.session.async_store import AsyncStore
-from vlmtui.session.engines import EngineController
+from vlmtui.session.engines import AppEngines
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ConversationHolder:
     def __init__(
         self,
         teller: Teller,
-        engine_controller: EngineController,
+        engine_controller: AppEngines,
         *,
         store: AsyncStore,
         settings: Settings,

@@ -17,7 +17,7 @@ from vlmtui.registry.estimate import estimated_tokens, settings_of, tokens_of_si
 from vlmtui.registry.match import Model
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.draft import DraftToken
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.generation import render
 
 _LONG_TEXT = 2000
@@ -135,7 +135,7 @@ Outcome = Cost | CostEstimate | Uncounted | VlmtuiError | None
 """The cost of the draft, or why it cannot be sent; None: nothing to tell."""
 
 
-async def draft_cost(chat: Conversation, controller: EngineController) -> Outcome:
+async def draft_cost(chat: Conversation, controller: AppEngines) -> Outcome:
     """Return the draft's cost; None while an answer is running, and for short texts."""
     draft, engine, info = chat.draft, controller.engine, controller.info
     if chat.running is not None or not (draft.attachments or len(draft.words) >= _LONG_TEXT):
@@ -152,7 +152,7 @@ async def draft_cost(chat: Conversation, controller: EngineController) -> Outcom
         return error
 
 
-def draft_estimate(chat: Conversation, controller: EngineController) -> CostEstimate | None:
+def draft_estimate(chat: Conversation, controller: AppEngines) -> CostEstimate | None:
     """Estimate the draft's attachments from the model's record; None: no estimate."""
     model = controller.model
     return None if model is None else estimate_of(model, chat.draft.tokens, chat.settings.sampling)

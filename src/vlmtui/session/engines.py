@@ -6,11 +6,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
-from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from vlmtui.domain.engine import (
     REMOTE_BACKEND,
@@ -28,6 +28,10 @@ from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.registry.match import Model
 
+_log = logging.getLogger(__name__)
+
+LOG_LINES = 5000
+"""Log lines kept in memory; the worker's log file has all of them."""
 _PINGS_PER_HANG = 6
 _LONGEST_ANSWER_S = 6.0
 """Longest that one ping waits for its answer, as it counts: this process itself may have been suspended."""
@@ -83,62 +87,14 @@ def _silent(engine: Engine, seconds: float) -> VlmtuiError:
     )
 
 
-class EnginesBeside:
-    """Models and their engines, in the order in which they were left. One that goes away by itself is forgotten."""
-
-    def __init__(self, on_gone: Callable[[], None]) -> None:
-        """`on_gone` is called after an engine was forgotten because it went away."""
-        self._on_gone = on_gone
-        self._found: list[tuple[Model, Engine]] = []
-        self._watches: dict[int, asyncio.Task[None]] = {}
-        """By the `id` of the engine."""
-
-    @property
-    def models(self) -> tuple[Model, ...]:
-        return tuple(model for model, _ in self._found)
-
-    def add(self, model: Model, engine: Engine) -> None:
-        self._found.append((model, engine))
-        self._watches[id(engine)] = asyncio.ensure_future(self._watch(engine))
-
-    def get(self, model: Model) -> Engine | None:
-        return next((engine for other, engine in self._found if other.spec == model.spec), None)
-
-    def take(self, model: Model) -> Engine | None:
-        """Return the engine with this model and forget it; None if there is none."""
-        engine = self.get(model)
-        self._forget([engine] if engine is not None else [])
-        return engine
-
-    def take_local(self) -> list[Engine]:
-        """Return the engines that take memory of this machine, and forget them."""
-        return self._forget([engine for model, engine in self._found if not is_remote(model)])
-
-    def take_all(self) -> list[Engine]:
-        return self._forget([engine for _, engine in self._found])
-
-    def _forget(self, engines: list[Engine]) -> list[Engine]:
-        for engine in engines:
-            self._watches.pop(id(engine)).cancel()
-        self._found = [one for one in self._found if one[1] not in engines]
-        return engines
-
-    async def _watch(self, engine: Engine) -> None:
-        await engine.closed()
-        del self._watches[id(engine)]
-        self._found = [one for one in self._found if one[1] is not engine]
-        self._on_gone()
-        await engine.close()
-
-
 def names_of(model: Model) -> tuple[str, ...]:
-    """What an engine that is loaded is called: `qwen at box`, `box`; `shapes`."""
+    """Return the names of a loaded engine: `qwen at box` and `box`, or `shapes`."""
     name = model.spec.name
     return (name, name.rpartition(" at ")[2]) if is_remote(model) else (name,)
 
 
 def is_remote(model: Model) -> bool:
-    """Whether it takes no memory of this machine."""
+    """Whether a server runs the model, so that it takes no memory of this machine."""
     return model.spec.backend == REMOTE_BACKEND
 
 
@@ -149,12 +105,6 @@ async def release(engine: Engine, *, hung: bool) -> None:
         with suppress(VlmtuiError):
             shared = (await engine.status()).clients > 1
     await (engine.close() if shared else engine.shutdown())
-
-
-_log = logging.getLogger(__name__)
-
-LOG_LINES = 5000
-"""Log lines kept in memory; the worker's log file has all of them."""
 
 
 class EngineState(StrEnum):
@@ -168,11 +118,108 @@ class EngineState(StrEnum):
     DEAD = "dead"
 
 
-class EngineController:
-    """Holds the one engine of the app. `on_change` is called after every change, in the event loop."""
+class AppEngine:
+    """A model and its engine, from the start of the load until the engine has stopped."""
+
+    def __init__(self, model: Model, on_change: Callable[[AppEngine], None]) -> None:
+        """`on_change` is called after every change, in the event loop."""
+        self.model = model
+        self.state = EngineState.LOADING
+        self.engine: Engine | None = None
+        """None until it is connected, and after `stop`."""
+        self.progress: LoadProgress | None = None
+        self.began: dict[LoadStage, float] = {}
+        """When each stage of the load began, in seconds since the start of the load."""
+        self.error: VlmtuiError | None = None
+        """Why the load failed, or the engine died or hangs."""
+        self.started_at = time.monotonic()
+        """When the load started."""
+        self._on_change = on_change
+        self._opening: asyncio.Task[Engine] | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the engine is loaded, answering or not."""
+        return self.state in (EngineState.READY, EngineState.HUNG)
+
+    async def load(self, host: EngineHost, keep_alive_s: float | None) -> None:
+        """Load the model. Return when it is READY or DEAD, or when `stop` was called."""
+        opening = asyncio.ensure_future(host.open(self.model.spec, client="app", keep_alive_s=keep_alive_s))
+        self._opening = opening  # `stop` waits for it
+        try:
+            await asyncio.wait([opening])
+        except asyncio.CancelledError:
+            opening.cancel()
+            raise
+        if self._was_stopped():
+            return
+        self._opening = None
+        try:
+            engine = self.engine = opening.result()
+        except VlmtuiError as error:
+            self.fail(error)
+            return
+        self._on_change(self)
+        async for event in engine.load():
+            if self._was_stopped():
+                return
+            match event:
+                case LoadProgress():
+                    self.progress = event
+                    self.began.setdefault(event.stage, event.elapsed_s)
+                    self._on_change(self)
+                case EngineReady():
+                    self.change_to(EngineState.READY)
+                case LoadFailed(failure=failure):
+                    self.fail(failure.error())
+
+    def stop(self) -> Coroutine[Any, Any, None]:
+        """Give up the engine at once: a load stops, and so does the engine unless others use it. Return what waits
+        until all its processes have ended."""
+        opening, self._opening = self._opening, None
+        engine, self.engine = self.engine, None
+        hung = self.state is EngineState.HUNG
+        self.change_to(EngineState.NONE)
+        return _stopped(opening, engine, hung=hung)
+
+    def _was_stopped(self) -> bool:
+        return self.state is EngineState.NONE
+
+    def fail(self, error: VlmtuiError) -> None:
+        """Record that the load failed, or that the engine died."""
+        _log.warning("engine: %s (%s)", error.message, error.detail)
+        self.error = error
+        self.change_to(EngineState.DEAD)
+
+    def heard(self, error: VlmtuiError | None) -> None:
+        """Record that the engine hangs, or (None) answers again."""
+        if self.is_loaded:
+            self.error = error
+            self.change_to(EngineState.READY if error is None else EngineState.HUNG)
+
+    def change_to(self, state: EngineState) -> None:
+        self.state = state
+        self._on_change(self)
+
+
+async def _stopped(opening: asyncio.Task[Engine] | None, engine: Engine | None, *, hung: bool) -> None:
+    if opening is not None:
+        opening.cancel()
+        await asyncio.wait([opening])
+        if not opening.cancelled() and opening.exception() is None:
+            engine = opening.result()
+    if engine is not None:
+        await release(engine, hung=hung)
+
+
+class AppEngines:
+    """Owns every engine of the app: the current one, which answers; the former one while another is loaded in its
+    place; and those that stay loaded beside it. `state`, `model`, `engine` … are the current one's."""
 
     on_ready: Callable[[Model], None] = staticmethod(lambda model: None)
-    """Called when a model can be asked, before `on_change`."""
+    """Called when the current model can be asked, before `on_change`."""
+    on_death: Callable[[VlmtuiError, bool], None] = staticmethod(lambda error, loads_again: None)
+    """Called when the current engine has died by itself; the flag says whether it is being restarted."""
 
     def __init__(
         self,
@@ -185,52 +232,92 @@ class EngineController:
         ping_every_s: float | None = None,
         forget_death_s: float = 600.0,
     ) -> None:
-        """`hang_s`: seconds of silence after which an engine is HUNG; 0: never. `restarts`: automatic restarts in a
-        row after the engine died by itself. `forget_death_s`: seconds after which a death no longer counts."""
+        """`on_change` is called after every change, in the event loop. `hang_s`: seconds of silence after which an
+        engine is HUNG; 0: never. `restarts`: automatic restarts in a row after the engine died by itself.
+        `forget_death_s`: seconds after which a death no longer counts."""
         self._host = host
         self._keep_alive_s = keep_alive_s
         self._on_change = on_change
         self._restarts = restarts
         self._forget_death_s = forget_death_s
         self._health = HealthMonitor(hang_s, ping_every_s=ping_every_s)
+        self._current: AppEngine | None = None
+        self._former: AppEngine | None = None
+        self._beside: dict[AppEngine, asyncio.Task[None] | None] = {}
+        """Each with the task that forgets it when it goes away; None while it loads."""
+        self._endings: set[asyncio.Task[None]] = set()
+        """Engines that are stopping."""
         self._died_at = 0.0
-        self._attempt = 0
-        self._opening: asyncio.Task[Engine] | None = None
-        self._endings: list[asyncio.Task[None]] = []
-        """Engines that are being stopped."""
-        self._beside = EnginesBeside(on_change)
-        self._kept: Engine | None = None
-        """The engine of `former`, while it stays loaded beside the one being loaded."""
-        self.former: Model | None = None
-        """The previous model, until this one has loaded: `go_back` returns to it."""
-        self.on_death: Callable[[VlmtuiError, bool], None] = lambda error, loads_again: None
-        """Called when the loaded engine has died by itself; the flag says whether it is being restarted."""
-        self.state = EngineState.NONE
-        self.model: Model | None = None
-        self.engine: Engine | None = None
-        self.progress: LoadProgress | None = None
-        self.began: dict[LoadStage, float] = {}
-        """When each stage of the load began, in seconds since the start of the load."""
-        self.error: VlmtuiError | None = None
-        """Why the load failed or the engine died."""
-        self.started_at = 0.0
-        """`time.monotonic()` at the start of the load."""
         self.deaths = 0
         """Consecutive deaths of the engine since it last finished an answer, within ten minutes."""
         self.log = LogRing(LOG_LINES)
-        """The newest lines of the engine's log; kept after its death."""
+        """The newest lines of the current engine's log; kept after its death."""
+
+    @property
+    def state(self) -> EngineState:
+        return self._current.state if self._current is not None else EngineState.NONE
+
+    @property
+    def model(self) -> Model | None:
+        return self._current.model if self._current is not None else None
+
+    @property
+    def engine(self) -> Engine | None:
+        return self._current.engine if self._current is not None else None
 
     @property
     def info(self) -> EngineInfo | None:
-        return self.engine.info if self.engine else None
+        return self.engine.info if self.engine is not None else None
+
+    @property
+    def error(self) -> VlmtuiError | None:
+        """Why the load failed, or the engine died or hangs."""
+        return self._current.error if self._current is not None else None
+
+    @property
+    def progress(self) -> LoadProgress | None:
+        return self._current.progress if self._current is not None else None
+
+    @property
+    def began(self) -> Mapping[LoadStage, float]:
+        """When each stage of the load began, in seconds since the start of the load."""
+        return self._current.began if self._current is not None else {}
+
+    @property
+    def started_at(self) -> float:
+        """`time.monotonic()` at the start of the load."""
+        return self._current.started_at if self._current is not None else 0.0
 
     @property
     def is_loaded(self) -> bool:
         """Whether an engine is loaded, answering or not."""
-        return self.state in (EngineState.READY, EngineState.HUNG)
+        return self._current is not None and self._current.is_loaded
+
+    @property
+    def former(self) -> Model | None:
+        """The previous model, until the current one has loaded: `go_back` returns to it."""
+        return self._former.model if self._former is not None else None
+
+    @property
+    def keeps_former(self) -> bool:
+        """Whether the previous model is still loaded."""
+        return self._former is not None and self._former.is_loaded
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The current model, then those that stay loaded beside it."""
+        current = (self._current.model,) if self._current is not None else ()
+        return (*current, *(one.model for one in self._beside if one.is_loaded))
+
+    def engine_of(self, model: Model) -> Engine | None:
+        """Return the loaded engine with this model; None if there is none."""
+        if self.model is not None and self.model.spec == model.spec:
+            return self.engine if self.state is EngineState.READY else None
+        found = self._find_beside(model)
+        return found.engine if found is not None else None
 
     def require_model(self) -> Model:
-        """Return the loaded model. Raises VlmtuiError when there is none."""
+        """Return the current model. Raises VlmtuiError when there is none."""
         if self.model is None:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "No model is loaded.", remedy=Remedy.PICK_MODEL)
         return self.model
@@ -258,106 +345,70 @@ class EngineController:
         except VlmtuiError:
             return None
 
-    @property
-    def models(self) -> tuple[Model, ...]:
-        """The current model, then those that stay loaded besides it."""
-        return (*([self.model] if self.model is not None else []), *self._beside.models)
+    async def start(self, model: Model, *, keep_former: bool = False) -> bool:
+        """Make `model` the current one: load it, unless it is loaded beside. Return True once it is READY: then run
+        `watch`; False if it failed, or if something else was started or stopped meanwhile. Run it in a task.
 
-    def engine_of(self, model: Model) -> Engine | None:
-        """Return the loaded engine with this model; None if there is none."""
-        if self.model is not None and self.model.spec == model.spec:
-            return self.engine if self.state is EngineState.READY else None
-        return self._beside.get(model)
-
-    @property
-    def keeps_former(self) -> bool:
-        """Whether the previous model is still loaded."""
-        return self._kept is not None
-
-    async def start(self, model: Model, *, keep_former: bool = False) -> None:
-        """Load `model` and return once it is READY or DEAD. Run it in a task. `keep_former`: keep the loaded model
-        until then, for `go_back`; otherwise stop first what takes memory of this machine."""
-        if self._opening is not None:
-            await self.abort()
-        if (loaded := self._beside.take(model)) is not None:
-            await self._change_to(model, loaded)
-            return
+        `keep_former`: keep the loaded model until then, for `go_back`; otherwise stop first what takes memory of this
+        machine."""
+        if (loaded := self._find_beside(model)) is not None:
+            self._bring_forward(loaded)
+            return True
         if not keep_former and not is_remote(model):
-            for local in self._beside.take_local():
-                self._endings.append(asyncio.ensure_future(release(local, hung=False)))
-        self._attempt += 1
-        attempt = self._attempt
-        self._leave_current(model, keep_former=keep_former)
-        self.model, self.error, self.progress = model, None, None
-        self.began = {}
-        self.started_at = time.monotonic()
-        self.log.clear()
-        self._set_state(EngineState.LOADING)
-        await self._ended()
-        if attempt != self._attempt:
-            return
-        engine = await self._open(model, attempt)
-        if engine is None:
-            return
-        self.engine = engine
+            self._end_local_beside()
+        left, held = self._current, AppEngine(model, self._changed)
+        self._set_current(held)
+        if left is not None:
+            self._leave(left, held, keep_former=keep_former)
         self._on_change()
-        async for event in engine.load():
-            if attempt != self._attempt:
-                return
-            match event:
-                case LoadProgress():
-                    self.progress = event
-                    self.began.setdefault(event.stage, event.elapsed_s)
-                    self._on_change()
-                case EngineReady():
-                    self._end_former(beside=model)
-                    self._set_state(EngineState.READY)
-                case LoadFailed(failure=failure):
-                    self._fail(failure.error())
+        await self._ended()
+        if held is self._current and held.state is EngineState.LOADING:
+            await held.load(self._host, self._keep_alive_s)
+        return held is self._current and held.state is EngineState.READY
 
     async def go_back(self) -> bool:
-        """Return to the former model that `start` kept, and stop the one being loaded. False if none was kept. Run
-        `watch` afterwards."""
-        model, engine = self.former, self._kept
-        if model is None or engine is None:
+        """Return to the former model if it is still loaded, and stop the one being loaded. Return True when that is
+        done: then run `watch`; False if the former one is not loaded, or if another was started meanwhile."""
+        left, former = self._current, self._former
+        if former is None or not former.is_loaded:
             return False
-        self._kept = None
-        await self.abort()
-        self.model, self.engine, self.former = model, engine, None
-        self.error = self.progress = None
-        self.log.clear()
-        self._set_state(EngineState.READY)
-        return True
+        self._former = None
+        self._set_current(former)
+        if left is not None:
+            await left.stop()
+        self._changed(former)
+        return former is self._current
 
     async def open_beside(self, model: Model) -> Engine:
-        """Load a model besides the current one, which stays. Raises VlmtuiError."""
+        """Load a model beside the current one, which stays. Raises VlmtuiError."""
         if (loaded := self.engine_of(model)) is not None:
             return loaded
-        engine = await self._host.open(model.spec, client="app", keep_alive_s=self._keep_alive_s)
-        async with AsyncExitStack() as unless_loaded:
-            unless_loaded.push_async_callback(release, engine, hung=False)
-            async for event in engine.load():
-                if isinstance(event, LoadFailed):
-                    raise event.failure.error()
-            unless_loaded.pop_all()
-        self._beside.add(model, engine)
+        held = AppEngine(model, self._changed)
+        self._beside[held] = None
+        try:
+            await held.load(self._host, self._keep_alive_s)
+        finally:
+            if held.state is not EngineState.READY:
+                self._beside.pop(held, None)
+                await held.stop()
+        if held.engine is None:
+            raise held.error or engine_died()
+        self._keep_beside(held)
         self._on_change()
-        return engine
+        return held.engine
 
     async def make_room(self) -> None:
         """Stop what takes memory of this machine, the current engine included; return when it has ended. `return_to`
         loads the current model again."""
-        for local in self._beside.take_local():
-            self._endings.append(asyncio.ensure_future(release(local, hung=False)))
+        self._end_local_beside()
         if self.model is not None and not is_remote(self.model):
             await self.abort()
         await self._ended()
 
-    async def return_to(self, model: Model) -> None:
-        """Load the model again that `make_room` stopped, unless another one was chosen meanwhile. Run `watch`
-        afterwards."""
-        if self.state is EngineState.NONE and self.model is model:
-            await self.start(model)
+    async def return_to(self, model: Model) -> bool:
+        """Load the model again that `make_room` stopped, unless another one was chosen meanwhile. Return as `start`
+        does."""
+        return self.state is EngineState.NONE and self.model is model and await self.start(model)
 
     async def follow_log(self, engine: Engine, on_line: Callable[[], None]) -> None:
         """Copy the engine's log into `self.log` until it ends, calling `on_line` after each line. Run it in a task."""
@@ -368,20 +419,17 @@ class EngineController:
             on_line()
 
     async def watch(self) -> None:
-        """Watch the loaded engine: report unexpected death or a hang, and restart it after a death. Run it in a task
-        after READY."""
-        while (engine := self.engine) is not None and self.is_loaded:
-            error = await self._health.watch(engine, partial(self._silent, engine))
-            if error is None or engine is not self.engine or not self.is_loaded or self.model is None:
+        """Watch the current engine: report a hang or a death by itself, and restart it after a death. Run it in a
+        task after READY."""
+        while (held := self._current) is not None and held.is_loaded and held.engine is not None:
+            error = await self._health.watch(held.engine, held.heard)
+            if error is None or held is not self._current or not held.is_loaded:
                 return
             self._count_death()
-            self.on_death(error, self.deaths <= self._restarts)
-            self._fail(error)
-            if self.deaths > self._restarts:
-                return
-            attempt = self._attempt + 1
-            await self.start(self.model)
-            if attempt != self._attempt:
+            loads_again = self.deaths <= self._restarts
+            self.on_death(error, loads_again)
+            held.fail(error)
+            if not loads_again or not await self.start(held.model):
                 return
 
     def answered(self) -> None:
@@ -389,27 +437,21 @@ class EngineController:
         self.deaths = 0
 
     async def abort(self) -> None:
-        """Stop a load or the engine; return when all its processes have ended."""
-        self._attempt += 1
-        opening, self._opening = self._opening, None
-        engine, self.engine = self.engine, None
-        hung = self.state is EngineState.HUNG
-        self._set_state(EngineState.NONE)
-        if opening is not None:
-            opening.cancel()
-            await asyncio.wait([opening])
-            if not opening.cancelled() and opening.exception() is None:
-                engine = opening.result()
+        """Stop the load or the engine; return when all its processes have ended."""
+        if self._current is not None:
+            await self._current.stop()
         await self._ended()
-        if engine is not None:
-            await release(engine, hung=hung)
 
     async def leave(self) -> bool:
-        """Release the engine at exit: a loading one is stopped, a ready one stays for its keep-alive time. True if
-        one stays."""
-        kept, self._kept = self._kept, None
-        for engine in (*self._beside.take_all(), *([kept] if kept is not None else [])):
-            await engine.close()
+        """Release the engines at exit: a loading one is stopped, a ready one stays for its keep-alive time. True if
+        the current one stays."""
+        former, self._former = self._former, None
+        for held in (*self._beside, *([former] if former is not None else [])):
+            self._forget(held)
+            if held.is_loaded and held.engine is not None:
+                await held.engine.close()
+            else:
+                await held.stop()
         await self._ended()
         if self.state is EngineState.READY and self.engine is not None:
             await self.engine.close()
@@ -417,77 +459,89 @@ class EngineController:
         await self.abort()
         return False
 
-    async def _open(self, model: Model, attempt: int) -> Engine | None:
-        """Open the engine; None if that failed, or if it is no longer wanted. Stores the task so that `abort` can
-        wait for it."""
-        opening = asyncio.ensure_future(self._host.open(model.spec, client="app", keep_alive_s=self._keep_alive_s))
-        self._opening = opening
-        try:
-            await asyncio.wait([opening])
-        except asyncio.CancelledError:
-            opening.cancel()
-            raise
-        if attempt != self._attempt:
-            return None
-        self._opening = None
-        try:
-            return opening.result()
-        except VlmtuiError as error:
-            self._fail(error)
-            return None
-
-    def _leave_current(self, model: Model, *, keep_former: bool) -> None:
-        """Keep the current engine for `go_back`, or start stopping it."""
-        if self.model is None or self.model.spec == model.spec:
-            self._end_current(keep_same=model)
+    def _changed(self, held: AppEngine) -> None:
+        """Report a change of the current engine."""
+        if held is not self._current:
             return
-        if self.state is EngineState.READY:
-            self.former = self.model
-            if keep_former or is_remote(self.model):
-                self._kept, self.engine = self.engine, None
-        elif not keep_former:
-            former = self.former
-            self._end_former()
-            self.former = former
-        self._end_current(keep_same=model)
+        if held.state is EngineState.READY:
+            self._end_former(held)
+            self.on_ready(held.model)
+        self._on_change()
 
-    def _end_former(self, *, beside: Model | None = None) -> None:
-        """Stop keeping the former engine. It stays loaded `beside` a model where one of both takes no memory here."""
-        kept, former = self._kept, self.former
-        self._kept = self.former = None
-        if kept is None or former is None:
-            return
-        if is_remote(former) or (beside is not None and is_remote(beside)):
-            self._beside.add(former, kept)
-        else:
-            self._endings.append(asyncio.ensure_future(release(kept, hung=False)))
-
-    async def _change_to(self, model: Model, engine: Engine) -> None:
-        """Make an engine that is loaded the current one; the former one stays loaded."""
-        self._attempt += 1
-        self._leave_current(model, keep_former=True)
-        self.model, self.engine, self.error, self.progress = model, engine, None, None
+    def _set_current(self, held: AppEngine) -> None:
+        self._current = held
         self.log.clear()
-        if self._kept is not None and self.former is not None:
-            self._beside.add(self.former, self._kept)
-        self._kept = self.former = None
-        await self._ended()
-        self._set_state(EngineState.READY)
 
-    def _end_current(self, *, keep_same: Model) -> None:
-        """Start stopping the current engine, in a task that nothing interrupts."""
-        engine, self.engine = self.engine, None
-        if engine is None:
-            return
-        stays = self.state is EngineState.READY and engine.spec == keep_same.spec
-        ending = engine.close() if stays else release(engine, hung=self.state is EngineState.HUNG)
-        self._endings.append(asyncio.ensure_future(ending))
+    def _leave(self, left: AppEngine, loading: AppEngine, *, keep_former: bool) -> None:
+        """Keep the engine that is left as the former one, or start stopping it."""
+        is_other = left.model.spec != loading.model.spec
+        if is_other and left.state is EngineState.READY:
+            self._former = left
+            if keep_former or is_remote(left.model):
+                return
+        elif is_other and not keep_former and self._former is not None and not is_remote(self._former.model):
+            self._end(self._former)
+        self._end(left)
+
+    def _end_former(self, ready: AppEngine) -> None:
+        """Stop keeping the former engine. It stays loaded beside the one that is ready where one of both takes no
+        memory here."""
+        former, self._former = self._former, None
+        if former is not None and former.is_loaded:
+            if is_remote(former.model) or is_remote(ready.model):
+                self._keep_beside(former)
+            else:
+                self._end(former)
+
+    def _bring_forward(self, held: AppEngine) -> None:
+        """Make an engine that is loaded beside the current one; that one, if it is ready, stays loaded."""
+        self._forget(held)
+        left, former = self._current, self._former
+        self._former = None
+        self._set_current(held)
+        for other in (left, former):
+            if other is not None and other.state is EngineState.READY:
+                self._keep_beside(other)
+            elif other is not None:
+                self._end(other)
+        self._changed(held)
+
+    def _find_beside(self, model: Model) -> AppEngine | None:
+        return next((one for one in self._beside if one.is_loaded and one.model.spec == model.spec), None)
+
+    def _keep_beside(self, held: AppEngine) -> None:
+        self._beside[held] = asyncio.ensure_future(self._until_gone(held))
+
+    async def _until_gone(self, held: AppEngine) -> None:
+        """Forget an engine beside when it goes away by itself."""
+        if (engine := held.engine) is not None:
+            await engine.closed()
+            del self._beside[held]
+            self._on_change()
+            await engine.close()
+
+    def _forget(self, held: AppEngine) -> None:
+        """Take an engine away from those beside, if it is one."""
+        watching = self._beside.pop(held, None)
+        if watching is not None:
+            watching.cancel()
+
+    def _end_local_beside(self) -> None:
+        """Start stopping the engines beside that take memory of this machine."""
+        for held in [one for one in self._beside if not is_remote(one.model)]:
+            self._forget(held)
+            self._end(held)
+
+    def _end(self, held: AppEngine) -> None:
+        """Start stopping an engine, in a task that nothing interrupts."""
+        ending = asyncio.ensure_future(held.stop())
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
 
     async def _ended(self) -> None:
         """Wait until the previous engines have stopped."""
-        endings, self._endings = self._endings, []
-        if endings:
-            await asyncio.wait(endings)
+        if self._endings:
+            await asyncio.wait(set(self._endings))
 
     def _still_loading(self) -> VlmtuiError:
         name = self.model.spec.name if self.model is not None else "The model"
@@ -501,23 +555,6 @@ class EngineController:
             self.deaths = 0
         self.deaths += 1
         self._died_at = now
-
-    def _silent(self, engine: Engine, error: VlmtuiError | None) -> None:
-        """Record that the engine hangs, or (None) answers again."""
-        if engine is self.engine and self.is_loaded:
-            self.error = error
-            self._set_state(EngineState.READY if error is None else EngineState.HUNG)
-
-    def _fail(self, error: VlmtuiError) -> None:
-        _log.warning("engine: %s (%s)", error.message, error.detail)
-        self.error = error
-        self._set_state(EngineState.DEAD)
-
-    def _set_state(self, state: EngineState) -> None:
-        self.state = state
-        if state is EngineState.READY and self.model is not None:
-            self.on_ready(self.model)
-        self._on_change()
 
 
 def engine_died(detail: str = "") -> VlmtuiError:

@@ -27,7 +27,7 @@ from vlmtui.session.adapters import NONE, find_adapter
 from vlmtui.session.adapters import NONE as NO_ADAPTER
 from vlmtui.session.comparison import ComparedMessage
 from vlmtui.session.dials import with_parameter
-from vlmtui.session.engines import EngineController
+from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import (
     PromptMode,
@@ -510,7 +510,7 @@ def look_plan(message: ComparedMessage) -> Plan:
 async def planned_fan_out(
     plan: Plan,
     message: ComparedMessage,
-    controller: EngineController,
+    controller: AppEngines,
     *,
     media: Path,
     engines: LaneEngines | None = None,

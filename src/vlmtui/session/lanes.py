@@ -50,7 +50,7 @@ from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.routes import model_closed
 from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import recorded_folder
-from vlmtui.session.engines import EngineController, is_remote, names_of
+from vlmtui.session.engines import AppEngines, is_remote, names_of
 from vlmtui.session.generation import (
     Answer,
     PromptMode,
@@ -532,7 +532,7 @@ class LaneEngines:
 
     def __init__(
         self,
-        controller: EngineController,
+        controller: AppEngines,
         models: Mapping[str, Model],
         names: Mapping[str, str],
         on_unloaded: Callable[[Model], None],
@@ -590,7 +590,7 @@ class LaneEngines:
 
 async def engines_of(
     names: Mapping[str, str],
-    controller: EngineController,
+    controller: AppEngines,
     registry: Registry,
     servers: Mapping[str, EngineSettings],
     trust: TrustStore,

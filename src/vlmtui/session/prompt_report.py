@@ -25,7 +25,7 @@ from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.engines import EngineController
+from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange, turns_as_sent
 from vlmtui.session.generation import Answer, make_request, render, whole_answer
 from vlmtui.session.resume import is_of_engine, stored_sampling
@@ -328,7 +328,7 @@ def request_again(
 
 
 async def prompt_again(
-    conversation: Conversation, exchange: Exchange, controller: EngineController
+    conversation: Conversation, exchange: Exchange, controller: AppEngines
 ) -> tuple[PromptReport, Prompt]:
     """Return what is known of an exchange, and its prompt for the loaded model. Raises VlmtuiError."""
     model = controller.require_model()

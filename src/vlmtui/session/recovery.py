@@ -18,7 +18,7 @@ from vlmtui.session.answers import LiveAnswers
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_holder import ConversationHolder, Teller
 from vlmtui.session.death_counts import DeathCounts
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.exchange import exchanges_of
 from vlmtui.session.generation import Answer
 from vlmtui.session.persistence import LiveConversation, Recorder
@@ -81,7 +81,7 @@ class InterruptedAnswers:
     def __init__(
         self,
         teller: Teller,
-        engine_controller: EngineController,
+        engine_controller: AppEngines,
         holder: ConversationHolder,
         *,
         host: EngineHost,

@@ -25,7 +25,7 @@ from textual.worker import WorkerFailed, WorkType
 from vlmtui.config.settings import config_file
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.terminal import TerminalQuestion
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
@@ -108,7 +108,7 @@ class VlmtuiApp(App[ExitReport | None]):
         """`question`: a terminal query sent before this module was imported."""
         super().__init__()
         self.services = services
-        self.engine_controller = controller = EngineController(
+        self.engine_controller = controller = AppEngines(
             services.host,
             keep_alive_s=services.keep_alive_s,
             on_change=self._engine_changed,

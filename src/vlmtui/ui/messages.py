@@ -12,6 +12,6 @@ class EngineChanged(Message):
 
 
 class EngineLogGrew(Message):
-    """`EngineController.log` has new lines. Posted at most ten times a second."""
+    """`AppEngines.log` has new lines. Posted at most ten times a second."""
 
     bubble = False

@@ -207,8 +207,8 @@ class ModelLoading:
         if chat is not None and controller.model is not None:
             again = " again" if controller.model.spec == model.spec else ""
             await chat.cancel(controller.engine, f"Stopped to load {one_line(model.spec.name)}{again}.")
-        await controller.start(model, keep_former=keep_former)
-        await controller.watch()
+        if await controller.start(model, keep_former=keep_former):
+            await controller.watch()
 
     async def _go_back(self) -> None:
         if await self._app.engine_controller.go_back():

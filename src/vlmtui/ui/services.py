@@ -13,7 +13,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_holder import ConversationHolder, Teller
-from vlmtui.session.engines import EngineController
+from vlmtui.session.engines import AppEngines
 
 if TYPE_CHECKING:
     from vlmtui.config.settings import Settings
@@ -83,7 +83,7 @@ class Services(msgspec.Struct, frozen=True):
 
         return resumed_model(self.registry, self.settings.engines, self.resumed)
 
-    def conversation_holder(self, teller: Teller, controller: EngineController) -> ConversationHolder:
+    def conversation_holder(self, teller: Teller, controller: AppEngines) -> ConversationHolder:
         """Return what will own the app's conversation."""
         return ConversationHolder(
             teller,
@@ -97,7 +97,7 @@ class Services(msgspec.Struct, frozen=True):
     def interrupted_answers(
         self,
         teller: Teller,
-        controller: EngineController,
+        controller: AppEngines,
         holder: ConversationHolder,
         *,
         show: ShowConversation,

@@ -23,7 +23,7 @@ from vlmtui.paths import Paths, private_dir
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import tokens_before_attaching
 from vlmtui.session.draft import DraftToken
-from vlmtui.session.engines import EngineController
+from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import attachments_named
 from vlmtui.session.models import excess_media
 from vlmtui.session.recent_folders import RecentFolders
@@ -172,7 +172,7 @@ class AttachmentSources:
         view: SourcesView,
         navigator: Navigator,
         paths: Paths,
-        engine_controller: EngineController,
+        engine_controller: AppEngines,
         *,
         inbox_s: float,
     ) -> None:
@@ -303,7 +303,7 @@ class MessageAttachments:
         navigator: Navigator,
         cost: PromptCost,
         paths: Paths,
-        engine_controller: EngineController,
+        engine_controller: AppEngines,
         chat: Conversation,
     ) -> None:
         self._view = view

@@ -27,7 +27,7 @@ from vlmtui.session.comparison import (
     require_family,
 )
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.engines import EngineController
+from vlmtui.session.engines import AppEngines
 from vlmtui.session.fan_out import ENGINE, PICTURE, FanOut, Plan, choose_lane, look_plan, parse_plan, planned_fan_out
 from vlmtui.session.lanes import InFlightRequest, LaneEngines, engines_of
 from vlmtui.session.models import memory_need
@@ -61,7 +61,7 @@ class FanOuts:
         view: FanOutsView,
         navigator: Navigator,
         cost: PromptCost,
-        engine_controller: EngineController,
+        engine_controller: AppEngines,
         chat: Conversation,
         services: Services,
     ) -> None:
@@ -182,8 +182,8 @@ class FanOuts:
         self._view.start(partial(self._load_again, model), "engine")
 
     async def _load_again(self, model: Model) -> None:
-        await self._engine_controller.return_to(model)
-        await self._engine_controller.watch()
+        if await self._engine_controller.return_to(model):
+            await self._engine_controller.watch()
 
     async def _planned(self, plan: Plan, message: ComparedMessage) -> FanOut | None:
         if message.exchange is None:
@@ -223,7 +223,7 @@ class Comparisons:
         sender: TurnSender,
         cost: PromptCost,
         services: Services,
-        engine_controller: EngineController,
+        engine_controller: AppEngines,
         chat: Conversation,
         fan_outs: FanOuts,
     ) -> None:

@@ -22,7 +22,7 @@ from vlmtui.session.adapters import (
 )
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.dials import with_setting
-from vlmtui.session.engines import EngineController
+from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Sibling
 from vlmtui.session.settings import ChatSettings
 from vlmtui.text import is_number, one_line
@@ -170,7 +170,7 @@ class SettingsActions:
         self,
         view: SettingsView,
         navigator: Navigator,
-        controller: EngineController,
+        controller: AppEngines,
         chat: Conversation,
         cost: PromptCost,
     ) -> None:
@@ -223,9 +223,7 @@ class SettingsActions:
 class AdapterActions:
     """Chooses the adapter of the conversation."""
 
-    def __init__(
-        self, view: SettingsView, navigator: Navigator, controller: EngineController, chat: Conversation
-    ) -> None:
+    def __init__(self, view: SettingsView, navigator: Navigator, controller: AppEngines, chat: Conversation) -> None:
         self._view = view
         self._navigator = navigator
         self._controller = controller

@@ -21,7 +21,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.match import Model
 from vlmtui.session.answer_line import answer_line, answer_speed
 from vlmtui.session.conversation import Conversation, QueuedMessage, head_of
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_report import PromptShare, prompt_shares
 from vlmtui.text import one_line
@@ -74,7 +74,7 @@ class ChatFrame(Vertical):
     }
     """
 
-    def __init__(self, chat: Conversation, engine_controller: EngineController, *, cache: Path) -> None:
+    def __init__(self, chat: Conversation, engine_controller: AppEngines, *, cache: Path) -> None:
         super().__init__()
         self._chat = chat
         self._engine_controller = engine_controller
@@ -310,7 +310,7 @@ class StatusBar(Static):
     StatusBar { height: 1; padding: 0 2; background: $background; text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
-    def __init__(self, engine_controller: EngineController, chat: Conversation) -> None:
+    def __init__(self, engine_controller: AppEngines, chat: Conversation) -> None:
         super().__init__(markup=False)
         self._engine_controller = engine_controller
         self._chat = chat
@@ -389,7 +389,7 @@ class QueueBar(Static):
         super().__init__(id=id, markup=False)
         self._lines: Content | None = None
 
-    def show(self, queued: Sequence[QueuedMessage], controller: EngineController) -> None:
+    def show(self, queued: Sequence[QueuedMessage], controller: AppEngines) -> None:
         """Show the queue and what it waits for; repaints only on changes."""
         lines = self._written(queued, controller) if queued else None
         if lines != self._lines:
@@ -397,7 +397,7 @@ class QueueBar(Static):
             self.display = lines is not None
             self.update(lines or "")
 
-    def _written(self, queued: Sequence[QueuedMessage], controller: EngineController) -> Content:
+    def _written(self, queued: Sequence[QueuedMessage], controller: AppEngines) -> Content:
         lines = [
             Content.assemble(("⧗ queued  ", "$text-warning"), one_line(message.written.text))
             for message in queued[:_SHOWN]
@@ -408,7 +408,7 @@ class QueueBar(Static):
         return Content("\n").join([*lines, why])
 
 
-def waits_for(controller: EngineController) -> str:
+def waits_for(controller: AppEngines) -> str:
     """Return why queued messages are not sent yet, and the keys that help (for `with_keys`)."""
     model, progress = controller.model, controller.progress
     name = one_line(model.spec.name) if model is not None else "a model"

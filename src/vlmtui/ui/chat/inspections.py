@@ -12,7 +12,7 @@ from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.session.answer_places import AnswerPlaces, ShownMedium, badges_of, places_of
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.engines import EngineController
+from vlmtui.session.engines import AppEngines
 from vlmtui.session.prompt_report import (
     PromptReport,
     exchange_numbered,
@@ -38,7 +38,7 @@ class Inspections:
         self,
         view: TranscriptView,
         navigator: Navigator,
-        engine_controller: EngineController,
+        engine_controller: AppEngines,
         chat: Conversation,
         registry: Registry,
         seen: Path,

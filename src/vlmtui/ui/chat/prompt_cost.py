@@ -13,7 +13,7 @@ from vlmtui.domain.dials import PROCESSOR
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import Cost, CostEstimate, Outcome, Uncounted, draft_cost, draft_estimate
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.text import one_line
 from vlmtui.ui.chat.view import ChatView
 
@@ -37,7 +37,7 @@ class PromptCost:
 
         outcome: Outcome
 
-    def __init__(self, view: CostView, engine_controller: EngineController, chat: Conversation) -> None:
+    def __init__(self, view: CostView, engine_controller: AppEngines, chat: Conversation) -> None:
         self._view = view
         self._engine_controller = engine_controller
         self._chat = chat

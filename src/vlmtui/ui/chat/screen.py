@@ -20,7 +20,7 @@ from vlmtui.domain.generation import Finished
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import Cost
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.exchange import (
     AnswerEnded,
     AnswerReplaced,
@@ -72,7 +72,7 @@ class ChatScreen(Screen[None]):
         event: ConversationEvent
 
     def __init__(
-        self, services: Services, navigator: Navigator, engine_controller: EngineController, chat: Conversation
+        self, services: Services, navigator: Navigator, engine_controller: AppEngines, chat: Conversation
     ) -> None:
         super().__init__()
         self.services = services

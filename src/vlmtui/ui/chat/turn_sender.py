@@ -14,7 +14,7 @@ from vlmtui.domain.conversation import Turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.death_counts import Suspect
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.exchange import Exchange
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
@@ -61,7 +61,7 @@ class TurnSender:
         view: SenderView,
         navigator: Navigator,
         cost: PromptCost,
-        engine_controller: EngineController,
+        engine_controller: AppEngines,
         chat: Conversation,
     ) -> None:
         self._view = view

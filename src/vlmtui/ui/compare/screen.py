@@ -26,7 +26,7 @@ from vlmtui.session.comparison import (
     SavedPrompts,
     choose_side_engines,
 )
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lanes import EXAMPLES, HERE, InFlightRequest
 from vlmtui.session.prompt_report import PromptReport
@@ -65,7 +65,7 @@ class CompareScreen(SidesScreen):
     def __init__(
         self,
         services: Services,
-        engine_controller: EngineController,
+        engine_controller: AppEngines,
         controller: CompareController,
         message: ComparedMessage,
         send: Callable[[CompareController], InFlightRequest],

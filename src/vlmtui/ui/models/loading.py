@@ -18,7 +18,7 @@ from textual.widgets import Static
 from vlmtui.domain.engine import LoadProgress, LoadStage
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import TextBlock
@@ -183,7 +183,7 @@ class LoadingScreen(Screen[None]):
 
     def __init__(
         self,
-        engine_controller: EngineController,
+        engine_controller: AppEngines,
         model: Model,
         *,
         typed: str = "",

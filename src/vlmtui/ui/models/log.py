@@ -19,7 +19,7 @@ from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.session.answer_line import seconds
-from vlmtui.session.engines import LOG_LINES, EngineController, EngineMeter
+from vlmtui.session.engines import LOG_LINES, AppEngines, EngineMeter
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.document import Block
@@ -230,7 +230,7 @@ class LogScreen(SearchScreen):
     SCOPE = "log"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, engine_controller: EngineController) -> None:
+    def __init__(self, engine_controller: AppEngines) -> None:
         super().__init__()
         self.engine_controller = engine_controller
         self._meter = EngineMeter()

@@ -31,7 +31,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.routes import model_closed, route_name, status_of
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.models import Choice, LoadCheck, LoadOption, model_choices
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings, line_bindings
@@ -473,7 +473,7 @@ class ModelsScreen(Screen[None]):
     class LeavePicker(Message):
         """Go back to the chat with the loaded model."""
 
-    def __init__(self, services: Services, engine_controller: EngineController) -> None:
+    def __init__(self, services: Services, engine_controller: AppEngines) -> None:
         super().__init__()
         self.services = services
         self.engine_controller = engine_controller

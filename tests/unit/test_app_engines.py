@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from tests.support.scripted_engine import ScriptedHost
-from vlmtui.domain.engine import REMOTE_BACKEND, LoadFailed
+from tests.support.scripted_engine import DEFAULT_LOAD, Hold, ScriptedEngine, ScriptedHost
+from vlmtui.domain.engine import REMOTE_BACKEND, LoadFailed, LoadSpec
 from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.engines import EngineController, EngineState
+from vlmtui.session.engines import AppEngines, EngineState
 
 
-async def loaded(host: ScriptedHost, *, hang_s: float = 30.0, forget_death_s: float = 600.0) -> EngineController:
-    controller = EngineController(
+async def loaded(host: ScriptedHost, *, hang_s: float = 30.0, forget_death_s: float = 600.0) -> AppEngines:
+    controller = AppEngines(
         host,
         keep_alive_s=300.0,
         on_change=lambda: None,
@@ -53,18 +54,18 @@ async def test_leaving_a_ready_engine_keeps_it() -> None:
 
 
 @asynccontextmanager
-async def watching(controller: EngineController) -> AsyncIterator[asyncio.Task[None]]:
+async def watching(controller: AppEngines) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(controller.watch())
     yield task
     task.cancel()
     await asyncio.wait([task])
 
 
-def message_of(controller: EngineController) -> str:
+def message_of(controller: AppEngines) -> str:
     return controller.error.message if controller.error else ""
 
 
-def is_ready_again(controller: EngineController, host: ScriptedHost, engines: int) -> bool:
+def is_ready_again(controller: AppEngines, host: ScriptedHost, engines: int) -> bool:
     return len(host.engines) == engines and controller.state is EngineState.READY
 
 
@@ -125,7 +126,7 @@ async def test_an_engine_ended_by_the_user_stays_ended() -> None:
 async def test_a_load_that_fails_is_not_tried_again() -> None:
     failure = Failure(kind=ErrorKind.OUT_OF_MEMORY, message="No room.")
     host = ScriptedHost(load=[LoadFailed(failure)])
-    controller = EngineController(host, keep_alive_s=300.0, on_change=lambda: None)
+    controller = AppEngines(host, keep_alive_s=300.0, on_change=lambda: None)
     await controller.start(resolve(Registry.bundled(), "shapes"))
     await controller.watch()
     assert controller.state is EngineState.DEAD
@@ -278,3 +279,98 @@ async def test_an_engine_beside_that_has_died_is_forgotten_and_loaded_again() ->
     await until(lambda: controller.engine_of(there) is None)
     assert await controller.open_beside(there) is not engine
     await controller.leave()
+
+
+async def test_a_load_during_a_load_stops_the_first_and_waits_for_its_end() -> None:
+    host = ScriptedHost(load=[Hold(asyncio.Event())])
+    controller = AppEngines(host, keep_alive_s=300.0, on_change=lambda: None)
+    first = asyncio.create_task(controller.start(resolve(Registry.bundled(), "shapes")))
+    await until(lambda: len(host.engines) == 1)
+    host.load_steps = list(DEFAULT_LOAD)
+    assert await controller.start(other := resolve(Registry.bundled(), "qwen3_vl"))
+    assert not await first
+    assert host.engines[0].was_shut_down
+    assert (controller.model, controller.state, controller.engine) == (other, EngineState.READY, host.engines[-1])
+
+
+async def test_leaving_while_an_engine_loads_beside_stops_it() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    host.load_steps = [Hold(asyncio.Event())]
+    beside = asyncio.create_task(controller.open_beside(served("qwen")))
+    await until(lambda: len(host.engines) == 2)
+    assert await controller.leave()
+    assert host.engines[1].was_shut_down and not host.engines[0].was_shut_down
+    with pytest.raises(VlmtuiError, match="not running"):
+        await beside
+
+
+class SlowHost(ScriptedHost):
+    """A host whose engines take a random number of turns of the loop to open; some can't."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__()
+        self.chance = chance
+
+    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> ScriptedEngine:
+        for _ in range(self.chance.randrange(6)):
+            await asyncio.sleep(0)
+        if self.chance.random() < 0.1:
+            raise VlmtuiError(ErrorKind.OUT_OF_MEMORY, "No room.")
+        engine = await super().open(spec, client=client, keep_alive_s=keep_alive_s)
+        engine.attached = False
+        return engine
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_no_order_of_loads_and_deaths_leaves_an_engine_that_nobody_owns(seed: int) -> None:
+    chance = random.Random(seed)
+    host = SlowHost(chance)
+    controller = AppEngines(host, keep_alive_s=300.0, on_change=lambda: None, hang_s=0)
+    models = [resolve(Registry.bundled(), name) for name in ("shapes", "qwen3_vl")] + [served("a"), served("b")]
+
+    async def load(model: Model, *, keep_former: bool) -> None:
+        if await controller.start(model, keep_former=keep_former):
+            await controller.watch()
+
+    async def go_back() -> None:
+        if await controller.go_back():
+            await controller.watch()
+
+    async def beside(model: Model) -> None:
+        with suppress(VlmtuiError):
+            await controller.open_beside(model)
+
+    def nothing_unowned() -> bool:
+        owned = [controller.engine, *(one.engine for one in controller._beside)]
+        owned += [controller._former.engine] if controller._former is not None else []
+        return all(one in owned for one in host.engines if one.alive)
+
+    tasks: list[asyncio.Task[None]] = []
+    for _ in range(25):
+        match chance.randrange(8):
+            case 0 | 1 | 2:
+                work = load(chance.choice(models), keep_former=chance.random() < 0.5)
+                tasks.append(asyncio.create_task(work))
+            case 3:
+                tasks.append(asyncio.create_task(go_back()))
+            case 4:
+                tasks.append(asyncio.create_task(beside(chance.choice(models))))
+            case 5:
+                tasks.append(asyncio.create_task(chance.choice((controller.abort, controller.make_room))()))
+            case 6 if alive := [one for one in host.engines if one.alive]:
+                chance.choice(alive).die()
+            case 7 if tasks:
+                chance.choice(tasks).cancel()
+        for _ in range(chance.randrange(12)):
+            await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await until(nothing_unowned)
+        stays = await controller.leave()
+        left = [one for one in host.engines if not one.was_shut_down and one.alive]
+        assert left == [], "each is stopped, or disconnected"
+        assert stays is (controller.state is EngineState.READY)
+        for task in tasks:
+            task.cancel()
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            assert ended is None or isinstance(ended, asyncio.CancelledError), ended
