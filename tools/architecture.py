@@ -1,10 +1,7 @@
-"""Measure the structure of the source: `python tools/architecture.py [CHECKOUT ...] [--list]`.
+"""Check how the source is built: `python tools/architecture.py [--list]`.
 
-Prints a table with one column a checkout (the current one without an argument): lines and files, deep inheritance,
-key bindings outside the action table, assignments to an exchange's fields from outside, sleeps and polls, attribute
-docstrings that stand elsewhere, private names of other packages, and modules that no import contract covers. `--list`
-names every finding. `tests/unit/test_architecture.py`
-holds the limits.
+Print a table of the rooms (files, lines, modules that one other module imports), and how often each rule that no other
+tool checks is broken; `--list` names the places. `tests/unit/test_architecture.py` says what is allowed, and why.
 
 Only source text is read: nothing is imported, and the standard library is enough. What cannot be known from the source
 alone is guessed by rules that stand with each function.
@@ -16,7 +13,7 @@ import argparse
 import ast
 import sys
 import tomllib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,14 +22,8 @@ from pathlib import Path
 COPY_NODES_MIN = 40
 """From this many syntax nodes on, two functions with the same body are a copy and no coincidence."""
 
-EXCHANGE_FIELDS = frozenset(
-    {"user", "answer", "earlier", "is_left_out", "above", "request", "info", "recipe", "record"}
-    | {"user_id", "answer_id", "user_siblings", "answer_siblings"}
-)
-"""What an exchange is made of. Old names stay here: they cost nothing."""
 PUBLIC_PRIVATES = frozenset({"_replace", "_asdict", "_fields", "_make"})
 """Names of a NamedTuple that only begin with an underscore so that they are no field."""
-CHANGING_METHODS = frozenset({"append", "extend", "insert", "clear", "pop", "remove"})
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -118,11 +109,6 @@ class House:
             house._add_classes(module)
         return house
 
-    def depth(self, name: str) -> int:
-        """Return the number of our classes on the longest path from a class to the library's."""
-        ours = [base for base in self.bases.get(name, ()) if base in self.classes and base != name]
-        return max((1 + self.depth(base) for base in ours), default=0)
-
     def ancestors(self, name: str) -> list[str]:
         """Return the class and its bases that are ours."""
         found = [name]
@@ -142,20 +128,6 @@ class House:
             ]
 
 
-def deep_classes(house: House, limit: int = 1) -> list[Place]:
-    """Classes with more than `limit` classes of ours between them and the library's.
-
-    A `Protocol` that widens another is not counted: it says what an object is asked for, and nothing inherits its code.
-    """
-    found = []
-    for name, node in house.classes.items():
-        depth = house.depth(name)
-        if depth > limit and not _is_protocol(node):
-            module = next(one for one in house.modules if one.name == name.rpartition(".")[0])
-            found.append(Place(module.path, node.lineno, f"{node.name} stands on {depth} classes of ours"))
-    return sorted(found)
-
-
 def bindings_outside(house: House, table: str = "vlmtui.ui.actions") -> list[Place]:
     """`Binding(…)`, and tuples in a class's BINDINGS, in any module but the action table's."""
     found = []
@@ -169,29 +141,6 @@ def bindings_outside(house: House, table: str = "vlmtui.ui.actions") -> list[Pla
                 tuples = [one for one in getattr(node.value, "elts", ()) if isinstance(one, ast.Tuple)]
                 found += [Place(module.path, one.lineno, "a binding as a tuple") for one in tuples]
     return found
-
-
-def exchange_changes(house: House) -> list[Place]:
-    """Assignments to an exchange's fields, and lists among them that are changed, anywhere in the package.
-
-    An exchange is: a name or an attribute that ends in `exchange`; an item of something that ends in `exchanges`; a
-    name that is annotated `Exchange`, or that is assigned one of these or `Exchange(…)` in the same function; `last` of
-    a chat or a conversation. Its own methods (`self` in `class Exchange`) are not counted.
-    """
-    found = []
-    for module in house.modules:
-        for part in module.functions:
-            known = _exchange_names(part)
-            for node in part.nodes:
-                for target in _changed(node):
-                    if target.attr in EXCHANGE_FIELDS and _is_exchange(target.value, known):
-                        found.append(Place(module.path, target.lineno, f"{ast.unparse(target)} changed"))
-    return sorted(set(found))
-
-
-def exchange_changes_outside(house: House) -> list[Place]:
-    """The assignments of `exchange_changes` that are outside `session`."""
-    return [place for place in exchange_changes(house) if not place.path.startswith(f"{house.package}/session/")]
 
 
 STARTS = frozenset(
@@ -252,32 +201,6 @@ def sleeps(house: House) -> list[Place]:
                     is_yield = ast.unparse(node).endswith("sleep(0)")
                     what = "yield" if is_yield else called.rpartition(".")[2]
                     found.append(Place(module.path, node.lineno, f"{what} in {part.name}"))
-    return sorted(found)
-
-
-def patched_privates(house: House) -> list[Place]:
-    """What tests put in the place of a private name or a constant of ours, by `setattr`: `setattr(module, "_SOON_S",
-    …)`, `setattr("vlmtui.module.SOON_S", …)`, and assignments `module.SOON_S = …`."""
-    found = []
-    for module in house.modules:
-        ours = {name for name, origin in _names(module).items() if origin.startswith("vlmtui.")}
-        for node in module.nodes:
-            patched = ""
-            if isinstance(node, ast.Call) and _dotted(node.func).endswith(".setattr"):
-                words = [one.value for one in node.args[:2] if isinstance(one, ast.Constant)]
-                owner = _dotted(node.args[0])
-                if (
-                    words
-                    and isinstance(words[0], str)
-                    and (owner.partition(".")[0] in ours or words[0].startswith("vlmtui."))
-                ):
-                    patched = f"{owner}.{words[0]}".strip(".")
-            for target in _targets(node):
-                if isinstance(target, ast.Attribute) and _dotted(target.value).partition(".")[0] in ours:
-                    patched = _dotted(target)
-            name = patched.rpartition(".")[2]
-            if name.startswith("_") or (name and name.isupper()):
-                found.append(Place(module.path, getattr(node, "lineno", 1), patched))
     return sorted(found)
 
 
@@ -354,36 +277,6 @@ def private_name(place: Place) -> str:
     return parts[0] if place.what.startswith("import ") else parts[-1]
 
 
-def stubs(house: House) -> list[Place]:
-    """Methods that another class has to fill: they raise NotImplementedError, or are abstract in a class that is no
-    ABC, where nothing checks it."""
-    found = []
-    for module in house.modules:
-        for owner in module.classes:
-            is_abstract = _is_protocol(owner) or any(_dotted(base).rpartition(".")[2] == "ABC" for base in owner.bases)
-            for node in owner.body:
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
-                    _raises_not_implemented(node)
-                    or (not is_abstract and any("abstractmethod" in _dotted(one) for one in node.decorator_list))
-                ):
-                    found.append(Place(module.path, node.lineno, f"{owner.name}.{node.name}"))
-    return found
-
-
-def handled_twice(house: House) -> list[Place]:
-    """Messages for which a class, with the classes of ours it stands on, has several `@on` handlers of the same
-    selector."""
-    found = []
-    for name in house.classes:
-        handlers = Counter(handler for one in house.ancestors(name) for handler in set(_handlers(house.classes[one])))
-        own = Counter(_handlers(house.classes[name]))
-        for handler, count in (handlers | own).items():
-            if count > 1:
-                module = next(one for one in house.modules if one.name == name.rpartition(".")[0])
-                found.append(Place(module.path, house.classes[name].lineno, f"{house.classes[name].name}: {handler}"))
-    return sorted(found)
-
-
 def copies(house: House) -> list[list[Place]]:
     """Functions of several places whose bodies are the same, whatever their variables are called."""
     alike: dict[tuple[type, ...], list[tuple[Place, list[ast.stmt]]]] = defaultdict(list)
@@ -398,6 +291,30 @@ def copies(house: House) -> list[list[Place]]:
         for place, body in found if len(found) > 1 else ():
             groups[_shape(body)].append(place)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def imports(house: House) -> dict[str, set[str]]:
+    """Return for each module the modules that import it or something of it, inside functions too."""
+    known = {module.name for module in house.modules}
+    importers: dict[str, set[str]] = {name: set() for name in known}
+    for module in house.modules:
+        for node in module.nodes:
+            for origin in _imported(node):
+                name = origin if origin in known else origin.rpartition(".")[0]
+                if name in known and name != module.name:
+                    importers[name].add(module.name)
+    return importers
+
+
+def slices(house: House) -> list[str]:
+    """Return the modules that only one other module imports, which stands in the same folder. A module is a concept
+    that a newcomer would look for by name: is this one, or is it a part of its importer?"""
+    packages = {module.name for module in house.modules if module.is_package}
+    return sorted(
+        name
+        for name, users in imports(house).items()
+        if name not in packages and [user.rpartition(".")[0] for user in users] == [name.rpartition(".")[0]]
+    )
 
 
 def uncovered(house: House, pyproject: Path) -> list[str]:
@@ -421,69 +338,6 @@ def uncovered(house: House, pyproject: Path) -> list[str]:
         and not module.name.endswith("__main__")
         and not any(one == module.name or one.startswith(module.name + ".") for one in named)
     )
-
-
-def measure(checkout: Path) -> dict[str, list[str]]:
-    """Return the findings in a checkout by row of the table, one line each."""
-    house = House.read(checkout / "src")
-    tests = House.read(checkout, "tests")
-    changes, sleeping, sleeping_tests = exchange_changes(house), sleeps(house), sleeps(tests)
-    rows: dict[str, Iterable[object]] = {
-        "classes above depth 1 (of our own)": deep_classes(house),
-        "`Binding(` outside the action table": bindings_outside(house),
-        "assignments to exchange fields": changes,
-        "… files that do so": sorted({place.path for place in changes}),
-        "… outside `session/`": exchange_changes_outside(house),
-        "sleeps in src": [place for place in sleeping if place.what.startswith("sleep")],
-        "timers that repeat (`set_interval`)": [place for place in sleeping if place.what.startswith("set_interval")],
-        "sleeps in tests": [place for place in sleeping_tests if place.what.startswith("sleep")],
-        "privates and constants that tests patch": patched_privates(tests),
-        "broad excepts": broad_excepts(house),
-        "stubs that another class fills": stubs(house),
-        "misplaced attribute docstrings": misplaced_docstrings(house),
-        "private names of other packages": foreign_privates(house),
-        "messages with two handlers in one class": handled_twice(house),
-        "functions that are copies of another": [
-            " = ".join(map(str, group)) for group in copies(house) for _ in group[1:]
-        ],
-        "modules in no import contract": uncovered(house, checkout / "pyproject.toml"),
-    }
-    return {row: [str(one) for one in found] for row, found in rows.items()}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Measure how the house is built.")
-    parser.add_argument("checkouts", nargs="*", type=Path, default=[Path(__file__).resolve().parent.parent])
-    parser.add_argument("--list", action="store_true", help="name every finding")
-    options = parser.parse_args(arguments)
-    columns: list[dict[str, list[str]]] = []
-    sizes: list[dict[str, str]] = []
-    for checkout in options.checkouts:
-        if not (checkout / "src" / "vlmtui").is_dir():
-            print(f"{checkout} has no src/vlmtui: name a checkout of vlmtui.", file=sys.stderr)
-            return 2
-        columns.append(measure(checkout))
-        sizes.append(_sizes(checkout))
-    print(f"| what | {' | '.join(str(one) for one in options.checkouts)} |")
-    print(f"| --- |{' ---: |' * len(options.checkouts)}")
-    for row in sizes[0]:
-        print(f"| {row} | {' | '.join(size[row] for size in sizes)} |")
-    for row in columns[0]:
-        print(f"| {row} | {' | '.join(str(len(column[row])) for column in columns)} |")
-    if options.list:
-        for checkout, column in zip(options.checkouts, columns, strict=True):
-            for row, found in column.items():
-                print(f"\n## {checkout}: {row} ({len(found)})", *found, sep="\n")
-    return 0
-
-
-def _sizes(checkout: Path) -> dict[str, str]:
-    sizes: dict[str, str] = {}
-    for folder in ("src", "tests"):
-        files = [path for path in (checkout / folder).rglob("*.py") if "__pycache__" not in path.parts]
-        lines = sum(path.read_text(encoding="utf-8").count("\n") for path in files)
-        sizes |= {f"Python files in {folder}": f"{len(files):,}", f"lines in {folder}": f"{lines:,}"}
-    return sizes
 
 
 def _names(module: Module) -> dict[str, str]:
@@ -525,53 +379,6 @@ def _targets(node: ast.AST) -> list[ast.expr]:
         case _:
             return []
     return [one for target in found for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
-
-
-def _changed(node: ast.AST) -> list[ast.Attribute]:
-    """Return the attributes that a node assigns, or whose list it changes in place."""
-    changed = [target for target in _targets(node) if isinstance(target, ast.Attribute)]
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING_METHODS:
-        changed += [node.func.value] if isinstance(node.func.value, ast.Attribute) else []
-    return changed
-
-
-def _exchange_names(part: Part) -> set[str]:
-    arguments = [*part.node.args.posonlyargs, *part.node.args.args, *part.node.args.kwonlyargs]
-    known = {one.arg for one in arguments if _says_exchange(one.annotation)}
-    for node in part.nodes:
-        match node:
-            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation) if _says_exchange(annotation):
-                known.add(name)
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_exchange(value, known):
-                known.add(name)
-            case ast.For(target=ast.Name(id=name), iter=source) if _dotted(source).endswith("exchanges"):
-                known.add(name)
-            case _:
-                pass
-    return known
-
-
-def _says_exchange(annotation: ast.expr | None) -> bool:
-    return annotation is not None and "Exchange" in {
-        part.strip() for part in ast.unparse(annotation).strip("'\"").split("|")
-    }
-
-
-def _is_exchange(node: ast.expr, known: set[str]) -> bool:
-    match node:
-        case ast.Name():
-            return node.id in known or node.id.endswith("exchange")
-        case ast.Attribute():
-            owner = _dotted(node.value).rpartition(".")[2]
-            return node.attr.endswith("exchange") or (
-                node.attr == "last" and owner in ("chat", "conversation", "controller")
-            )
-        case ast.Subscript():
-            return _dotted(node.value).endswith("exchanges")
-        case ast.Call():
-            return _dotted(node.func).rpartition(".")[2] == "Exchange"
-        case _:
-            return False
 
 
 def _is_text(node: ast.stmt) -> bool:
@@ -618,31 +425,6 @@ def _imported(node: ast.AST) -> list[str]:
             return []
 
 
-def _is_protocol(node: ast.ClassDef) -> bool:
-    """Return whether a class names `Protocol` among its own bases."""
-    return any(_dotted(base).rpartition(".")[2] == "Protocol" for base in node.bases)
-
-
-def _raises_not_implemented(function: Function) -> bool:
-    last = function.body[-1]
-    return (
-        len(function.body) <= 2
-        and isinstance(last, ast.Raise)
-        and last.exc is not None
-        and _dotted(last.exc) == "NotImplementedError"
-    )
-
-
-def _handlers(owner: ast.ClassDef) -> list[str]:
-    return [
-        ast.unparse(decorator)
-        for node in owner.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for decorator in node.decorator_list
-        if isinstance(decorator, ast.Call) and _dotted(decorator.func) == "on"
-    ]
-
-
 class _Renamed(ast.NodeTransformer):
     """Replace names by numbers in order of appearance, so that copies with other names compare equal."""
 
@@ -658,6 +440,59 @@ def _shape(body: Sequence[ast.stmt]) -> str:
     renamed = _Renamed()
     copied = ast.parse("\n".join(ast.unparse(statement) for statement in body))
     return ast.dump(renamed.visit(copied))
+
+
+def measure(house: House, pyproject: Path) -> dict[str, list[str]]:
+    """Return the findings by rule, one line each."""
+    waits = [place for place in sleeps(house) if not place.what.startswith("yield")]
+    rules: dict[str, Iterable[object]] = {
+        "modules that only a sibling imports": slices(house),
+        "modules in no import contract": uncovered(house, pyproject),
+        "`Binding(` outside the action table": bindings_outside(house),
+        "sleeps, and timers that repeat": waits,
+        "broad excepts": broad_excepts(house),
+        "misplaced attribute docstrings": misplaced_docstrings(house),
+        "private names of other packages": foreign_privates(house),
+        "functions that are copies of another": [" = ".join(map(str, group)) for group in copies(house)],
+    }
+    return {rule: [str(one) for one in found] for rule, found in rules.items()}
+
+
+def rooms(house: House) -> list[tuple[str, int, int, int]]:
+    """Return each room (a package, and each package of `ui` and `worker`) with its files, its lines, and how many of
+    its modules one other module imports."""
+    importers = imports(house)
+    found: dict[str, list[Module]] = defaultdict(list)
+    for module in house.modules:
+        parts = (module.name if module.is_package else module.name.rpartition(".")[0]).split(".")[1:]
+        found[".".join(parts[: 2 if parts[:1] in (["ui"], ["worker"]) else 1]) or "(top)"].append(module)
+    return [
+        (room, len(modules), sum(one.lines for one in modules), sum(len(importers[one.name]) == 1 for one in modules))
+        for room, modules in sorted(found.items())
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Check how the source is built.")
+    parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--list", action="store_true", help="name every place")
+    options = parser.parse_args(arguments)
+    if not (options.checkout / "src" / "vlmtui").is_dir():
+        print(f"{options.checkout} has no src/vlmtui: name a checkout of vlmtui.", file=sys.stderr)
+        return 2
+    house = House.read(options.checkout / "src")
+    table = rooms(house)
+    print("| room | files | lines | imported by one |\n| --- | ---: | ---: | ---: |")
+    for room, *counts in [*table, ("all", *(sum(column) for column in zip(*(row[1:] for row in table), strict=True)))]:
+        print(f"| {room} | {' | '.join(f'{count:,}' for count in counts)} |")
+    found = measure(house, options.checkout / "pyproject.toml")
+    print("\n| rule | places |\n| --- | ---: |")
+    for rule, places in found.items():
+        print(f"| {rule} | {len(places)} |")
+    if options.list:
+        for rule, places in found.items():
+            print(f"\n## {rule} ({len(places)})", *places, sep="\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -66,10 +66,6 @@ PRIVATES = {
     "_xterm_parser": "keys are read without blocking, and without the terminal's late reports",
 }
 """The private names of Textual, Rich and textual-image that the screens use, and why."""
-STUBS: set[str] = {
-    "SeeingScreen.sight",  # a screen's own content, too
-    "_Rule.of_image",  # the rules are a union of structs
-}
 
 
 @pytest.fixture(scope="module")
@@ -86,30 +82,13 @@ def without_lines(places: Iterable[Place]) -> set[str]:
     return {f"{short(place.path)}: {place.what}" for place in places}
 
 
-def test_classes_are_composed_and_not_stacked(house: House) -> None:
-    assert architecture.deep_classes(house) == []
-    assert {place.what for place in architecture.stubs(house)} == STUBS
-    assert architecture.handled_twice(house) == []
-
-
 def test_keys_stand_in_the_action_table(house: House) -> None:
     assert architecture.bindings_outside(house) == []
-
-
-def test_only_the_session_changes_an_exchange(house: House) -> None:
-    assert architecture.exchange_changes_outside(house) == []
 
 
 def test_nothing_waits_by_looking_again_and_again(house: House) -> None:
     waits = {place for place in architecture.sleeps(house) if not place.what.startswith("yield")}
     assert without_lines(waits) == set(SLEEPS)
-
-
-@pytest.mark.slow
-def test_no_test_lifts_a_time_out_by_patching_it() -> None:
-    """Seconds that a test needs otherwise are arguments; their names end in `_S`."""
-    patched = architecture.patched_privates(House.read(ROOT, "tests"))
-    assert [str(place) for place in patched if place.what.endswith("_S")] == []
 
 
 def test_no_process_takes_code_from_the_current_folder(house: House) -> None:
@@ -149,30 +128,6 @@ def made(folder: Path, **files: str) -> House:
     return House.read(folder)
 
 
-def test_depth_is_counted_over_files_generics_and_other_names(tmp_path: Path) -> None:
-    house = made(
-        tmp_path,
-        one="from textual.screen import Screen\nclass One(Screen[None]): ...\n",
-        two="from vlmtui.one import One as First\nclass Two(First): ...\n",
-        three="from vlmtui import two\nclass Three(two.Two[int]): ...\nclass Alone(Exception): ...\n",
-    )
-    assert [place.what for place in architecture.deep_classes(house)] == ["Three stands on 2 classes of ours"]
-
-
-def test_protocols_do_not_count_as_inheritance(tmp_path: Path) -> None:
-    house = made(
-        tmp_path,
-        one="from typing import Protocol\nclass One(Protocol): ...\nclass Two(One, Protocol): ...\n",
-        two="""
-from typing import Protocol
-from vlmtui.one import Two
-class Three(Two, Protocol): ...
-class Four(Two): ...
-""",
-    )
-    assert [place.what for place in architecture.deep_classes(house)] == ["Four stands on 2 classes of ours"]
-
-
 def test_contracts_are_read_with_the_packages_that_they_are_about(tmp_path: Path) -> None:
     house = made(tmp_path, one="", two="", three="", four="")
     (tmp_path / "vlmtui" / "ui").mkdir()
@@ -195,45 +150,16 @@ source_modules = ["vlmtui.three"]
     assert architecture.uncovered(house, contracts) == ["vlmtui.three", "vlmtui.ui.one"]
 
 
-def test_changes_of_an_exchange_are_seen(tmp_path: Path) -> None:
-    house = made(
-        tmp_path,
-        one="""
-def first(exchange, other: Exchange | None, chat, answer):
-    exchange.answer, chat.last.answer_id = answer, None
-    other.earlier.append(answer)
-    chat.exchanges[-1].request = None
-    new = Exchange()
-    new.recipe = 1
-    for each in chat.exchanges:
-        each.above = None
-    answer.text = exchange.answer
-    chat.info = 1
-    exchange.earlier[0].text = ""
-""",
-    )
-    assert [place.what.split()[0] for place in architecture.exchange_changes(house)] == [
-        "chat.last.answer_id",
-        "exchange.answer",
-        "other.earlier",
-        "chat.exchanges[-1].request",
-        "new.recipe",
-        "each.above",
-    ]
-
-
-def test_waits_stubs_and_copies_are_seen(tmp_path: Path) -> None:
+def test_waits_copies_and_broad_excepts_are_seen(tmp_path: Path) -> None:
     body = "    found = []\n    for a, b in things.items():\n        found += [a + b, a - b, a * b, f(a, b)]\n" * 2
     house = made(
         tmp_path,
         one="import asyncio\nasync def wait():\n    await asyncio.sleep(1)\n    await asyncio.sleep(0)\n",
-        two='class Two:\n    def part(self):\n        """A part."""\n        raise NotImplementedError\n',
         three=f"def copy(things):\n{body}    return found\n",
         four=f'def another(stuff):\n    """Say more."""\n{body.replace("things", "stuff")}    return found\n',
         five="def f():\n    try:\n        pass\n    except (ValueError, Exception):\n        pass\n",
     )
     assert [place.what for place in architecture.sleeps(house)] == ["sleep in wait", "yield in wait"]
-    assert [place.what for place in architecture.stubs(house)] == ["Two.part"]
     assert [[place.what for place in group] for group in architecture.copies(house)] == [["another", "copy"]]
     assert [place.what for place in architecture.broad_excepts(house)] == ["except ValueError, Exception in f"]
 
@@ -306,25 +232,6 @@ def first(screen, row):
     assert names == ["_context", "_driver", "_on_key", "_exit", "_compositor"]
 
 
-def test_patches_in_tests_are_found(tmp_path: Path) -> None:
-    house = made(
-        tmp_path,
-        one="""
-from vlmtui import two
-def test(monkeypatch):
-    monkeypatch.setattr(two, "SOON_S", 1)
-    monkeypatch.setattr("vlmtui.two._LATE_S", 1)
-    monkeypatch.setattr(two, "ask", None)
-    two._held = 1
-""",
-    )
-    assert [place.what for place in architecture.patched_privates(house)] == [
-        "two.SOON_S",
-        "vlmtui.two._LATE_S",
-        "two._held",
-    ]
-
-
 def test_process_starts_and_their_commands_are_seen(tmp_path: Path) -> None:
     house = made(
         tmp_path,
@@ -353,3 +260,14 @@ def fourth(interpreter):
         "[interpreter, '-m', 'json']",
         "(interpreter, '-c', '0')",
     ]
+
+
+def test_a_module_that_only_a_sibling_imports_is_seen(tmp_path: Path) -> None:
+    house = made(
+        tmp_path,
+        one="from vlmtui import two\ndef f():\n    from vlmtui.three import name\n",
+        two="from vlmtui.three import name\n",
+        three="name = 1\n",
+        four="import vlmtui.one\n",
+    )
+    assert architecture.slices(house) == ["vlmtui.one", "vlmtui.two"]
