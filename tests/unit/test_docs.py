@@ -108,6 +108,16 @@ def test_paths_of_the_project_are_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_of_the_package_are_there(page: Path) -> None:
+    """Paths such as `ui/chat/screen.py`, below `src/vlmtui`."""
+    package = ROOT / "src/vlmtui"
+    rooms = "|".join(folder.name for folder in package.iterdir() if folder.is_dir())
+    named = re.findall(rf"`((?:{rooms})/[\w/.]+)`", page.read_text(encoding="utf-8"))
+    missing = [path for path in named if "NAME" not in path and not (package / path).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_make_targets_are_there(page: Path) -> None:
     targets = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     named = re.findall(r"(?:`|^)make ([a-z][a-z-]*)", page.read_text(encoding="utf-8"), re.MULTILINE)
