@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -19,15 +20,15 @@ from vlmtui.cli.engine import (
     prepare,
     ready_engine,
     run_interruptible,
+    sampling_of,
 )
 from vlmtui.cli.output import note, print_json, write_answer
 from vlmtui.cli.streams import read_question, read_raw_prompt
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.capabilities import require_capability
-from vlmtui.domain.conversation import Turn
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.prompt import Prompt, RawPrompt, attachments_of
+from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import write_output
@@ -45,7 +46,6 @@ from vlmtui.session.adapters import find_adapter
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.answer_places import AnswerPlaces, draw_places, range_line, read_places, resized_by_rule
 from vlmtui.session.comparison_export import ENDINGS, FORMATS
-from vlmtui.session.dials import with_default_parameters, with_parameters
 from vlmtui.session.fan_out import (
     ENGINE,
     PICTURE,
@@ -74,7 +74,7 @@ the others are put before the text.
 
 exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal n
 """
-LOGPROBS_MAX = 20
+_LOGPROBS_MAX = 20
 """vLLM's default limit."""
 _TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out", "on")
 """Options of those who look at tokens; the JSON of others stays short."""
@@ -179,245 +179,234 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 def ask(arguments: argparse.Namespace) -> int:
     """Run the command. Raises VlmtuiError, before anything is loaded, for an invalid question or file."""
-    check_usage(arguments)
+    plan = _fan_out_plan(arguments)
+    _check_usage(arguments, plan)
     allow_adapters(arguments)
-    setup = prepare(arguments)
-    plan = fan_out_plan(arguments)
-    engines: list[Model] = []
-    if plan is not None and plan.parameter == ENGINE:
-        engines = models_on([str(one) for one in plan.values], setup, arguments)
-    specs = _planned(setup, arguments, engines)
-    _check_raw(setup, specs, None, force=arguments.force)
-    box_reader(setup, specs[0].request.prompt, arguments)
-    return run_interruptible(lambda: _ask(setup, specs, engines, arguments))
+    asked = _Ask(arguments, prepare(arguments), plan)
+    asked.plan_lanes()
+    return run_interruptible(asked.run)
 
 
-async def _ask(
-    setup: AskSetup, specs: Sequence[LaneSpec], models: Sequence[Model], arguments: argparse.Namespace
-) -> int:
-    """Ask, and print the answers. `models`: of several engines, which are loaded together where memory allows."""
-    if models:
-        async with command_engines(setup, one_by_one=arguments.one_by_one) as engines:
-            lanes = Lanes([Lane(spec, None) for spec in specs])
-            run = partial(answer_in_turns, lanes, models, engines)
-            await (run() if setup.as_json else AnswerStream(lanes, run).run())
-            return await _tell(setup, lanes, arguments)
-    async with ready_engine(setup) as (engine, info, load_s):
-        _check_raw(setup, specs, info, force=arguments.force)
-        if len({spec.request.sampling.seed for spec in specs}) > 1:
-            require_capability(info, "seed")
-        lanes = Lanes([Lane(spec, engine) for spec in specs])
-        await (lanes.run() if setup.as_json else AnswerStream(lanes).run())
-        return await _tell(setup, lanes, arguments, load_s)
+@dataclass
+class _Ask:
+    """One run of the command."""
 
+    arguments: argparse.Namespace
+    setup: AskSetup
+    plan: Plan | None
+    """Of a fan-out."""
+    specs: list[LaneSpec] = field(default_factory=list)
+    models: list[Model] = field(default_factory=list)
+    """Of a fan-out over engines, one a lane."""
 
-async def _tell(setup: AskSetup, lanes: Lanes, arguments: argparse.Namespace, load_s: float | None = None) -> int:
-    """Print and export the answers. `load_s`: seconds until the engine was ready; None: each lane's own. Raises the
-    VlmtuiError of an answer that failed."""
-    failures = [lane.answer.failure for lane in lanes if lane.answer.failure is not None]
-    if all(lane.info is None for lane in lanes):
-        raise failures[0].error()
-    scores = await _scores(lanes, arguments)
-    comparison = lanes.document(generation_prompt=setup.model.family.raw.generation_prompt)
-    reader = None if lanes[0].has_failed else box_reader(setup, lanes[0].request.prompt, arguments)
-    boxes = {} if reader is None else reader.write(lanes[0].answer.text)
-    if setup.as_json:
-        print_json(_as_json(setup, lanes, comparison, load_s, arguments, scores) | boxes)
-    elif len(lanes) > 1:
-        for line in [*difference_lines(comparison), *_fan_out_summary(lanes, scores, arguments)]:
-            note(line)
-    for line in () if setup.as_json else _structure_lines(lanes):
-        note(line)
-    if arguments.export is not None:
-        write_comparison(arguments.export, comparison, lanes.attachments())
-    if failures:
-        raise failures[0].error()
-    return 0
+    @property
+    def modes(self) -> list[PromptMode]:
+        """The modes of the lanes without a fan-out; with one, of all of them."""
+        mode = self.arguments.mode
+        if mode == "both":
+            return ["chat", "raw"]
+        return ["raw" if mode == "raw" or (mode is None and self.arguments.raw_prompt is not None) else "chat"]
 
+    def plan_lanes(self) -> None:
+        """Set the lanes. Raises VlmtuiError for an invalid question, file, raw prompt or place of boxes."""
+        if self.plan is not None and self.plan.parameter == ENGINE:
+            self.models = models_on([str(one) for one in self.plan.values], self.setup, self.arguments)
+        self.specs = self._planned()
+        self._check_raw(None)
+        self._box_reader()
 
-async def _scores(lanes: Lanes, arguments: argparse.Namespace) -> list[LaneScore | None]:
-    """How likely the first answer is under the others' prompts; empty where that is not asked, or not known."""
-    plan = fan_out_plan(arguments)
-    if plan is None or not plan.changes_prompt:
-        return []
-    try:
-        return await score_lanes(lanes, 0)
-    except VlmtuiError as error:
-        note(f"warning: {error.message}")
-        return []
+    async def run(self) -> int:
+        """Ask, and print the answers. Several engines are loaded together where memory allows."""
+        if self.models:
+            async with command_engines(self.setup, one_by_one=self.arguments.one_by_one) as engines:
+                lanes = Lanes([Lane(spec, None) for spec in self.specs])
+                run = partial(answer_in_turns, lanes, self.models, engines)
+                await (run() if self.setup.as_json else AnswerStream(lanes, run).run())
+                return await self._tell(lanes)
+        async with ready_engine(self.setup) as (engine, info, load_s):
+            self._check_raw(info)
+            if len({spec.request.sampling.seed for spec in self.specs}) > 1:
+                require_capability(info, "seed")
+            lanes = Lanes([Lane(spec, engine) for spec in self.specs])
+            await (lanes.run() if self.setup.as_json else AnswerStream(lanes).run())
+            return await self._tell(lanes, load_s)
 
+    async def _tell(self, lanes: Lanes, load_s: float | None = None) -> int:
+        """Print and export the answers. `load_s`: seconds until the engine was ready; None: each lane's own. Raises the
+        VlmtuiError of an answer that failed."""
+        failures = [lane.answer.failure for lane in lanes if lane.answer.failure is not None]
+        if all(lane.info is None for lane in lanes):
+            raise failures[0].error()
+        scores = await self._scores(lanes)
+        comparison = lanes.document(generation_prompt=self.setup.model.family.raw.generation_prompt)
+        reader = None if lanes[0].has_failed else self._box_reader()
+        boxes = {} if reader is None else reader.write(lanes[0].answer.text)
+        if self.setup.as_json:
+            print_json(self._as_json(lanes, comparison, load_s, scores) | boxes)
+        else:
+            if len(lanes) > 1:
+                for line in [*difference_lines(comparison), *self._fan_out_summary(lanes, scores)]:
+                    note(line)
+            for lane in lanes:
+                if (checked := lane.answer.structure) is not None:
+                    note(f"{lane.spec.label}: {checked.message}" if lane.spec.label else checked.message)
+        if self.arguments.export is not None:
+            _write_comparison(self.arguments.export, comparison, lanes.attachments())
+        if failures:
+            raise failures[0].error()
+        return 0
 
-def _structure_lines(lanes: Lanes) -> Iterator[str]:
-    """Yield whether each lane's answer has the structure that was asked for."""
-    for lane in lanes:
-        if (checked := lane.answer.structure) is not None:
-            yield f"{lane.spec.label}: {checked.message}" if lane.spec.label else checked.message
+    async def _scores(self, lanes: Lanes) -> list[LaneScore | None]:
+        """Return how likely the first answer is under the others' prompts; empty if it is not wanted, or unknown."""
+        if self.plan is None or not self.plan.changes_prompt:
+            return []
+        try:
+            return await score_lanes(lanes, 0)
+        except VlmtuiError as error:
+            note(f"warning: {error.message}")
+            return []
 
+    def _fan_out_summary(self, lanes: Lanes, scores: Sequence[LaneScore | None]) -> list[str]:
+        """Return what a fan-out's answers have in common, and what they owe to the pictures."""
+        if self.plan is None:
+            return []
+        each = [
+            f"{lane.spec.label}: the first answer is {score.times} as likely."
+            for lane, score in zip(lanes, scores, strict=bool(scores))
+            if score is not None
+        ]
+        said = verdict(self.plan, scores) if scores and is_unchanged(self.plan, 0) else ""
+        return list(filter(None, (tally_text([lane.answer.text for lane in lanes]), *each, said)))
 
-def _fan_out_summary(lanes: Lanes, scores: Sequence[LaneScore | None], arguments: argparse.Namespace) -> list[str]:
-    """What a fan-out's answers have in common, and what they owe to the pictures."""
-    plan = fan_out_plan(arguments)
-    if plan is None:
-        return []
-    each = [
-        f"{lane.spec.label}: the first answer is {score.times} as likely."
-        for lane, score in zip(lanes, scores, strict=bool(scores))
-        if score is not None
-    ]
-    is_sent = is_unchanged(plan, 0)
-    said = verdict(plan, scores) if scores and is_sent else ""
-    return list(filter(None, (tally_text([lane.answer.text for lane in lanes]), *each, said)))
+    def _as_json(
+        self, lanes: Lanes, comparison: Comparison, load_s: float | None, scores: Sequence[LaneScore | None]
+    ) -> dict[str, object]:
+        name, plan = self.setup.model.spec.name, self.plan
+        tells_tokens = any(getattr(self.arguments, option) is not None for option in _TELL_TOKENS)
+        found = [_lane_json(lane, name, load_s, tells_tokens=tells_tokens) for lane in lanes]
+        if plan is not None:
+            for shown, score in zip(found, scores, strict=bool(scores)):
+                shown["likelihood_of_first"] = None if score is None else _likelihood_json(score)
+            for lane, shown in zip(lanes, found, strict=True) if plan.parameter == ENGINE else ():
+                shown["fingerprint"] = msgspec.to_builtins(fingerprint_of(lane.info)) if lane.info is not None else None
+            each = [{plan.parameter: value, **shown} for value, shown in zip(plan.values, found, strict=True)]
+            return {"model": name, "parameter": plan.parameter, "answers": each}
+        if len(lanes) > 1:
+            return {"chat": found[0], "raw": found[1], "diff": _difference_json(comparison)}
+        return found[0]
 
-
-def _as_json(
-    setup: AskSetup,
-    lanes: Lanes,
-    comparison: Comparison,
-    load_s: float | None,
-    arguments: argparse.Namespace,
-    scores: Sequence[LaneScore | None],
-) -> dict[str, object]:
-    model = setup.model.spec.name
-    found = [
-        answer_json(
-            lane.info.spec.name if lane.info is not None else model,
-            lane.answer,
-            load_s if load_s is not None else lane.info.load_s if lane.info is not None else 0.0,
+    def _planned(self) -> list[LaneSpec]:
+        """Return the lanes to run. Raises VlmtuiError for an invalid question or file."""
+        arguments, setup, plan = self.arguments, self.setup, self.plan
+        raw_text = read_raw_prompt(arguments.raw_prompt) if arguments.raw_prompt is not None else None
+        is_asked = raw_text is None or "chat" in self.modes
+        question = read_question(arguments.question) if is_asked else ""
+        if not is_asked and arguments.question is not None:
+            note("warning: the raw prompt is sent without QUESTION; --mode both asks it in the chat template.")
+        application, family = setup.application, setup.model.family
+        attachments = stage_attachments(
+            application.paths, arguments.media or (), num_frames=setup.model.spec.num_frames, many=arguments.many
         )
-        for lane in lanes
-    ]
-    for lane, shown in zip(lanes, found, strict=True):
-        if (checked := lane.answer.structure) is not None:
-            shown["structure"] = {"fits": checked.fits, "message": checked.message}
-    if any(getattr(arguments, name) is not None for name in _TELL_TOKENS):
-        for lane, shown in zip(lanes, found, strict=True):
-            shown |= {"mode": lane.spec.mode, **tokens_json(lane.answer)}
-    plan = fan_out_plan(arguments)
-    if plan is not None:
-        for shown, score in zip(found, scores, strict=bool(scores)):
-            shown["likelihood_of_first"] = None if score is None else likelihood_json(score)
-        for lane, shown in zip(lanes, found, strict=True) if plan.parameter == ENGINE else ():
-            shown["fingerprint"] = msgspec.to_builtins(fingerprint_of(lane.info)) if lane.info is not None else None
-        each = [{plan.parameter: value, **shown} for value, shown in zip(plan.values, found, strict=True)]
-        return {"model": model, "parameter": plan.parameter, "answers": each}
-    if len(lanes) > 1:
-        return {"chat": found[0], "raw": found[1], "diff": difference_json(comparison)}
-    return found[0]
-
-
-def _planned(setup: AskSetup, arguments: argparse.Namespace, engines: Sequence[Model]) -> list[LaneSpec]:
-    """Return the lanes to run; `engines`: the models of those of a plan over engines, in order. Raises VlmtuiError for
-    an invalid question or file."""
-    modes = _modes(arguments)
-    raw_text = read_raw_prompt(arguments.raw_prompt) if arguments.raw_prompt is not None else None
-    is_asked = raw_text is None or "chat" in modes
-    question = read_question(arguments.question) if is_asked else ""
-    if not is_asked and arguments.question is not None:
-        note("warning: the raw prompt is sent as it is, without QUESTION; --mode both asks it in the chat template.")
-    application, family = setup.application, setup.model.family
-    attachments = stage_attachments(
-        application.paths, arguments.media or (), num_frames=setup.model.spec.num_frames, many=arguments.many
-    )
-    turns = turns_with_placed(application.settings.system_prompt, question, attachments)
-    sampling = application.settings.sampling.over(family.sampling)
-    sampling = with_default_parameters(sampling, family, application.settings.parameters)
-    sampling = with_parameters(sampling, family, arguments.set_parameters or [])
-    if arguments.boxes is not None:
-        sampling = with_special_tokens(sampling, box_convention(setup, arguments, attachments))
-    raw = None
-    if raw_text is not None:
-        check_attachments(family, turns)
-        raw = RawPrompt(text=raw_text, attachments=tuple(attachments))
-    plan = fan_out_plan(arguments)
-    if plan is not None:
-        return _fanned_out(plan, setup, turns, sampling, raw, arguments, engines)
-    return [
-        lane_spec(
+        turns = turns_with_placed(application.settings.system_prompt, question, attachments)
+        sampling = sampling_of(application, family, arguments.set_parameters)
+        if arguments.boxes is not None:
+            sampling = _with_special_tokens(sampling, _box_convention(setup, arguments, attachments))
+        raw = None
+        if raw_text is not None:
+            check_attachments(family, turns)
+            raw = RawPrompt(text=raw_text, attachments=tuple(attachments))
+        adapter = find_adapter(arguments.adapter).folder if arguments.adapter else ""
+        if plan is None:
+            return [
+                lane_spec(
+                    family,
+                    turns,
+                    sampling,
+                    mode=mode,
+                    raw=raw if mode == "raw" else None,
+                    label=mode if len(self.modes) > 1 else "",
+                    logprobs=arguments.logprobs,
+                    adapter=adapter,
+                )
+                for mode in self.modes
+            ]
+        if problem := why_identical(plan, sampling):
+            note(f"warning: {problem}")
+        changes_pictures = plan.parameter in (PICTURE, PIXELS)
+        return planned_specs(
+            plan,
             family,
             turns,
             sampling,
-            mode=mode,
-            raw=raw if mode == "raw" else None,
-            label=mode if len(modes) > 1 else "",
+            mode=self.modes[0],
+            raw=raw,
             logprobs=arguments.logprobs,
-            adapter=_adapter(arguments),
+            adapter=adapter,
+            pictures=changed_pictures(plan.values, turns, application.paths.media) if changes_pictures else None,
+            families={str(value): model.family for value, model in zip(plan.values, self.models, strict=False)},
         )
-        for mode in modes
-    ]
+
+    def _check_raw(self, info: EngineInfo | None) -> None:
+        """Print the findings about the raw prompt, which is the last or the same in all, to stderr. Raises
+        VlmtuiError(BAD_INPUT) if it must not be sent.
+
+        Without `info`, before anything is loaded, only findings that would block it are printed.
+        """
+        prompt = self.specs[-1].request.prompt
+        if not isinstance(prompt, RawPrompt):
+            return
+        found = check_raw(
+            prompt.text,
+            prompt.attachments,
+            self.setup.model.family,
+            special_tokens=frozenset(info.special_tokens if info else ()),
+            stop_tokens=info.stop_tokens if info else (),
+            bos=info.bos_token if info else None,
+            adds_bos=info.adds_bos if info else True,
+            families=self.setup.application.registry.values(),
+        )
+        is_forced = self.arguments.force
+        blocking = [finding for finding in found if finding.blocks and (finding.kind in _NEVER or not is_forced)]
+        for finding in found:
+            if blocking or info is not None:
+                _tell_finding(finding, prompt.text)
+        if blocking:
+            never = any(finding.kind in _NEVER for finding in blocking)
+            hint = "Every attachment needs its placeholder." if never else "--force sends it regardless."
+            raise bad_input("The raw prompt was not sent.", hint=hint)
+
+    def _box_reader(self) -> BoxReader | None:
+        """Return how to read the boxes of the first answer; None if nobody wants them. Raises VlmtuiError if they
+        can't be read."""
+        if self.arguments.boxes is None:
+            return None
+        attachments = attachments_of(self.specs[0].request.prompt)
+        grounding = _box_convention(self.setup, self.arguments, attachments)
+        shown = _of(attachments, "image") or _of(attachments, "video")
+        if len(shown) != 1:
+            raise bad_input(f"--boxes draws on one image or one video; {len(shown)} are attached.")
+        medium = shown[0]
+        is_resized = grounding is not None and grounding.scale == "resized" and medium.modality == "image"
+        settings = self.setup.model.spec.engine_args.get("mm_processor_kwargs")
+        resized = resized_by_rule(self.setup.model.family, medium, settings) if is_resized else None
+        if is_resized and resized is None:
+            raise bad_input(
+                "These coordinates are pixels of the resized picture, and its size is unknown.",
+                hint="The model's record has no rule for it, or none for the mm_processor_kwargs that are set.",
+            )
+        return BoxReader(self.arguments.boxes, grounding, medium, resized)
 
 
-def _fanned_out(
-    plan: Plan,
-    setup: AskSetup,
-    turns: Sequence[Turn],
-    sampling: Sampling,
-    raw: RawPrompt | None,
-    arguments: argparse.Namespace,
-    engines: Sequence[Model],
-) -> list[LaneSpec]:
-    if problem := why_identical(plan, sampling):
-        note(f"warning: {problem}")
-    pictures = None
-    if plan.parameter in (PICTURE, PIXELS):
-        pictures = changed_pictures(plan.values, turns, setup.application.paths.media)
-    return planned_specs(
-        plan,
-        setup.model.family,
-        turns,
-        sampling,
-        mode=_modes(arguments)[0],
-        raw=raw,
-        logprobs=arguments.logprobs,
-        adapter=_adapter(arguments),
-        pictures=pictures,
-        families={str(value): model.family for value, model in zip(plan.values, engines, strict=False)},
-    )
-
-
-def _adapter(arguments: argparse.Namespace) -> str:
-    """Return the folder of the LoRA adapter that answers; empty: none. Raises VlmtuiError."""
-    return find_adapter(arguments.adapter).folder if arguments.adapter else ""
-
-
-def _modes(arguments: argparse.Namespace) -> list[PromptMode]:
-    match arguments.mode:
-        case "both":
-            return ["chat", "raw"]
-        case "raw":
-            return ["raw"]
-        case None if arguments.raw_prompt is not None:
-            return ["raw"]
-        case _:
-            return ["chat"]
-
-
-def _check_raw(setup: AskSetup, specs: Sequence[LaneSpec], info: EngineInfo | None, *, force: bool) -> None:
-    """Print the findings about the raw prompt, which is the last or the same in all, to stderr. Raises
-    VlmtuiError(BAD_INPUT) if it must not be sent.
-
-    Without `info`, before anything is loaded, only findings that would block it are printed.
-    """
-    prompt = specs[-1].request.prompt
-    if not isinstance(prompt, RawPrompt):
-        return
-    found = check_raw(
-        prompt.text,
-        prompt.attachments,
-        setup.model.family,
-        special_tokens=frozenset(info.special_tokens if info else ()),
-        stop_tokens=info.stop_tokens if info else (),
-        bos=info.bos_token if info else None,
-        adds_bos=info.adds_bos if info else True,
-        families=setup.application.registry.values(),
-    )
-    blocking = [finding for finding in found if finding.blocks and (finding.kind in _NEVER or not force)]
-    for finding in found:
-        if blocking or info is not None:
-            _tell_finding(finding, prompt.text)
-    if blocking:
-        never = any(finding.kind in _NEVER for finding in blocking)
-        hint = "Every attachment needs its placeholder." if never else "--force sends it regardless."
-        raise bad_input("The raw prompt was not sent.", hint=hint)
+def _lane_json(lane: Lane, model: str, load_s: float | None, *, tells_tokens: bool) -> dict[str, object]:
+    """Return a lane's answer. `model`, `load_s`: of the command's own engine."""
+    name = model if lane.info is None else lane.info.spec.name
+    own_s = 0.0 if lane.info is None else lane.info.load_s
+    shown = answer_json(name, lane.answer, own_s if load_s is None else load_s)
+    if (checked := lane.answer.structure) is not None:
+        shown["structure"] = {"fits": checked.fits, "message": checked.message}
+    if tells_tokens:
+        shown |= {"mode": lane.spec.mode, **tokens_json(lane.answer)}
+    return shown
 
 
 def _tell_finding(finding: Finding, text: str) -> None:
@@ -428,49 +417,44 @@ def _tell_finding(finding: Finding, text: str) -> None:
         note(f"    fix: {finding.fix.label}")
 
 
-def fan_out_plan(arguments: argparse.Namespace) -> Plan | None:
+def _fan_out_plan(arguments: argparse.Namespace) -> Plan | None:
     """Return the plan of a fan-out; None without one. Raises VlmtuiError."""
+    if arguments.on is not None and arguments.fan_out is not None:
+        raise _bad_usage("--on is a fan-out over engines: it does not go with --fan-out.")
     if arguments.on is not None:
         return plan_of(ENGINE, arguments.on)
     return parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
 
 
-def check_usage(arguments: argparse.Namespace) -> None:
+def _check_usage(arguments: argparse.Namespace, plan: Plan | None) -> None:
     """Raise VlmtuiError(BAD_USAGE) for options that cannot be combined."""
-    if problem := _not_together(arguments):
-        raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
-    plan = fan_out_plan(arguments)
-    if arguments.one_by_one and (plan is None or plan.parameter != ENGINE):
-        raise VlmtuiError(ErrorKind.BAD_USAGE, "--one-by-one goes with --on.", hint="See `vlmtui ask --help`.")
-    if plan is not None and arguments.raw_prompt is not None and plan.parameter not in (*PARAMETERS, ENGINE):
-        problem = f"--raw-prompt is sent as it is: it cannot be fanned out over {plan.parameter}."
-        raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
-    if arguments.export is not None:
-        export_suffix(arguments.export)
-
-
-def _not_together(arguments: argparse.Namespace) -> str:
-    problem = ""
     if arguments.question is None and (arguments.raw_prompt is None or arguments.mode == "both"):
-        problem = "QUESTION is missing; - reads it from stdin."
-    elif arguments.mode == "chat" and arguments.raw_prompt is not None:
-        problem = "--raw-prompt has no place in --mode chat."
-    elif arguments.on is not None and arguments.fan_out is not None:
-        problem = "--on is a fan-out over engines: it does not go with --fan-out."
-    elif arguments.mode == "both" and fan_out_plan(arguments) is not None:
-        problem = "--fan-out and --on go with one mode, chat or raw."
-    elif arguments.question == "-" and arguments.raw_prompt == "@-":
-        problem = "QUESTION and the raw prompt cannot both be read from stdin."
-    elif arguments.logprobs is not None and not 0 <= arguments.logprobs <= LOGPROBS_MAX:
-        problem = f"--logprobs must lie between 0 and {LOGPROBS_MAX}, not {arguments.logprobs}."
-    elif arguments.boxes is not None and (arguments.mode == "both" or fan_out_plan(arguments) is not None):
-        problem = "--boxes draws one answer: it goes with one mode, and without --fan-out."
-    elif arguments.boxes is None and arguments.boxes_like is not None:
-        problem = "--boxes-like goes with --boxes."
-    return problem
+        raise _bad_usage("QUESTION is missing; - reads it from stdin.")
+    if arguments.mode == "chat" and arguments.raw_prompt is not None:
+        raise _bad_usage("--raw-prompt has no place in --mode chat.")
+    if arguments.mode == "both" and plan is not None:
+        raise _bad_usage("--fan-out and --on go with one mode, chat or raw.")
+    if arguments.question == "-" and arguments.raw_prompt == "@-":
+        raise _bad_usage("QUESTION and the raw prompt cannot both be read from stdin.")
+    if arguments.logprobs is not None and not 0 <= arguments.logprobs <= _LOGPROBS_MAX:
+        raise _bad_usage(f"--logprobs must lie between 0 and {_LOGPROBS_MAX}, not {arguments.logprobs}.")
+    if arguments.boxes is not None and (arguments.mode == "both" or plan is not None):
+        raise _bad_usage("--boxes draws one answer: it goes with one mode, and without --fan-out.")
+    if arguments.boxes is None and arguments.boxes_like is not None:
+        raise _bad_usage("--boxes-like goes with --boxes.")
+    if arguments.one_by_one and (plan is None or plan.parameter != ENGINE):
+        raise _bad_usage("--one-by-one goes with --on.")
+    if plan is not None and arguments.raw_prompt is not None and plan.parameter not in (*PARAMETERS, ENGINE):
+        raise _bad_usage(f"--raw-prompt is sent as it is: it cannot be fanned out over {plan.parameter}.")
+    if arguments.export is not None:
+        _export_suffix(arguments.export)
 
 
-def difference_json(comparison: Comparison) -> dict[str, object]:
+def _bad_usage(problem: str) -> VlmtuiError:
+    return VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
+
+
+def _difference_json(comparison: Comparison) -> dict[str, object]:
     """Return how the second answer differs from the first. Answers are identical if all their tokens are."""
     found = comparison.difference
     if found is None or any(side.failure for side in comparison.sides):
@@ -484,7 +468,7 @@ def difference_json(comparison: Comparison) -> dict[str, object]:
     }
 
 
-def likelihood_json(score: LaneScore) -> dict[str, object]:
+def _likelihood_json(score: LaneScore) -> dict[str, object]:
     """Return how likely the first answer is under another lane's prompt."""
     drop = score.drop
     return {
@@ -495,7 +479,7 @@ def likelihood_json(score: LaneScore) -> dict[str, object]:
     }
 
 
-def export_suffix(name: str) -> str:
+def _export_suffix(name: str) -> str:
     """Return the format for a file name. Raises VlmtuiError(BAD_USAGE) for an unknown extension."""
     suffix = Path(name).suffix.lower()
     if suffix not in FORMATS:
@@ -503,7 +487,7 @@ def export_suffix(name: str) -> str:
     return suffix
 
 
-def write_comparison(name: str, comparison: Comparison, attachments: Sequence[Attachment]) -> None:
+def _write_comparison(name: str, comparison: Comparison, attachments: Sequence[Attachment]) -> None:
     """Write the document to a file. Raises VlmtuiError."""
     paths = {item.sha256: Path(item.path) for item in attachments}
 
@@ -518,7 +502,7 @@ def write_comparison(name: str, comparison: Comparison, attachments: Sequence[At
         note(f"warning: {item.name} {reason}: only its hash is written.")
         return None
 
-    write_output(Path(name), FORMATS[export_suffix(name)](comparison, read))
+    write_output(Path(name), FORMATS[_export_suffix(name)](comparison, read))
     note(f"Written: {name}")
 
 
@@ -601,7 +585,7 @@ class BoxReader(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(places, marks=())
 
 
-def box_convention(
+def _box_convention(
     setup: AskSetup, arguments: argparse.Namespace, attachments: Sequence[Attachment]
 ) -> Grounding | None:
     """Return how the model writes places; None where the answer is about a video and no record says it. Raises
@@ -621,31 +605,10 @@ def box_convention(
     return family.grounding
 
 
-def with_special_tokens(sampling: Sampling, grounding: Grounding | None) -> Sampling:
+def _with_special_tokens(sampling: Sampling, grounding: Grounding | None) -> Sampling:
     """Keep the special tokens in the answer, if the places are written with them."""
     is_plain = grounding is None or grounding.format in _PLAIN
     return sampling if is_plain else msgspec.structs.replace(sampling, skip_special_tokens=False)
-
-
-def box_reader(setup: AskSetup, prompt: Prompt, arguments: argparse.Namespace) -> BoxReader | None:
-    """Return how to read the boxes; None if they are not asked for. Raises VlmtuiError if they cannot be read."""
-    if arguments.boxes is None:
-        return None
-    attachments = attachments_of(prompt)
-    grounding = box_convention(setup, arguments, attachments)
-    shown = _of(attachments, "image") or _of(attachments, "video")
-    if len(shown) != 1:
-        raise bad_input(f"--boxes draws on one image or one video; {len(shown)} are attached.")
-    medium = shown[0]
-    is_resized = grounding is not None and grounding.scale == "resized" and medium.modality == "image"
-    settings = setup.model.spec.engine_args.get("mm_processor_kwargs")
-    resized = resized_by_rule(setup.model.family, medium, settings) if is_resized else None
-    if is_resized and resized is None:
-        raise bad_input(
-            "These coordinates are pixels of the resized picture, and its size is unknown.",
-            hint="The model's record has no rule for it, or none for the mm_processor_kwargs that are set.",
-        )
-    return BoxReader(arguments.boxes, grounding, medium, resized)
 
 
 def _of(attachments: Sequence[Attachment], modality: Modality) -> list[Attachment]:

@@ -17,13 +17,16 @@ from vlmtui.cli.output import LoadLine, is_tty, note, print_warnings, stay_note
 from vlmtui.domain.backend_choice import read_backend
 from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress
 from vlmtui.domain.parameters import PARAMETERS
+from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.match import Model, resolve, with_trust
 from vlmtui.registry.routes import model_closed
+from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import NONE, find_adapter, rank_for
+from vlmtui.session.dials import with_default_parameters, with_parameters
 from vlmtui.session.engines import is_remote, release
 from vlmtui.session.fan_out import ADAPTER, parse_plan
 from vlmtui.session.lanes import HERE, find_engine
@@ -94,6 +97,14 @@ def prepare(arguments: argparse.Namespace) -> AskSetup:
         model = with_engine_args(model, arguments.engine_arg)
         model = with_consent(model, trust=arguments.trust_remote_code)
     return AskSetup(application, model, arguments.keep_alive is not None, arguments.json)
+
+
+def sampling_of(application: Application, family: Family, given: list[str] | None) -> Sampling:
+    """Return the sampling of the settings and the family's record, with the NAME=VALUE pairs of --set. Raises
+    VlmtuiError."""
+    settings = application.settings
+    sampling = with_default_parameters(settings.sampling.over(family.sampling), family, settings.parameters)
+    return with_parameters(sampling, family, given or [])
 
 
 def allow_adapters(arguments: argparse.Namespace) -> None:

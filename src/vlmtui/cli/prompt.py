@@ -10,6 +10,7 @@ import msgspec
 
 from vlmtui.bootstrap import build
 from vlmtui.cli.attachments import add_media, stage_attachments, turns_with_placed
+from vlmtui.cli.engine import sampling_of
 from vlmtui.cli.output import note, print_json, print_warnings
 from vlmtui.cli.streams import read_question
 from vlmtui.domain.adapter_choice import adapter_for
@@ -22,7 +23,7 @@ from vlmtui.media.describe import attachment_line
 from vlmtui.registry.estimate import estimated_tokens
 from vlmtui.registry.match import Model, engine_args_of, resolve
 from vlmtui.registry.routes import why_closed
-from vlmtui.session.dials import described_extra, processor_arguments, with_default_parameters, with_parameters
+from vlmtui.session.dials import described_extra, processor_arguments
 from vlmtui.session.generation import make_request
 from vlmtui.text import visible
 
@@ -77,9 +78,7 @@ def prompt(arguments: argparse.Namespace) -> int:
     attachments += [_stand_in(kind, number) for kind, count in absent.items() for number in range(1, count + 1)]
     counts = Counter(item.modality for item in attachments)
     turns = turns_with_placed(application.settings.system_prompt, question, attachments)
-    sampling = application.settings.sampling.over(model.family.sampling)
-    sampling = with_default_parameters(sampling, model.family, application.settings.parameters)
-    sampling = with_parameters(sampling, model.family, arguments.set_parameters or [])
+    sampling = sampling_of(application, model.family, arguments.set_parameters)
     request = make_request(model.family, turns, sampling, mode=arguments.mode)
     shown = request.prompt
     if arguments.json:
