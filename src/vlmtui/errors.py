@@ -35,9 +35,9 @@ class ErrorKind(StrEnum):
 
 
 class Remedy(Enum):
-    """What the user can do about a failure. The app adds the key."""
+    """A way out of a failure, in terms of models, answers and conversations. The interface knows the action for it."""
 
-    PICK_MODEL = auto()
+    LOAD_MODEL = auto()
     RESTART_ENGINE = auto()
     STOP_ANSWER = auto()
     MAKE_BRANCH = auto()
@@ -47,14 +47,14 @@ class Remedy(Enum):
     SEND_AGAIN = auto()
     ATTACH_FILE = auto()
     ATTACH_INBOX = auto()
-    START_CHAT = auto()
-    UNDO_DELETE = auto()
+    START_CONVERSATION = auto()
+    RESTORE_CONVERSATION = auto()
     FILL_RAW_PROMPT = auto()
     APPLY_FIX = auto()
     STOP_COMPARISON = auto()
-    SHOW_DIFFERENCE = auto()
+    COMPUTE_DIFFERENCE = auto()
     STOP_FAN_OUT = auto()
-    SHOW_PLACES = auto()
+    DRAW_PLACES = auto()
 
 
 _INPUT_KINDS = frozenset({ErrorKind.BAD_USAGE, ErrorKind.BAD_INPUT, ErrorKind.MODEL_UNKNOWN, ErrorKind.DISK_FULL})
@@ -68,7 +68,7 @@ class VlmtuiError(Exception):
         message: what happened; one plain sentence without markup.
         detail: technical detail (an exception's text, the last log lines); may be empty.
         hint: what to do about it; may be empty.
-        remedy: an action of the app that helps.
+        remedy: a way out of it.
     """
 
     def __init__(

@@ -547,7 +547,7 @@ class Repl:
         while self._controller.state is EngineState.LOADING:
             await self._moved.wait()
         if self._controller.state is EngineState.NONE and self._controller.model is not None:
-            raise VlmtuiError(ErrorKind.BAD_USAGE, "Loading was stopped.", remedy=Remedy.PICK_MODEL)
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "Loading was stopped.", remedy=Remedy.LOAD_MODEL)
         self._controller.require_engine()
 
     def _engine_changed(self) -> None:

@@ -91,7 +91,7 @@ class ConversationList:
     async def delete(self, entry: Entry) -> None:
         """Delete a conversation; `undo` restores it. Raises VlmtuiError for the open one."""
         if entry.id == self.open_id:
-            raise bad_input("This conversation is open.", remedy=Remedy.START_CHAT)
+            raise bad_input("This conversation is open.", remedy=Remedy.START_CONVERSATION)
         await self._store.run(lambda store: store.delete(entry.id))
         self.deleted = [*self.deleted, entry.conversation]
         await self.reload()

@@ -319,7 +319,7 @@ class AppEngines:
     def require_model(self) -> Model:
         """Return the current model. Raises VlmtuiError when there is none."""
         if self.model is None:
-            raise VlmtuiError(ErrorKind.BAD_USAGE, "No model is loaded.", remedy=Remedy.PICK_MODEL)
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "No model is loaded.", remedy=Remedy.LOAD_MODEL)
         return self.model
 
     def require_engine(self) -> Engine:

@@ -625,7 +625,7 @@ def _allowed(model: Model, checks: LoadChecks) -> Model:
     if allowed.family.trust_remote_code and not allowed.spec.trust_remote_code:
         message = f"{model.spec.name} needs your permission to run its own Python code."
         hint = "Load it once by itself: it asks then."
-        raise VlmtuiError(ErrorKind.REMOTE_CODE_REFUSED, message, hint=hint, remedy=Remedy.PICK_MODEL)
+        raise VlmtuiError(ErrorKind.REMOTE_CODE_REFUSED, message, hint=hint, remedy=Remedy.LOAD_MODEL)
     return allowed
 
 

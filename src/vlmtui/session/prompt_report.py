@@ -224,7 +224,7 @@ def require_same(engine: Engine, inspected: PromptReport) -> None:
     """Raise VlmtuiError unless the loaded model is the one that answered."""
     if inspected.model and engine.spec.model != inspected.model:
         name = inspected.info.spec.name if inspected.info else inspected.model
-        raise bad_input(f"{name} generated this answer, but {engine.spec.name} is loaded.", remedy=Remedy.PICK_MODEL)
+        raise bad_input(f"{name} generated this answer, but {engine.spec.name} is loaded.", remedy=Remedy.LOAD_MODEL)
 
 
 def _pieces(ids: Sequence[int], vocabulary: Vocabulary) -> list[Piece]:

@@ -633,7 +633,7 @@ class ConversationsScreen(Screen[None]):
         """Delete the highlighted conversation; undo restores it."""
         entry = self._view.current
         if entry is not None:
-            told = with_remedy(self.app, f"Deleted “{entry_title(entry)}”.", Remedy.UNDO_DELETE)
+            told = with_remedy(self.app, f"Deleted “{entry_title(entry)}”.", Remedy.RESTORE_CONVERSATION)
             self._change(self.conversations.delete(entry), told=told)
 
     def action_undo(self) -> None:

@@ -123,7 +123,7 @@ def parse_slash(text: str) -> SlashCommand | None:
 
 
 REMEDIES: dict[Remedy, str] = {
-    Remedy.PICK_MODEL: "{models} picks a model.",
+    Remedy.LOAD_MODEL: "{models} picks a model.",
     Remedy.RESTART_ENGINE: "{restart_engine} restarts it.",
     Remedy.STOP_ANSWER: "{stop} stops it.",
     Remedy.MAKE_BRANCH: "{regenerate} and {edit} make one.",
@@ -134,13 +134,13 @@ REMEDIES: dict[Remedy, str] = {
     Remedy.SEND_AGAIN: "{take_in_again} undoes it.",
     Remedy.ATTACH_FILE: "{attach} attaches a file.",
     Remedy.ATTACH_INBOX: "{inbox} attaches.",
-    Remedy.START_CHAT: "{conversation_list.new} starts a new one; then you can delete this one.",
-    Remedy.UNDO_DELETE: "{conversation_list.undo} restores it.",
+    Remedy.START_CONVERSATION: "{conversation_list.new} starts a new one; then you can delete this one.",
+    Remedy.RESTORE_CONVERSATION: "{conversation_list.undo} restores it.",
     Remedy.FILL_RAW_PROMPT: "{comparison.fill} fills it.",
     Remedy.APPLY_FIX: "{comparison.fix} fixes it.",
     Remedy.STOP_COMPARISON: "{comparison.leave} stops them.",
-    Remedy.SHOW_DIFFERENCE: "{sides.next_view} computes and shows the difference.",
+    Remedy.COMPUTE_DIFFERENCE: "{sides.next_view} computes and shows the difference.",
     Remedy.STOP_FAN_OUT: "{answers.leave} stops them.",
-    Remedy.SHOW_PLACES: "{where} shows it in full size.",
+    Remedy.DRAW_PLACES: "{where} shows it in full size.",
 }
 """`{id}` stands for the way to run that action: its key, or its slash command."""

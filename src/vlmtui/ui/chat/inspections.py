@@ -119,7 +119,7 @@ class Inspections:
         """Draw the places that an answer names on the pictures of its prompt in the transcript, or remove them."""
         places = await self._places(number)
         if places.image.modality == "video":
-            self._view.tell("Moments of a video are drawn on their frames.", Remedy.SHOW_PLACES)
+            self._view.tell("Moments of a video are drawn on their frames.", Remedy.DRAW_PLACES)
             return
         placed, badges = places.placed, badges_of(places.marks)
 
@@ -130,7 +130,7 @@ class Inspections:
             return ThumbnailMarks(tuple(placed[at] for at in here), tuple(badges[at] for at in here))
 
         if not self._view.transcript.mark_pictures(marks_of):
-            self._view.tell("The picture is not on the screen.", Remedy.SHOW_PLACES)
+            self._view.tell("The picture is not on the screen.", Remedy.DRAW_PLACES)
 
     async def _show_model_view(self, number: str) -> None:
         _, prompt = await self._prompt(number)

@@ -234,7 +234,7 @@ class CompareScreen(SidesScreen):
         """Inspect the prompt and the answer of the focused side."""
         known = self._focused_side().report(self.controller.input.info)
         if known is None:
-            self.tell("Its prompt is not rendered yet.", remedy=Remedy.SHOW_DIFFERENCE)
+            self.tell("Its prompt is not rendered yet.", remedy=Remedy.COMPUTE_DIFFERENCE)
             return
         self._show_inspector(known)
 
