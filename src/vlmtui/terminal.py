@@ -1,4 +1,4 @@
-"""The terminal: the multiplexer in front of it, what it answers about itself, and the ways it can show pictures."""
+"""The terminal: the multiplexer in front of it, its answers about itself, and its ways to show pictures."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Passage:
 
     @property
     def is_through(self) -> bool:
-        """Whether there is a multiplexer in between."""
+        """Return whether a multiplexer stands in between."""
         return bool(self._multiplexer)
 
     def wrap(self, text: str) -> str:
@@ -150,9 +150,9 @@ class Answers(msgspec.Struct, frozen=True):
     attributes: frozenset[int] | None = None
     """Its device attributes; None: it did not answer."""
     own_attributes: frozenset[int] | None = None
-    """Those of the multiplexer."""
+    """The device attributes of the multiplexer."""
     speaks_kitty: bool = False
-    """Whether it takes pictures by kitty's protocol."""
+    """It takes pictures by kitty's protocol."""
     cell: tuple[int, int] | None = None
     """Width and height of a cell, in pixels."""
 
@@ -163,11 +163,11 @@ class PictureWay(msgspec.Struct, frozen=True):
     name: WayName
     is_possible: bool
     reason: str
-    """How that was found out."""
+    """The evidence for `is_possible`."""
     hint: str = ""
-    """What would make it possible; empty: nothing that is known."""
+    """A step that would make it possible; empty: no step is known."""
     is_passed_on: bool = False
-    """Whether the multiplexer must be told to pass the sequences on."""
+    """The multiplexer must be told to pass the sequences on."""
 
 
 def picture_ways(environment: Mapping[str, str], answers: Answers) -> list[PictureWay]:
@@ -287,13 +287,13 @@ def _symbols(environment: Mapping[str, str], answers: Answers) -> Iterator[Pictu
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """What is known of the terminal. `mode`: how to draw pictures: the name of a way, or off."""
+    """The facts about the terminal. `mode`: the name of a way to draw pictures, or off."""
 
     mode: str
     cell: tuple[int, int] = _DEFAULT_CELL
     """Width and height of a cell, in pixels."""
     ways: tuple[PictureWay, ...] = ()
-    """All ways of showing pictures, the best first."""
+    """The ways of showing pictures, the best first."""
     answers: Answers = Answers()
 
     def through(self, mode: str, environment: Mapping[str, str] = os.environ) -> Multiplexer:
@@ -335,7 +335,7 @@ class TerminalQuestion:
         return self
 
     def answer(self) -> Terminal:
-        """Return what is known at most `within_s` after the query; symbols when in doubt."""
+        """Return the facts known at most `within_s` seconds after the query; symbols when in doubt."""
         try:
             read = self._read() if self._before is not None else b""
         finally:
@@ -395,7 +395,7 @@ def parse_answers(answer: bytes, *, is_behind: bool) -> Answers:
 
 
 def _numbers(text: bytes) -> frozenset[int]:
-    """Return the attributes of an answer; the first number, the terminal's class, is none."""
+    """Return the attributes of an answer; the first number is the terminal's class, and left out."""
     return frozenset(int(one) for one in text.split(b";")[1:] if one)
 
 

@@ -77,7 +77,7 @@ exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal 
 _LOGPROBS_MAX = 20
 """vLLM's default limit."""
 _TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out", "on")
-"""Options of those who look at tokens; the JSON of others stays short."""
+"""Options that add the tokens to the JSON; without them it stays short."""
 _NEVER = frozenset({FindingKind.TOO_FEW, FindingKind.NOT_TAKEN})
 """Findings that --force does not override: an attachment without a placeholder may crash the engine."""
 _INSIDE_MAX = 100_000_000
@@ -189,15 +189,15 @@ def ask(arguments: argparse.Namespace) -> int:
 
 @dataclass
 class _Ask:
-    """One run of the command."""
+    """A run of the command: a lane for each answer."""
 
     arguments: argparse.Namespace
     setup: AskSetup
     plan: Plan | None
-    """Of a fan-out."""
+    """The plan of a fan-out; None without one."""
     specs: list[LaneSpec] = field(default_factory=list)
     models: list[Model] = field(default_factory=list)
-    """Of a fan-out over engines, one a lane."""
+    """The model of each lane, in a fan-out over engines."""
 
     @property
     def modes(self) -> list[PromptMode]:
@@ -267,7 +267,7 @@ class _Ask:
             return []
 
     def _fan_out_summary(self, lanes: Lanes, scores: Sequence[LaneScore | None]) -> list[str]:
-        """Return what a fan-out's answers have in common, and what they owe to the pictures."""
+        """Return lines about what is equal in a fan-out's answers, and about the pictures' share in them."""
         if self.plan is None:
             return []
         each = [
@@ -554,7 +554,7 @@ class AnswerStream:
 
 
 class BoxReader(msgspec.Struct, frozen=True):
-    """How the places of an answer are read, and on which picture or video they lie."""
+    """Reads the places of an answer, and draws them on the picture or video that they lie on."""
 
     target: str
     grounding: Grounding | None

@@ -109,7 +109,7 @@ def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int,
 
 
 def _may_be(kind: str, path: Path) -> bool:
-    """Whether a file in a folder may be of this kind. Unreadable files count, so that staging reports why."""
+    """Return whether a file in a folder may be of this kind. Unreadable files count, so that staging reports why."""
     from vlmtui.media.stage import file_type
 
     try:

@@ -204,7 +204,7 @@ def batch(arguments: argparse.Namespace) -> int:
 
 @dataclass
 class _Batch:
-    """One run of the command, after everything that needs no engine has been checked."""
+    """A run of the command; everything that needs no engine has been checked."""
 
     arguments: argparse.Namespace
     setup: AskSetup

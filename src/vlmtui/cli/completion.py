@@ -59,7 +59,7 @@ def _actions(parser: argparse.ArgumentParser, asked: Sequence[str]) -> Iterator[
 
 
 def _completer(source: Callable[[], dict[str, str]]) -> Callable[..., dict[str, str]]:
-    """Return what argcomplete calls: the words that need no quoting, each with what it means in one line without
+    """Return the function that argcomplete calls. Its words need no quoting; each has its meaning in one line without
     control characters."""
 
     def words(**_: object) -> dict[str, str]:
@@ -140,4 +140,4 @@ _SOURCES: dict[tuple[str, object], Callable[[], dict[str, str]]] = {
     ("name", "NAME"): _installed,
     ("", "TOPIC"): _topics,
 }
-"""Where values come from, by an argument's name (empty: any) and the word that stands for it in the help."""
+"""The sources of values, by an argument's name (empty: any) and the word that stands for it in the help."""

@@ -222,7 +222,7 @@ def _warn(damaged: Sequence[str]) -> None:
 
 
 def _file_name(conversation: ConversationRecord, kind: str) -> str:
-    """Return a file name such as `a-red-circle-01hx….md`, with letters and digits of any script."""
+    """Return a file name like `a-red-circle-01hx….md`, with letters and digits of any script."""
     words = _NO_WORD.sub("-", visible(conversation.title).lower()).strip("-_")
     title = words.encode()[:60].decode(errors="ignore").strip("-")
     return "-".join(part for part in (title, conversation.id) if part) + FORMATS[kind].suffixes[0]

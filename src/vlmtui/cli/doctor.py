@@ -94,13 +94,13 @@ _FRAME = re.compile(r'^ *File ".*[/\\]vlmtui[/\\]([\w/\\]+\.py)", line (\d{1,6})
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One line of the report."""
+    """A line of the report."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
     message: str
     hint: str = ""
-    """What to do about it; empty if all is well."""
+    """The next step; empty if all is well."""
     error: ErrorKind | None = None
     """The kind of the error that made it fail."""
     table: tuple[PictureWay, ...] = ()

@@ -206,12 +206,12 @@ def parity(arguments: argparse.Namespace) -> int:
 
 
 class Lab(msgspec.Struct, frozen=True):
-    """One run of a command: its results, and the engines that were asked."""
+    """A run of a command: its results, and the engines that made them."""
 
     application: Application
     arguments: argparse.Namespace
     folder: Path
-    """For the values of processors; removed at the end."""
+    """A folder for the values of processors; removed at the end."""
     results: list[CheckResult] = []
     engines: list[tuple[str, str, EngineInfo]] = []
     """Each engine as it was named, the name of its model, and its facts."""

@@ -40,8 +40,8 @@ COMMANDS = {
     ),
     "help": ("help.help_", "show a page of the documentation"),
 }
-"""By the name of a command: its function as `MODULE.FUNCTION` of `vlmtui.cli`, beside `fill_FUNCTION`, which adds its
-arguments, and a line for `vlmtui --help`."""
+"""The commands: name → `MODULE.FUNCTION` of `vlmtui.cli`, and a line for `vlmtui --help`. `fill_FUNCTION` there
+adds the arguments."""
 
 _EPILOG = """\
 exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal n (130: Ctrl+C)
@@ -91,7 +91,6 @@ class CommandParser(_Parser):
             getattr(importlib.import_module(f"vlmtui.cli.{module}"), f"fill_{function.rstrip('_')}")(self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's."""
         self.fill()
         return super().parse_known_args(args, namespace)
 
@@ -111,7 +110,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def misplaced_option(arguments: argparse.Namespace) -> str | None:
-    """Return what is wrong with an option of the app before a command, where it would have no effect."""
+    """Return the problem of an option of the app that stands before a command, where it has no effect."""
     if arguments.command == "app":
         return None
     for name in _APP_ONLY:

@@ -165,7 +165,7 @@ def _as_toml(record: dict[str, object], table: str = "") -> str:
 
 
 def _is_table(value: object) -> bool:
-    """Whether a value is written as one or several tables; an empty one is a plain value."""
+    """Return whether a value is written as TOML tables; an empty one is a plain value."""
     return bool(value) and (isinstance(value, dict) or (isinstance(value, list | tuple) and isinstance(value[0], dict)))
 
 

@@ -91,7 +91,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 class StatusLine:
-    """One line on a stream that changes in place, where the stream is a terminal."""
+    """A line that changes in place, where the stream is a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream

@@ -33,8 +33,8 @@ def open_missing() -> None:
 
 
 def is_output_lost() -> bool:
-    """Whether printed text cannot be written. It is then dropped, and unwritten stderr text too, so that the exit does
-    not fail on it again."""
+    """Return whether printed text cannot be written. It is then dropped, and unwritten stderr text too, so that the
+    exit does not fail on it again."""
     if not _flushed(sys.stderr):
         drop(2)
     is_lost = not _flushed(sys.stdout)
@@ -52,7 +52,7 @@ def _flushed(stream: TextIO) -> bool:
 
 
 def is_of_output(error: OSError) -> bool:
-    """Whether an error comes from writing to stdout: unlike errors of our own files, it has no file name."""
+    """Return whether an error comes from writing to stdout: unlike errors of our own files, it has no file name."""
     return is_output_lost() or (error.filename is None and error.errno in _WRITE_ERRORS)
 
 
@@ -64,7 +64,7 @@ def drop(number: int) -> None:
 
 
 def is_utf8() -> bool:
-    """Whether stdout can encode every character."""
+    """Return whether stdout can encode every character."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "").replace("_", "") == "utf8"
 
 

@@ -57,25 +57,25 @@ COMPARED = ("text", "image", "images")
 _TOP = 20
 """Likeliest tokens that are asked for at each position: vLLM's limit, unless it was loaded with another."""
 _GOLDEN_TOKENS = 64
-"""Tokens of an answer to a golden prompt, which has none of its own."""
+"""Most tokens of an answer to a golden prompt, which sets no limit."""
 
 
 class CheckCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to make or to answer, and what is recorded of it."""
+    """A request to make or to answer, and its record."""
 
     case: str
-    """What people call it; hostile where a document names it."""
+    """Its name for people; hostile where a document names it."""
     mode: PromptMode
     request: GenerateRequest
     file: str = ""
-    """Where it is recorded."""
+    """The file of its record."""
     turns: tuple[Turn, ...] = ()
     """Its conversation; empty for a request that a document has."""
     files: tuple[str, ...] = ()
     """The conversation's attachments, as a golden file names them."""
     recorded: CheckedSide | None = None
     made_by: EngineFingerprint | None = None
-    """What answered then; None: there is no answer."""
+    """The engine of the recorded answer; None without an answer."""
 
     @property
     def title(self) -> str:
@@ -83,13 +83,13 @@ class CheckCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One case on one engine, held against its base."""
+    """A case on an engine, compared with its base."""
 
     file: str = ""
     case: str = ""
-    """Empty: all of them."""
+    """Empty: all cases."""
     engine: str = ""
-    """As it was named."""
+    """The engine's name, as the user gave it."""
     stages: tuple[StageResult, ...] = ()
     answer: str = ""
     error: str = ""
@@ -141,7 +141,7 @@ async def run_cases(
 
 
 def _base(recorded: CheckedSide | None, first: CheckedSide | None) -> CheckedSide | None:
-    """Return what is recorded, and of the first engine what is not."""
+    """Return the record, completed by the first engine's values."""
     if recorded is None or first is None:
         return recorded or first
     base = (

@@ -22,7 +22,7 @@ from vlmtui.registry.schema import Family
 
 
 class LintReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found."""
+    """The findings of a check."""
 
     model: str
     family: str
@@ -38,7 +38,7 @@ class LintReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> str:
-        """What was checked: `19 conversations (chat_template.jinja)`. Hostile."""
+        """The extent of the check: `19 conversations (chat_template.jinja)`. Hostile."""
         if not self.templates:
             return "no template"
         return f"{len(self.conversations)} conversations ({', '.join(self.templates)})"

@@ -55,7 +55,7 @@ class MediaSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemMessage(msgspec.Struct, frozen=True):
-    """One message: text and media in order."""
+    """A message: text and media in order."""
 
     role: Role
     parts: tuple[str | MediaSource, ...]
@@ -73,7 +73,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """A JSON Schema that the answer, read as JSON, satisfies."""
 
     def require_valid(self) -> None:
-        """Raise VlmtuiError for a regular expression or a JSON Schema that is none."""
+        """Raise VlmtuiError for an invalid regular expression or JSON Schema."""
         if self.regex is not None:
             try:
                 re.compile(self.regex)
@@ -107,10 +107,10 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One question of a batch."""
+    """A question of a batch."""
 
     line: int
-    """Where it begins in the file, from 1; of other inputs, its number."""
+    """Its line in the file, from 1; without a file, its number."""
     id: str
     messages: tuple[ItemMessage, ...] = ()
     raw: str | None = None
@@ -124,7 +124,7 @@ class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sources(self) -> tuple[MediaSource, ...]:
-        """All its media, in order."""
+        """The media of all messages, in order."""
         found = [part for message in self.messages for part in message.parts if isinstance(part, MediaSource)]
         return (*found, *self.media)
 

@@ -34,7 +34,7 @@ LineNumber = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 LINE_MAX = 300_000_000
 """Most bytes of a result's line."""
 _HEAD = b'{"id":'
-"""How every line begins."""
+"""The beginning of every line."""
 _MODE = 0o600
 _PAGE_MAX = 1_000
 """Most results on a web page; those that failed or are wrong come first."""
@@ -64,7 +64,7 @@ class MetItem(NamedTuple):
 
 
 class LineHead(msgspec.Struct, frozen=True):
-    """What is read of a line again."""
+    """The part of a line that a later run reads."""
 
     id: str | None
     line: LineNumber
@@ -117,8 +117,8 @@ class OutputFile:
             self._note(msgspec.json.decode(line, type=LineHead))
 
     def meet(self, item: Item) -> MetItem:
-        """Note that an item was read, and return it with what the file has of it. The second item with an id is
-        none."""
+        """Note that an item was read, and return it with what the file has of it. The second item with an id
+        is a bad item."""
         row = self._rows.setdefault(item.line if item.id is None else item.id, _Row("", False, -1, 0))
         if row.line and item.id is not None:
             error = bad_input(f"The id {quoted(item.id)} is that of line {row.line}, too.", hint="Give it another id.")
@@ -251,7 +251,7 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     question: str = ""
     prompt: str | None = None
-    """As the model got it; None: the batch was not told to include it."""
+    """The prompt as the model got it; None without --include-prompt."""
     answer: str = ""
     usage: Usage = Usage()
     expect: Expectation | None = None
@@ -272,7 +272,7 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_results(path: Path) -> Iterator[StoredResult]:
-    """Yield the results of a file, also while a batch appends to it. Lines that are no result are left
+    """Yield the results of a file, also while a batch appends to it. Lines without a result are left
     out. Raises OSError."""
     with path.open("rb") as file:
         while data := file.readline(LINE_MAX):
@@ -281,7 +281,7 @@ def read_results(path: Path) -> Iterator[StoredResult]:
 
 
 def decode_result(data: bytes) -> StoredResult | None:
-    """Return the result in a line, or None if there is none."""
+    """Return the result in a line; None if the line has no result."""
     try:
         return msgspec.json.decode(data, type=StoredResult)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -346,7 +346,7 @@ def batch_page(output: Path, model: str) -> str:
 
 
 class ResultFilter(Enum):
-    """Which results a table shows."""
+    """The results that a table shows."""
 
     ALL = "all"
     FAILED = "failed"

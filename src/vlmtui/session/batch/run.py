@@ -48,7 +48,7 @@ _SUSPECT_AFTER = 2
 """After so many deaths an item is sent alone, so that it is known which one kills the engine."""
 _LONE_DEATHS_MAX = 3
 _RETRIES = 1
-"""For failures without a reason."""
+"""Most retries of a failure without a reason."""
 _STARTS_MAX = 8
 """Most times that an engine is started without answering anything."""
 _CLOSING_S = 10.0
@@ -66,23 +66,23 @@ _BLANK = Attachment(
 
 
 class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
-    """How the items of a batch are asked and written."""
+    """The way the items of a batch are sent, and their results written."""
 
     family: Family
     model: str
     """Its name, for the lines."""
     sampling: Sampling
-    """Of items that set none."""
+    """The sampling of items that set nothing."""
     cache: Path
     """The application's cache folder."""
     mode: PromptMode = "chat"
     system: str = ""
-    """Of items that have none."""
+    """The system prompt of items without one."""
     logprobs: int | None = None
     includes_prompt: bool = False
-    """Whether a line has the prompt as the model got it."""
+    """A line has the prompt as the model got it."""
     num_frames: int = 8
-    """Of a video."""
+    """Frames of a video."""
 
     def key(self, item: BatchItem, media: Sequence[str], sampling: VideoSampling, engine: str) -> str:
         """Return the key of an item. `media`: the content of each medium. `sampling`: of videos.
@@ -364,7 +364,7 @@ async def answer_items(
 
 @dataclass(slots=True)
 class _Run:
-    """One run over items. Each gets one line, or keeps the one that it has."""
+    """A run over items. Each item gets a line, or keeps the line that it has."""
 
     job: BatchJob
     engine: BatchEngine
@@ -425,8 +425,8 @@ class _Run:
         return None if met is None else await self._prepared(met, copies)
 
     async def _prepared(self, met: MetItem, copies: list[Copy]) -> ItemResult | None:
-        """Return an item with its request, or with the reason why there is none; None: it keeps the line
-        that it has. copies: takes those of the request."""
+        """Return an item with its request, or with its failure; None if it keeps the line that it has. `copies`: a list
+        to which the media of the request are added."""
         item, was_answered = met.item, met.key is not None and not met.failed
         key = ""
         try:
