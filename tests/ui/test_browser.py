@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from tests.support.videos import write_video
 from tests.support.waiting import until
-from vlmtui.media.folder import FolderView, MediaFilter, Sort, list_folder
+from vlmtui.media.folder import FolderView, Sort, list_folder
 from vlmtui.session.cost import EstimateTokens
 from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.ui.actions import ACTIONS
@@ -229,25 +229,6 @@ async def test_the_order_is_cycled_and_stays_for_the_next_time(tmp_path: Path) -
         assert app.look.sort is Sort.LARGEST
 
 
-async def test_images_and_videos_look_different(tmp_path: Path) -> None:
-    make_pictures(tmp_path / "pics", "a.png", "b.JPG", "c.MP4")
-    (tmp_path / "pics" / "sub").mkdir()
-    # Without an ending, the first bytes tell.
-    (tmp_path / "pics" / "clip").write_bytes(b"\x1a\x45\xdf\xa3" + b"\0" * 100)
-    app = Host(tmp_path / "pics")
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: app.names() == ["sub/", "a.png", "b.JPG", "c.MP4", "clip"])
-        assert "4 files · 1 folder" in app.state()
-        await pilot.press("ctrl+x", "k")
-        assert app.names() == ["sub/", "a.png", "b.JPG"]
-        assert "2 of 4 files" not in app.state() and "images only" in app.state()
-        await pilot.press("ctrl+x", "k")
-        assert app.names() == ["sub/", "c.MP4", "clip"]
-        assert app.look.media is MediaFilter.VIDEOS
-        await pilot.press("ctrl+x", "k")
-        assert len(app.names()) == 5
-
-
 async def test_all_that_is_shown_is_marked_and_unmarked(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -451,7 +432,7 @@ async def test_the_active_keys_are_shown(folder: Path) -> None:
         await until(
             pilot, lambda: "Enter Open · Space Mark · ← Parent folder · ~ / Path · Esc Cancel" in screen_text(app)
         )
-        assert "Ctrl+X… a Mark all · O Sort · k Kind · H Hidden · h Recent folders" in screen_text(app)
+        assert "Ctrl+X… a Mark all · O Sort · H Hidden · h Recent folders" in screen_text(app)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])

@@ -644,15 +644,3 @@ async def test_text_typed_after_enter_goes_into_the_opened_chat(chatting: StartC
             chat.app.post_message(events.Key(key, key if len(key) == 1 else None))
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and "Two cats." in chat.screen_text())
         await chat.until(lambda: chat.composer.text == "unpin")
-
-
-async def test_undelete_restores_a_conversation(chatting: StartChat) -> None:
-    async with chatting() as chat:
-        keeper = chat.app.services.store
-        conversation = await keeper.run(lambda store: talk(store, "Cats", ("Who?", "Two cats.")))
-        await keeper.run(lambda store: store.delete(conversation))
-        await chat.send("/undelete")
-        await chat.until(lambda: "Restored “Cats”" in chat.notes)
-        assert await keeper.run(lambda store: store.deleted()) == []
-        await chat.send("/undelete")
-        await chat.until(lambda: "No conversation was deleted" in chat.notes)

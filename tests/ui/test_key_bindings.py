@@ -232,12 +232,12 @@ def test_of_many_warnings_the_first_and_the_count_are_shown() -> None:
 
 
 async def test_an_action_without_a_key_can_be_given_one(make_app: MakeApp) -> None:
-    keys: dict[str, object] = {"system": "alt+m", "undelete": "alt+u"}
+    keys: dict[str, object] = {"system": "alt+m", "cleanup": "alt+u"}
     app = make_app(ScriptedHost(load=[]), initial_model="shapes", settings=Settings(graphics="off", keys=keys))
     async with app.run_test(size=(120, 40)) as pilot:
         await in_the_chat(app, pilot)
         await pilot.press("alt+u")
-        await until(pilot, lambda: any("No conversation was deleted" in note.message for note in app._notifications))
+        await until(pilot, lambda: any("There are no leftover workers" in note.message for note in app._notifications))
         await pilot.press("alt+m")
         await until(pilot, lambda: any("No setting has changed" in note.message for note in app._notifications))
 
@@ -283,7 +283,7 @@ async def test_messages_name_the_active_keys(chatting: StartChat) -> None:
 
 def test_a_sentence_without_a_key_names_the_command_or_the_title() -> None:
     app = App[None]()
-    assert with_keys(app, "{attach} or {undelete} {sides.difference}") == "Ctrl+O or /undelete Ctrl+X d"
+    assert with_keys(app, "{attach} or {cleanup} {sides.difference}") == "Ctrl+O or /cleanup Ctrl+X d"
     error = VlmtuiError(ErrorKind.BAD_USAGE, "{stop}", remedy=Remedy.STOP_ANSWER)
     assert error_text(app, error) == "{stop} Esc stops it." and str(error) == "{stop}"
 
@@ -335,7 +335,7 @@ async def test_help_shows_only_the_lines_with_a_word(make_app: MakeApp) -> None:
         await until(pilot, lambda: text() == "No key or command with “greedy?”.")
         await pilot.press("escape")
         await until(pilot, lambda: text() == whole)
-        await pilot.press("slash", *"/undel")
+        await pilot.press("slash", *"/clean")
         await until(pilot, lambda: text().split("\n")[0] == "Everywhere" and len(text().split("\n")) == 2)
         await pilot.press("escape", "escape")
         await until(pilot, lambda: not isinstance(app.screen, HelpScreen))

@@ -82,8 +82,6 @@ async def test_the_log_tail_is_live_and_hostile_text_is_visible(make_app: MakeAp
         view = screen.query_one(LogView)
         host.engine.add_log("[/x] \x1b]0;title\x07 \x1b[31mred\x1b[0m")
         await until(pilot, lambda: view.render_line(2).text.strip() == "[/x] ␛]0;title␇ red")
-        await pilot.press("ctrl+x", "z")
-        await until(pilot, lambda: screen.has_class("-full-log"))
 
 
 async def test_abort_ends_the_engine_and_returns_to_the_picker(make_app: MakeApp) -> None:
@@ -157,7 +155,6 @@ async def test_text_typed_while_a_model_loads_is_the_draft(make_app: MakeApp) ->
         shown = screen.query_one("#typed", Static)
         await until(pilot, lambda: "[/x] pasted▏" in str(shown.content))
         assert shown.display and "zoo, or race?" in str(shown.content)
-        assert not screen.has_class("-full-log")
         go.set()
         await until(pilot, lambda: isinstance(app.screen, PlainChat))
         assert app.conversation.require_chat().draft.text == "zoo, or race?\n[/x] pasted"

@@ -12,14 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.errors import bad_input
 from vlmtui.media.paths import looks_like_media
-from vlmtui.media.sniff import Kind
 from vlmtui.text import human_bytes, one_line
 
 _DIGITS = re.compile(r"(\d+)")
-_VIDEO_NAME = re.compile(r".*\.(mp4|m4v|mkv|webm|mov|avi|mpe?g|m?2?ts|flv|ogv|wmv|asf|3gp)", re.IGNORECASE | re.DOTALL)
-"""Video extensions among those of `looks_like_media`."""
 
 
 class Sort(StrEnum):
@@ -36,20 +33,6 @@ class Sort(StrEnum):
         return members[(members.index(self) + 1) % len(members)]
 
 
-class MediaFilter(StrEnum):
-    """Which kinds of files are shown."""
-
-    ALL = "images and videos"
-    IMAGES = "images"
-    VIDEOS = "videos"
-
-    @property
-    def next(self) -> MediaFilter:
-        """The one that follows; after the last, the first."""
-        members = list(MediaFilter)
-        return members[(members.index(self) + 1) % len(members)]
-
-
 class FolderEntry(msgspec.Struct, frozen=True):
     """A folder, picture or video in a listing."""
 
@@ -61,7 +44,6 @@ class FolderEntry(msgspec.Struct, frozen=True):
     """Bytes; 0 for a folder."""
     modified: float
     """Seconds since the epoch."""
-    is_video: bool = False
 
     @property
     def shown(self) -> str:
@@ -74,7 +56,6 @@ class FolderView:
     """Sort order and filters of the file browser. Its owner keeps it from one use to the next."""
 
     sort: Sort = Sort.NAME
-    media: MediaFilter = MediaFilter.ALL
     hidden: bool = False
     """Whether to show files whose names begin with a dot."""
 
@@ -88,21 +69,14 @@ class FolderView:
             case _:
                 return entries
 
-    def wants(self, entry: FolderEntry) -> bool:
-        """Whether the filter includes this kind of file. Folders are always included."""
-        return self.media is MediaFilter.ALL or entry.is_folder or entry.is_video == (self.media is MediaFilter.VIDEOS)
-
     def shown(self, entries: Iterable[FolderEntry], wanted: str) -> list[FolderEntry]:
         """Return the entries whose name contains `wanted`, ignoring case. A leading dot includes hidden files."""
         wanted = wanted.lower()
         hidden = self.hidden or wanted.startswith(".")
-        every = self.media is MediaFilter.ALL
         return [
             entry
             for entry in entries
-            if (every or self.wants(entry))
-            and (hidden or not entry.name.startswith("."))
-            and (not wanted or wanted in entry.name.lower())
+            if (hidden or not entry.name.startswith(".")) and (not wanted or wanted in entry.name.lower())
         ]
 
     def summary(
@@ -121,7 +95,6 @@ class FolderView:
             parts.append(f"{files:,} of {_count(of_all, 'file')}" if files < of_all else _count(files, "file"))
         parts += [_count(folders.count(True), "folder")] if any(folders) or are_recent else []
         parts.append(Sort.NEWEST if are_recent else self.sort)
-        parts += [f"{self.media} only"] if self.media is not MediaFilter.ALL else []
         parts += ["hidden too"] if self.hidden else []
         return " · ".join(parts)
 
@@ -200,15 +173,4 @@ def _entry(item: os.DirEntry[str]) -> FolderEntry | None:
     except OSError:
         return None
     size = 0 if is_folder else found.st_size
-    return FolderEntry(path, item.name, is_folder, size, found.st_mtime, not is_folder and _is_video(path))
-
-
-def _is_video(path: Path) -> bool:
-    """Decide by the extension; a file without one is opened."""
-    if path.suffix:
-        return _VIDEO_NAME.fullmatch(path.name) is not None
-    from vlmtui.media.stage import file_type
-
-    with suppress(VlmtuiError, OSError):
-        return file_type(path).kind is Kind.VIDEO
-    return False
+    return FolderEntry(path, item.name, is_folder, size, found.st_mtime)

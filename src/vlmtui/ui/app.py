@@ -618,10 +618,6 @@ class VlmtuiApp(App[ExitReport | None]):
         """Show the results of a batch."""
         self.start_dialog(lambda: self.open_batch(Path(file.strip() or _ANSWERS).expanduser()))
 
-    def action_undelete(self) -> None:
-        """Restore the conversation deleted last."""
-        self.stored.undelete()
-
     def action_cleanup(self) -> None:
         """Stop workers that are no longer usable."""
         self.models.clean_up()

@@ -103,10 +103,10 @@ class BatchScreen(Screen[None]):
         except VlmtuiError as error:
             self.notify(error.message, severity="error", markup=False)
 
-    def action_show(self, step: int) -> None:
-        """Show the next kind of results."""
+    def action_next(self) -> None:
+        """Show the next kind of results; after the last, the first."""
         kinds = list(ResultFilter)
-        self._show(kinds[(kinds.index(self._shown) + step) % len(kinds)])
+        self._show(kinds[(kinds.index(self._shown) + 1) % len(kinds)])
 
     def action_back(self) -> None:
         self.dismiss()

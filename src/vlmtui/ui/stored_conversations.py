@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StoredConversations:
-    """Opens conversations, and restores deleted ones."""
+    """Opens conversations, and continues with a backup of a damaged database."""
 
     def __init__(self, app: VlmtuiApp) -> None:
         self._app = app
@@ -26,10 +26,6 @@ class StoredConversations:
     def open(self, conversation: ConversationId) -> None:
         """Open a conversation with the loaded model, or else with its own."""
         self._app.start_dialog(partial(self._open, conversation))
-
-    def undelete(self) -> None:
-        """Restore the conversation deleted last."""
-        self._app.start(self._undelete, "conversation")
 
     def keep_house(self) -> None:
         """Make the day's backup, purge conversations whose time after deletion is over, and delete the unfinished files
@@ -107,16 +103,6 @@ class StoredConversations:
         self._app.tell(one_line(done), seconds=60, severity="warning")
         if then is not None:
             await then()
-
-    async def _undelete(self) -> None:
-        from vlmtui.session.conversation_list import undelete_last
-
-        try:
-            found = await undelete_last(self._app.services.store)
-        except VlmtuiError as error:
-            self._app.tell_error(error)
-            return
-        self._app.tell(f"Restored “{one_line(found.title) or 'untitled'}”.")
 
     async def _keep_house(self) -> None:
         from vlmtui.session.conversation_holder import keep_house

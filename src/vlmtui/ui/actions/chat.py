@@ -500,7 +500,6 @@ APP = Scope(
             slash="/batch",
             argument="FILE",
         ),
-        Action("undelete", "Undelete", "Restore the conversation deleted last.", slash="/undelete"),
         Action(
             "show_log",
             "Engine",
@@ -565,7 +564,6 @@ BROWSER = Scope(
         ),
         Action("browser.mark_all", "Mark all", "Mark all files shown, or unmark them.", leader="a", verb="all"),
         Action("browser.sort", "Sort", "Sort by name, newest first, or largest first.", leader="O"),
-        Action("browser.media", "Kind", "Show images and videos, only images, or only videos.", leader="k"),
         Action("browser.hidden", "Hidden", "Show hidden files and folders, or hide them.", leader="H"),
         Action(
             "browser.recent",

@@ -184,14 +184,6 @@ LOADING = Scope(
             footer=True,
         ),
         Action("loading.back", "Back", "Go back to the models.", "escape", footer=True),
-        Action(
-            "loading.log",
-            "Full log",
-            "Show the log on the whole screen, or only part of it.",
-            leader="z",
-            run="full_log",
-            footer=True,
-        ),
     ),
 )
 
@@ -769,15 +761,7 @@ BATCH = Scope(
             "Filter",
             "Show all results, only those that failed, only wrong answers, the longest answers first.",
             "tab",
-            run="show(1)",
             footer=True,
-        ),
-        Action(
-            "batch_results.previous",
-            "Filter back",
-            "The filter before this one.",
-            "shift+tab",
-            run="show(-1)",
         ),
         Action("batch_results.back", "Back", "Go back.", "escape,q", verb="back", footer=True),
     ),

@@ -223,7 +223,7 @@ class KeyHint(Static):
         app, leader = self.app, ACTIONS[LEADER]
         choose, leave = hint(app, "browser.choose"), hint(app, "browser.leave")
         first = f"{choose} · Space Mark · ← Parent folder · ~ / Path · {leave}"
-        by_letter = (ACTIONS[f"browser.{name}"] for name in ("mark_all", "sort", "media", "hidden", "recent"))
+        by_letter = (ACTIONS[f"browser.{name}"] for name in ("mark_all", "sort", "hidden", "recent"))
         second = " · ".join(f"{spell_key(action.leader)} {action.title}" for action in by_letter)
         self.update(f"{first}\n{shown_keys(app, leader)}… {second}")
 
@@ -613,11 +613,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
     def action_sort(self) -> None:
         """Switch to the next sort order."""
         self._look.sort = self._look.sort.next
-        self._show()
-
-    def action_media(self) -> None:
-        """Switch to the next kind of files."""
-        self._look.media = self._look.media.next
         self._show()
 
     def action_hidden(self) -> None:

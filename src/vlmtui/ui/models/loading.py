@@ -276,10 +276,6 @@ class LoadingScreen(Screen[None]):
     def action_retry(self) -> None:
         self.post_message(self.RetryWanted())
 
-    def action_full_log(self) -> None:
-        """Show the log on the whole screen, or only part of it."""
-        self.toggle_class("-full-log")
-
     def _type(self, text: str) -> None:
         self._typed = text
         self._show_typed()
@@ -313,8 +309,6 @@ class LoadingScreen(Screen[None]):
     def _tick(self) -> None:
         if self.engine_controller.state is EngineState.LOADING:
             seconds = max(0.0, self._clock() - self.engine_controller.started_at)
-            from vlmtui.ui.models.loading import clock_text
-
             self.query_one("#elapsed", Static).update(clock_text(seconds))
 
     def _heading(self) -> str:
