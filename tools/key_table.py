@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from vlmtui.ui.actions import SCOPES, Action, Scope
 from vlmtui.ui.keys import LEADER, default_keys, spell_key
 
 PAGE = Path(__file__).parent.parent / "docs" / "keys.md"
+_MOVES = {"up", "down", "left", "right", "page_up", "page_down", "first", "last", "home", "end"}
+"""The last parts of ids that share a row, in each table."""
 BEGIN, END = "<!-- keys: made by `make keys` -->", "<!-- keys end -->"
 
 
@@ -18,12 +22,28 @@ def tables() -> str:
 
 def _table(scope: Scope) -> str:
     lines = [f"## {scope.title}", "| id | key | command | does |", "| --- | --- | --- | --- |"]
-    for action in scope.actions:
-        keys = ", ".join(map(_cell, ways(action)))
-        slash = f"`{action.slash} {action.argument}".strip() + "`" if action.slash else ""
-        lines.append(f"| `{action.id}` | {keys} | {slash} | {action.help} |")
+    for moves, group in groupby(scope.actions, _is_move):
+        actions = list(group)
+        lines += [_move_row(actions)] if moves else [_row(action) for action in actions]
     lines += [f"| | {_cell(fixed.keys)} | | {fixed.help} |" for fixed in scope.fixed]
     return "\n".join(lines)
+
+
+def _row(action: Action) -> str:
+    keys = ", ".join(map(_cell, ways(action)))
+    slash = f"`{action.slash} {action.argument}".strip() + "`" if action.slash else ""
+    return f"| `{action.id}` | {keys} | {slash} | {action.help} |"
+
+
+def _is_move(action: Action) -> bool:
+    return action.id.rpartition(".")[2] in _MOVES
+
+
+def _move_row(actions: Sequence[Action]) -> str:
+    ids = ", ".join(f"`{action.id}`" for action in actions)
+    keys = " · ".join(", ".join(map(_cell, ways(action))) for action in actions)
+    steps = ", ".join(action.id.rpartition(".")[2].replace("_", " ") for action in actions)
+    return f"| {ids} | {keys} | | Move: {steps}. |"
 
 
 def ways(action: Action) -> list[str]:
