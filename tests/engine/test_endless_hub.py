@@ -60,7 +60,7 @@ def blobs(folder: Path) -> list[str]:
     return [path.name for path in (folder / "hf").rglob("blobs/*") if not path.name.endswith(".incomplete")]
 
 
-async def test_cancelling_a_load_from_a_hub_that_never_ends_ends_its_processes(
+async def test_cancelling_a_load_from_an_endless_hub_ends_its_processes(
     hub: Hub, spec: LoadSpec, host: WorkerHost, short_path: Path
 ) -> None:
     begun = asyncio.Event()

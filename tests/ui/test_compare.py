@@ -387,7 +387,7 @@ async def test_a_change_after_the_answers_is_reported(comparing: StartComparing)
         assert "Prompts: identical" in compare.difference
 
 
-async def test_an_answer_is_stale_until_the_raw_prompt_is_as_it_was_or_is_asked_again(
+async def test_an_answer_is_stale_until_its_prompt_is_restored_or_sent(
     comparing: StartComparing,
 ) -> None:
     async with comparing(["A."], ["A."], ["B."], ["B."]) as compare:

@@ -146,7 +146,7 @@ async def test_a_turn_that_differs_is_marked_and_stands_beside_its_other_one(aft
         assert last == turns.right_row_of("The last one?") and not turns.rows[last].startswith(BAR)
 
 
-async def test_a_long_conversation_opens_at_its_newest_turn_on_both_sides_and_scrolls_together(
+async def test_both_sides_of_a_long_conversation_open_at_the_newest_turn(
     after: StartTurns,
 ) -> None:
     async with after(5, size=(110, 24)) as turns:

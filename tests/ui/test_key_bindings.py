@@ -67,7 +67,7 @@ def test_a_key_is_read_as_people_write_it(written: str, key: str | None) -> None
     assert parse_key(written) == key
 
 
-def test_every_default_key_can_be_written_in_the_file_and_is_spelled_the_way_back() -> None:
+def test_every_default_key_can_be_written_and_read_back() -> None:
     keys = {key for id in ACTIONS for key in default_keys(id)}
     assert len(keys) > 50
     for key in keys:

@@ -476,7 +476,7 @@ async def test_the_end_of_an_interrupted_answer_is_shown(
         assert ("while you were away" in chat.notes) == isinstance(outcome, Finished)
 
 
-async def test_an_engine_that_ends_while_it_is_looked_for_has_written_the_answer_down(
+async def test_an_engine_that_ends_during_the_search_has_spooled_the_answer(
     make_app: MakeApp, tmp_path: Path, store: Store
 ) -> None:
     _, answer = left_behind(tmp_path)

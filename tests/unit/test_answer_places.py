@@ -25,7 +25,7 @@ def report(answer: str, *, resized: bool = True) -> PromptReport:
     return PromptReport(title="exchange 1", prompt=prompt, answer=answer, attachments=(PICTURE,))
 
 
-def test_the_engine_s_own_size_decides_where_pixels_of_the_resized_picture_lie() -> None:
+def test_the_engines_size_scales_resized_pixels() -> None:
     places = places_of(report(CAT), REGISTRY["qwen2_5_vl"])
     assert places.resized == (200, 100)
     (one,) = places.placed

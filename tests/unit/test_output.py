@@ -73,7 +73,7 @@ def test_a_terminal_that_has_gone_is_no_error(pipe: tuple[int, int]) -> None:
     assert output.close(10)
 
 
-def test_textual_itself_writes_where_the_user_wants_it_or_its_version_is_unknown() -> None:
+def test_textual_writes_on_request_or_with_an_unknown_version() -> None:
     assert sends_frames({})
     assert sends_frames({}, "8.2.9")
     assert not sends_frames({"VLMTUI_OUTPUT": "plain"})

@@ -375,7 +375,7 @@ def test_a_second_ctrl_c_quits_after_the_first_has_stopped_an_answer(tmp_path: P
 
 
 @pytest.mark.process
-def test_a_message_that_was_not_sent_stands_in_the_line_and_stays_as_the_draft(tmp_path: Path, picture: Path) -> None:
+def test_an_unsent_message_is_in_the_line_and_the_draft(tmp_path: Path, picture: Path) -> None:
     clip = tmp_path / "tone.wav"
     write_tone(clip, 2.5)
     with opened(tmp_path) as session:

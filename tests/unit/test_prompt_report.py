@@ -168,7 +168,7 @@ async def test_the_request_has_all_fields_that_were_sent() -> None:
         assert word in told, word
 
 
-async def test_an_answer_is_asked_again_with_probabilities_and_the_first_is_left_alone() -> None:
+async def test_asking_for_probabilities_keeps_the_first_answer() -> None:
     engine = await engine_of(["A ", "red "], [Say("A ", top={"A ": -0.1, "The ": -2.5}), "red "])
     known = await asked(engine, "Hello")
     assert [token.probability for token in answer_tokens(known)] == [None, None]

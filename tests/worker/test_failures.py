@@ -172,7 +172,7 @@ def test_a_death_is_reported_with_the_end_of_each_process(tmp_path: Path) -> Non
     assert ends.add_exits(other) is other
 
 
-def test_a_death_is_not_blamed_on_the_dump_of_the_configuration_or_on_an_earlier_request() -> None:
+def test_a_death_is_not_explained_by_the_config_dump_or_an_earlier_request() -> None:
     told = explain_death(
         [
             "(vlmtui pid=7) ValueError: The decoder prompt is longer than the maximum model length of 4096.",

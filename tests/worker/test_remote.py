@@ -237,7 +237,7 @@ async def test_a_server_that_does_not_listen_is_waited_for_and_reported(server: 
         await connected(server, url="http://127.0.0.1:1")
 
 
-async def test_the_key_is_read_from_where_it_is_named_and_goes_to_no_other_host(
+async def test_a_key_is_read_from_its_source_and_goes_to_no_other_host(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THE_KEY", "sesame")
@@ -377,9 +377,7 @@ def sent_url(body: dict[str, Any]) -> object:
     return part["image_url"]
 
 
-async def test_an_image_that_the_server_has_is_named_alone_until_it_has_it_no_longer(
-    server: FaultServer, tmp_path: Path
-) -> None:
+async def test_a_known_image_is_sent_by_hash_until_the_server_forgets_it(server: FaultServer, tmp_path: Path) -> None:
     engine = await connected(server)
     prompt = ChatPrompt(turns=(user_turn("hello", [picture(tmp_path)]),))
     missed = {"error": {"message": "Cache miss for image at index 0 but data is not provided.", "code": 400}}
@@ -446,9 +444,7 @@ async def test_other_servers_have_no_videos_and_no_logprobs(server: FaultServer)
     assert "--trust" not in engine.info.remedies["message_prompts"]
 
 
-async def test_a_server_that_passes_media_of_token_ids_over_gets_raw_prompts_by_a_template(
-    server: FaultServer, tmp_path: Path
-) -> None:
+async def test_an_old_server_gets_raw_prompts_through_a_template(server: FaultServer, tmp_path: Path) -> None:
     """vLLM 0.23 answers such a request as if there were no picture."""
     server.version, server.takes_templates, server.generate_status = "0.23.0", True, 200
     engine = await connected(server)

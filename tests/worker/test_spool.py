@@ -100,7 +100,7 @@ async def test_another_client_takes_over_and_gets_the_whole_answer_once(
     await client.close()
 
 
-async def test_an_answer_that_ended_alone_is_had_as_one_piece_and_again_until_it_is_let_go(
+async def test_an_answer_without_a_client_can_be_fetched_until_forgotten(
     stage: Stage, release: threading.Event
 ) -> None:
     lost, _events = await begun(stage, "one hold two")

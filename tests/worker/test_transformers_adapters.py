@@ -56,9 +56,7 @@ def scores(model: Any, switch: AdapterSwitch) -> Scores:
     return ask
 
 
-def test_each_request_is_answered_with_its_own_adapter_whatever_the_weights_are_called(
-    scores: Scores, tmp_path: Path
-) -> None:
+def test_each_request_gets_its_own_adapter_for_every_naming_of_weights(scores: Scores, tmp_path: Path) -> None:
     without = scores(None)
     old, new, vllm = (renamed(tmp_path / name, name) for name in (OLD, NEW, VLLM))
     strong = scores(old)
@@ -94,7 +92,7 @@ def test_an_adapter_adds_the_product_of_its_matrices(model: Any, scores: Scores,
     assert apart(scores(None), adapted) > 1
 
 
-def test_an_adapter_that_was_written_again_is_read_again_and_the_oldest_of_many_goes(
+def test_a_rewritten_adapter_is_read_again_and_the_oldest_is_unloaded(
     model: Any, scores: Scores, tmp_path: Path
 ) -> None:
     folder = write_adapter(tmp_path / "trained", strength=0.3)

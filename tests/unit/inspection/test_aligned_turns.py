@@ -112,7 +112,7 @@ def test_heads_of_turns(text: str, roles: list[str]) -> None:
     assert [turn.role for turn in turns_of(text, SHAPES, ())] == roles
 
 
-def test_a_token_that_the_engine_adds_belongs_to_the_first_turn_and_not_to_its_text() -> None:
+def test_an_added_bos_belongs_to_the_first_turn() -> None:
     parts = [PromptPart("", (Run("<s>", "special"),)), PromptPart("USER: hi", (Run("USER: hi"),))]
     (turn,) = rendered_turns(parts, SHAPES)
     assert turn.text == "USER: hi" and turn.runs == (Run("<s>", "special"), Run("USER: hi"))

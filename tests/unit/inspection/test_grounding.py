@@ -201,7 +201,7 @@ def test_the_number_of_a_point_in_the_corner_is_inside_of_the_picture() -> None:
     assert max(drawn.getchannel("G").tobytes()) > 100  # the number is white; the point is red on black
 
 
-def test_pixels_of_the_resized_picture_are_pixels_of_the_original_by_the_resized_size() -> None:
+def test_resized_pixels_are_converted_to_original_pixels() -> None:
     rule = PatchTokens(min_pixels=784, max_pixels=1003520)
     assert rule.resized(2000, 1000, {}) == (1400, 700)
     grounding = REGISTRY["qwen2_5_vl"].grounding

@@ -134,7 +134,7 @@ def test_a_stop_token_at_the_end_behind_a_begun_answer() -> None:
     assert apply_fix(text, finding.fix) == qwen("q") + "An answer."
 
 
-def test_an_ended_turn_at_the_end_lacks_the_generation_prompt_and_nothing_else() -> None:
+def test_a_closed_last_turn_lacks_only_the_generation_prompt() -> None:
     for end in ("<|im_end|>", "<|im_end|>\n", "<|im_end|>\n<|im_start|>assistant"):
         (finding,) = check(qwen("q", end), [], QWEN)
         assert finding.kind is FindingKind.GENERATION_PROMPT

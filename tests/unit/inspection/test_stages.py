@@ -99,7 +99,7 @@ def test_tokens_around_an_image_may_belong_to_image_or_text(tmp_path: Path) -> N
     assert first(msgspec.structs.replace(sound, media=(wider,)), sound) is None
 
 
-def test_a_side_that_does_not_tell_where_its_image_is_is_compared_by_all_ids(tmp_path: Path) -> None:
+def test_a_side_without_image_places_is_compared_by_all_ids(tmp_path: Path) -> None:
     sound = side(tmp_path)
     silent = msgspec.structs.replace(sound, media=())
     assert first(sound, silent) is None
@@ -136,7 +136,7 @@ def test_other_numbers_are_found_at_the_next_token(tmp_path: Path) -> None:
     assert found.largest == pytest.approx(0.3)
 
 
-def test_the_answer_may_differ_where_each_choice_is_among_the_others_likeliest(tmp_path: Path) -> None:
+def test_answers_may_differ_among_each_others_likeliest_tokens(tmp_path: Path) -> None:
     sound = side(tmp_path)
     close = msgspec.structs.replace(sound, answer_ids=(7, 7), logprobs=(sound.logprobs[0], logprob(7, -0.3, t8=-0.4)))
     assert first(close, sound) is None
@@ -188,7 +188,7 @@ def test_a_recorded_answer_must_be_the_same_to_the_token(tmp_path: Path) -> None
     assert compare_sides(msgspec.structs.replace(now, is_answered=False), then, exact) == []
 
 
-def test_a_token_that_one_side_does_not_tell_is_at_most_its_least_likely() -> None:
+def test_an_unreported_token_counts_as_the_least_likely() -> None:
     ours, theirs = logprob(7, -0.5, t8=-2.0), logprob(7, -0.5, t5=-0.9)
     apart, token = logprobs_apart(ours, theirs)
     assert token == 5

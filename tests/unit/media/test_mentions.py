@@ -103,7 +103,7 @@ def test_a_huge_text_is_searched_at_both_ends(folder: Path) -> None:
 
 
 @given(st.text(alphabet="ab ./~\\\"'\n\0()httpfile:png#[]é", max_size=80))
-def test_whatever_is_written_nothing_is_raised_and_places_do_not_overlap(text: str) -> None:
+def test_any_text_gives_places_that_do_not_overlap(text: str) -> None:
     mentions: list[Mention] = find_mentions(text, Path("/nonexistent"))
     edges = [edge for one in mentions for edge in (one.start, one.end)]
     assert edges == sorted(edges)

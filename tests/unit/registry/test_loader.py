@@ -36,7 +36,7 @@ def test_a_users_record_adds_a_family(tmp_path: Path) -> None:
     assert not registry.warnings
 
 
-def test_records_are_read_when_one_is_needed_and_the_bundled_models_alone_is_at_hand(tmp_path: Path) -> None:
+def test_records_are_read_lazily_except_the_bundled_models(tmp_path: Path) -> None:
     registry = Registry.with_users(tmp_path)
     assert list(registry.at_hand()) == ["shapes"]
     (tmp_path / "mine.toml").write_text(GOOD)

@@ -91,7 +91,7 @@ def test_a_repository_that_is_not_here_is_found_by_the_longest_pattern(registry:
     assert resolve(registry, "someone/InternVL3-78B-AWQ").family.family == "internvl_chat"
 
 
-def test_the_config_of_a_downloaded_repository_is_stronger_than_its_name(registry: Registry, cache: Path) -> None:
+def test_the_config_of_a_repository_overrides_its_name(registry: Registry, cache: Path) -> None:
     a_repository(cache, "someone/Qwen2-VL-in-name-only", {"model_type": "idefics3"})
     assert resolve(registry, "someone/Qwen2-VL-in-name-only").family.family == "idefics3"
 

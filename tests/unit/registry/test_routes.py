@@ -131,7 +131,7 @@ EXCEPTIONS = {"glm4_5v_fp8", "minimax_vl_01"}
 """Names of the examples that no tiny model of its own has answered for; docs/families.md says why."""
 
 
-def test_every_name_of_vllms_examples_has_answered_about_an_image_or_a_video_on_a_real_engine() -> None:
+def test_every_family_of_vllms_examples_answered_on_a_real_engine() -> None:
     names = json.loads((Path(__file__).parent / "seeds.json").read_text(encoding="utf-8"))["families"]
     seen = family_table.results()
     without = {name for name in names if name not in seen or not family_table.answered(seen[name])}
