@@ -33,7 +33,7 @@ from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.batch import BatchScreen
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.difference import DiffView
+from vlmtui.ui.compare.answers import DiffView
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.conversations import ConversationsScreen

@@ -22,7 +22,7 @@ from vlmtui.session.async_store import AsyncStore
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.fan_form import FanFormScreen
+from vlmtui.ui.compare.fan_out import FanFormScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.services import Services
 

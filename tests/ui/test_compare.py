@@ -29,14 +29,11 @@ from vlmtui.session.engines import EngineState
 from vlmtui.session.settings import ChatSettings
 from vlmtui.store.records import StoredComparison
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.answers import AnswerPane
-from vlmtui.ui.compare.difference import DiffView
+from vlmtui.ui.compare.answers import AnswerPane, DiffView, PictureStrip
 from vlmtui.ui.compare.fan_out import FanOutScreen
-from vlmtui.ui.compare.picture_strip import PictureStrip
-from vlmtui.ui.compare.raw_editor import RawEditor
-from vlmtui.ui.compare.raw_pane import FindingsList
+from vlmtui.ui.compare.raw_prompt import FindingsList, RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
-from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen, kept_line
+from vlmtui.ui.compare.sides import StoredComparisonScreen, kept_line
 from vlmtui.ui.compare.turns import PromptView
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.widgets.attachment_view import AttachmentView

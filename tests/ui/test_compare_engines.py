@@ -15,10 +15,9 @@ from vlmtui.session.generation import PromptMode
 from vlmtui.session.resume import stored_model
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.answers import AnswerPane
-from vlmtui.ui.compare.raw_editor import RawEditor
+from vlmtui.ui.compare.raw_prompt import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
-from vlmtui.ui.compare.sides import SidesScreen
-from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen
+from vlmtui.ui.compare.sides import SidesScreen, StoredComparisonScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
 

@@ -16,10 +16,9 @@ from tests.ui.test_screens_look import LOOKS, Look, SnapCompare, of, still
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.composer import Composer
-from vlmtui.ui.compare.difference import DiffView
+from vlmtui.ui.compare.answers import DiffView
 from vlmtui.ui.compare.fan_out import FanOutScreen
-from vlmtui.ui.compare.raw_editor import RawEditor
-from vlmtui.ui.compare.raw_pane import FindingsList
+from vlmtui.ui.compare.raw_prompt import FindingsList, RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 
 LEFT = ["The", " picture", " shows", " a", " red", " circle", " at", " the", " left."]

@@ -15,11 +15,10 @@ from tests.support.documents import written
 from tests.support.scripted_engine import Hold, Step
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
-from vlmtui.ui.compare.answers import AnswerPane
-from vlmtui.ui.compare.difference import DiffView
-from vlmtui.ui.compare.raw_editor import RawEditor
+from vlmtui.ui.compare.answers import AnswerPane, DiffView
+from vlmtui.ui.compare.raw_prompt import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
-from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen
+from vlmtui.ui.compare.sides import StoredComparisonScreen
 from vlmtui.ui.compare.turns import AlignedTurns, PromptView
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ChoiceScreen

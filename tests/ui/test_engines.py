@@ -25,8 +25,7 @@ from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.frame import StatusBar
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.answer_grid import AnswerTile
-from vlmtui.ui.compare.fan_out import FanOutScreen
+from vlmtui.ui.compare.fan_out import AnswerTile, FanOutScreen
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.screen import ModelList, ModelsScreen, row
 from vlmtui.ui.widgets.confirm import ConfirmScreen

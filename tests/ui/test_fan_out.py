@@ -18,9 +18,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.replay import from_json
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.answer_grid import AnswerTile
-from vlmtui.ui.compare.fan_form import FanFormScreen
-from vlmtui.ui.compare.fan_out import FanOutScreen
+from vlmtui.ui.compare.fan_out import AnswerTile, FanFormScreen, FanOutScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 

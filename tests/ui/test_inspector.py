@@ -30,10 +30,9 @@ from vlmtui.store.records import GenerationRecord
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.document.lines import as_written
-from vlmtui.ui.inspector.logprob_text import LogprobText, TokenBlock
-from vlmtui.ui.inspector.media_parts import MediaParts
-from vlmtui.ui.inspector.screen import InspectorScreen
-from vlmtui.ui.inspector.token_table import TokenTable
+from vlmtui.ui.inspector.answer_tokens import LogprobText, TokenBlock
+from vlmtui.ui.inspector.prompt_lines import TokenTable
+from vlmtui.ui.inspector.screen import InspectorScreen, MediaParts
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
 from vlmtui.ui.terminal.screenshot import portable_svg
 from vlmtui.ui.terminal.themes import DARK, VARIABLES

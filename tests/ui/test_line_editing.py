@@ -7,7 +7,7 @@ from textual.widgets import Input
 
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import StartChat
-from vlmtui.ui.compare.raw_editor import RawEditor
+from vlmtui.ui.compare.raw_prompt import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 
 LONG = "<|vision_start|><|image_pad|><|vision_end|>" * 6

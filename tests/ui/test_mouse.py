@@ -21,13 +21,12 @@ from vlmtui.ui.chat.blocks import Part
 from vlmtui.ui.chat.frame import SidePane
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.transcript import MessageCursor, Transcript
-from vlmtui.ui.compare.answer_grid import AnswerTile
-from vlmtui.ui.compare.fan_out import FanOutScreen
-from vlmtui.ui.compare.raw_editor import RawEditor
+from vlmtui.ui.compare.fan_out import AnswerTile, FanOutScreen
+from vlmtui.ui.compare.raw_prompt import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.conversations import ConversationsScreen
+from vlmtui.ui.inspector.prompt_lines import TokenTable
 from vlmtui.ui.inspector.screen import InspectorScreen
-from vlmtui.ui.inspector.token_table import TokenTable
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 WIDE = (120, 40)

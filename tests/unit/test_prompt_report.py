@@ -30,8 +30,7 @@ from vlmtui.session.prompt_report import (
     with_logprobs,
 )
 from vlmtui.store.records import GenerationRecord
-from vlmtui.ui.inspector.prompt_lines import prompt_lines, prompt_stretches, request_lines, template_lines
-from vlmtui.ui.inspector.token_rows import TokenRows
+from vlmtui.ui.inspector.prompt_lines import TokenRows, prompt_lines, prompt_stretches, request_lines, template_lines
 
 SHAPES = Registry.bundled()["shapes"]
 

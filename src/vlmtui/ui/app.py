@@ -381,7 +381,7 @@ class VlmtuiApp(App[ExitReport | None]):
     async def choose_comparison(self, message: ComparedMessage) -> str | None:
         """Show the stored comparisons of a message; return the raw prompt to run again, or None. Raises VlmtuiError
         if the store cannot be read."""
-        from vlmtui.ui.compare.stored_comparison import choose_stored_comparison
+        from vlmtui.ui.compare.sides import choose_stored_comparison
 
         return await choose_stored_comparison(self, self.services, message)
 
@@ -390,7 +390,7 @@ class VlmtuiApp(App[ExitReport | None]):
     ) -> Plan | None:
         """Ask for the plan of a fan-out; None if cancelled. `no_seeds`: why seeds cannot be varied; empty if they
         can. `system`: the system prompt; `has_pictures`: whether pictures can be varied."""
-        from vlmtui.ui.compare.fan_form import FanFormScreen
+        from vlmtui.ui.compare.fan_out import FanFormScreen
 
         return await ask_user(
             self,

@@ -22,7 +22,7 @@ from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store
 from vlmtui.store.tables import TABLES
-from vlmtui.ui.compare.stored_comparison import local_date_time
+from vlmtui.ui.compare.sides import local_date_time
 
 DAY_MS = 86_400_000
 ABSURD = [2**53, 2**63 - 1, -(2**63), LAST_MS + 1, LAST_MS, -1, 0]

@@ -1,40 +1,343 @@
-"""The answers of a fan-out, side by side."""
+"""A fan-out: the form that plans it, and its answers in a grid."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from textual import work
+from textual import events, on, work
 from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.containers import Grid, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.timer import Timer
-from textual.widgets import Static
+from textual.widgets import Input, RadioButton, RadioSet, Static, TextArea
 
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.parameters import Number
 from vlmtui.domain.prompt import attachments_of
+from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.files import free_path
 from vlmtui.inspection.answer_diff import AnswerDiff, tally_text
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.session.comparison_export import SUFFIXES, export_comparison
-from vlmtui.session.fan_out import PICTURE, PIXELS, PROMPT, SYSTEM, FanOut, why_identical
+from vlmtui.session.fan_out import (
+    ENGINE,
+    MOST,
+    PICTURE,
+    PIXELS,
+    PROMPT,
+    SYSTEM,
+    FanOut,
+    PictureChange,
+    Plan,
+    plan_of,
+    read_number,
+    read_values,
+    why_identical,
+)
+from vlmtui.session.generation import Answer
 from vlmtui.session.lanes import LaneScore
 from vlmtui.session.prompt_report import PromptReport
-from vlmtui.text import one_line
+from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.compare.answer_grid import AnswerGrid, AnswerTile, difference_in_words
+from vlmtui.ui.compare.answers import AnswerPanel, PictureStrip
 from vlmtui.ui.document.view import INTERVAL_S
-from vlmtui.ui.keys import error_text, with_keys
+from vlmtui.ui.keys import error_text, hint, with_keys
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
+from vlmtui.ui.widgets.line_input import LineInput
 
+_CHOICES: tuple[tuple[str, str, str], ...] = (
+    ("seed", "Seeds", "1, 2, 3, 4"),
+    ("temperature", "Temperatures", "0, 0.5, 1"),
+    (PROMPT, "Prompts", ""),
+    (PICTURE, "Pictures", "sent, none, grey, blur"),
+    (PIXELS, "Picture sizes", "1000000, 250000, 62500"),
+    (SYSTEM, "System prompts", ""),
+    (ENGINE, "Engines", "here, transformers"),
+)
+_OF_PICTURES = (PICTURE, PIXELS)
+_LABELS = {
+    PICTURE: f"Change of the pictures: {', '.join(PictureChange)}",
+    PIXELS: "Most pixels of a picture, comma-separated",
+    PROMPT: "Prompts, one a line",
+    SYSTEM: "System prompts, one a line",
+    ENGINE: "Engines: here, transformers, here dtype=bfloat16, a model or server",
+}
+_COMMAS = "Values, comma-separated"
+_WARM = 0.8
+"""The temperature suggested with seeds if the conversation has none."""
+NARROWEST = 36
+"""Least width of a pane, in cells."""
+LOWEST = 8
+"""Least height of a pane, in cells."""
+COLUMNS_MAX = 4
+_ABOUT = 16
+"""A pane shows pictures like a screen with this many more rows."""
+DIFFERS_STYLE = "bold underline $warning"
+GONE_STYLE = "strike $muted"
+_SHOWN = {" ": "·", "\n": "↵\n", "\t": "⇥"}
 _FORMATS = ("Markdown, to read", "A web page with its images", "JSON, to replay")
 Leave = int | Literal["new_plan", "look"] | None
+
+
+class FanFormScreen(ModalScreen[Plan | None]):
+    """Returns the plan, or None. `question` is the turn's text, the first of the prompts; `system` is the first of
+    the system prompts; `no_seeds`: why seeds cannot be varied, empty if they can."""
+
+    CSS_PATH = "fan_form.tcss"
+    SCOPE = "fan_form"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(
+        self, question: str, sampling: Sampling, *, no_seeds: str = "", system: str = "", has_pictures: bool = False
+    ) -> None:
+        super().__init__()
+        self._texts = {PROMPT: one_line(question), SYSTEM: one_line(system)}
+        self._has_pictures = has_pictures
+        self._no_seeds = no_seeds
+        self._sampling = sampling
+
+    def compose(self) -> ComposeResult:
+        own = self._sampling.temperature
+        with Vertical(id="panel"):
+            yield Static(f"Fan out: up to {MOST} answers at once", id="title")
+            with RadioSet(id="parameter", compact=True):
+                for number, (name, title, _) in enumerate(_CHOICES):
+                    is_off = bool(self._no_seeds) if name == "seed" else name in _OF_PICTURES and not self._has_pictures
+                    first = 1 if self._no_seeds else 0
+                    yield RadioButton(title, value=number == first, disabled=is_off, id=f"by-{name}")
+            yield Static(self._no_seeds, classes="label" if self._no_seeds else "-nothing", id="no-seeds", markup=False)
+            yield Static(_COMMAS, classes="label", id="values-label")
+            yield LineInput(_CHOICES[1 if self._no_seeds else 0][2], id="values", compact=True)
+            yield Static("Prompts, one a line", classes="label", id="prompts-label")
+            yield TextArea(self._texts[PROMPT], id="prompts", compact=True, tab_behavior="focus")
+            yield Static("Temperature of all answers", classes="label", id="temperature-label")
+            yield LineInput(f"{own or _WARM:g}", id="temperature", compact=True)
+            yield Static(id="problem", markup=False)
+            keys = hint(self.app, "fan_form.ask", "fan_form.cancel")
+            yield Static(f"Enter or {keys} · Tab Next field", id="keys", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#no-seeds").display = bool(self._no_seeds)
+        self._show()
+        self.query_one("#values").focus()
+
+    @on(RadioSet.Changed)
+    def _chosen(self) -> None:
+        by = self._parameter
+        self.query_one("#values", Input).value = next(example for name, _, example in _CHOICES if name == by)
+        if by in self._texts:
+            self.query_one("#prompts", TextArea).text = self._texts[by]
+        self._show()
+
+    @on(Input.Changed)
+    @on(TextArea.Changed)
+    def _changed(self) -> None:
+        self._read()
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.action_go()
+
+    def action_go(self) -> None:
+        """Return the plan if it is valid."""
+        plan = self._read()
+        if plan is not None:
+            self.dismiss(plan)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+    @property
+    def _parameter(self) -> str:
+        return _CHOICES[max(self.query_one(RadioSet).pressed_index, 0)][0]
+
+    def _show(self) -> None:
+        by = self._parameter
+        for name in ("prompts", "prompts-label"):
+            self.query_one(f"#{name}").display = by in self._texts
+        for name in ("values", "values-label"):
+            self.query_one(f"#{name}").display = by not in self._texts
+        label = self.query_one("#prompts-label" if by in self._texts else "#values-label", Static)
+        label.update(_LABELS.get(by, _COMMAS))
+        for name in ("temperature", "temperature-label"):
+            self.query_one(f"#{name}").display = by == "seed"
+        self._read()
+
+    def _read(self) -> Plan | None:
+        """Return the fields' plan; None if it is invalid, with the problem shown."""
+        by, told = self._parameter, self.query_one("#problem", Static)
+        try:
+            fixed: dict[str, Number] = {}
+            if by == "seed":
+                fixed["temperature"] = read_number("temperature", self.query_one("#temperature", Input).value)
+            typed = self.query_one("#prompts", TextArea).text if by in self._texts else self._values
+            plan = plan_of(by, read_values(by, typed), fixed)
+        except VlmtuiError as error:
+            told.update(one_line(error.message))
+            told.remove_class("-doubt")
+            return None
+        told.update(why_identical(plan, self._sampling))
+        told.add_class("-doubt")
+        return plan
+
+    @property
+    def _values(self) -> str:
+        return self.query_one("#values", Input).value
+
+
+class AnswerTile(AnswerPanel, can_focus=True):
+    """One answer, with its label above and its statistics below."""
+
+    DEFAULT_CSS = """
+    AnswerTile {
+        height: 100%;
+        border: round $border-blurred;
+        padding: 0 1;
+        &:focus { border: round $accent; }
+        .label { height: 1; width: 100%; text-wrap: nowrap; text-overflow: ellipsis; }
+        & > DocumentView { height: 1fr; }
+        .facts { height: auto; max-height: 3; color: $muted; }
+    }
+    """
+    BINDINGS = bindings("answer_tile")
+
+    def __init__(
+        self, label: str, answer: Answer, *, pictures: Sequence[Attachment] = (), cache: Path | None = None
+    ) -> None:
+        """`pictures`: those of its prompt, if it has its own; `cache`: the folder of the thumbnails."""
+        super().__init__(has_edge=False)
+        self.show_answer(answer)
+        self._pictures = PictureStrip(pictures, cache=cache) if pictures and cache else None
+        self._label = Static(classes="label", markup=False)
+        self._heading = label
+        self._said = ""
+        self._engine = ""
+        self._tell()
+
+    def compose(self) -> ComposeResult:
+        yield self._label
+        if self._pictures is not None:
+            yield self._pictures
+        yield self.view
+        yield self.facts
+
+    async def on_resize(self) -> None:
+        if self._pictures is not None:
+            await self._pictures.fit(self.size.height + _ABOUT)
+
+    def name_engine(self, facts: str) -> None:
+        """Show what answers, beside the label."""
+        if facts != self._engine:
+            self._engine = facts
+            self._tell()
+
+    def grow(self, waits_for: str = "", stop: str = "") -> bool:
+        """As of every answer; one that is over is shown from its beginning, unless the user has scrolled."""
+        has_grown = super().grow(waits_for, stop)
+        if has_grown and self.is_over and self.view.is_following:
+            self.view.is_following = False
+            self.view.scroll_to(y=0, animate=False)
+        return has_grown
+
+    def tell(self, said: str, *, is_base: bool = False) -> None:
+        """Show how it compares with the base."""
+        self._said = "the base" if is_base else said
+        self._tell()
+
+    def _tell(self) -> None:
+        about = " · ".join(filter(None, (self._said, self._engine)))
+        name = (one_line(self._heading), "bold $accent")
+        self._label.update(Content.assemble(name, (f"  {about}" if about else "", "$muted")))
+
+    def mark(self, difference: AnswerDiff | None) -> None:
+        """Highlight the words that the base lacks; None: no highlight."""
+        if self.answer is not None and self.answer.failure is None:
+            shown = Content(visible(self.answer.text)) if difference is None else _marked(difference)
+            self.text.show(shown.plain)
+            self.text.mark(shown.spans)
+            self.view.changed(self.text)
+
+    def action_page(self, pages: int) -> None:
+        self.view.page(pages)
+
+
+class AnswerGrid(VerticalScroll, can_focus=False):
+    """The panes, in as many columns as fit."""
+
+    DEFAULT_CSS = """
+    AnswerGrid {
+        height: 1fr;
+        scrollbar-size-vertical: 1;
+        & > Grid { height: auto; width: 100%; grid-gutter: 0 1; }
+        &.-low .facts { max-height: 2; }
+    }
+    """
+
+    def __init__(self, panes: Sequence[AnswerTile], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.panes = list(panes)
+        self.columns = 1
+
+    def compose(self) -> ComposeResult:
+        with Grid():
+            yield from self.panes
+
+    @property
+    def current(self) -> int:
+        """Index of the focused pane."""
+        return next((number for number, pane in enumerate(self.panes) if pane.has_focus), 0)
+
+    def move(self, across: int, down: int) -> None:
+        """Focus the pane beside, above or below, if there is one."""
+        at = self.current
+        row, column = divmod(at, self.columns)
+        target = (row + down) * self.columns + column + across
+        if 0 <= column + across < self.columns and 0 <= target < len(self.panes):
+            self.panes[target].focus()
+
+    @on(events.Resize)
+    def _resized(self) -> None:
+        width, height = self.content_size
+        if not width or not height:
+            return
+        count = len(self.panes)
+        most = max(1, min(COLUMNS_MAX, width // NARROWEST, count))
+        rows = -(-count // most)
+        self.columns = -(-count // rows)
+        grid = self.query_one(Grid)
+        grid.styles.grid_size_columns = self.columns
+        grid.styles.grid_rows = (max(LOWEST, height // rows),)
+        self.set_class(height // rows <= LOWEST, "-low")
+
+
+def difference_in_words(difference: AnswerDiff) -> str:
+    """Describe how an answer differs from the base."""
+    if difference.identical and difference.first_divergence is None:
+        return "same as the base"
+    if difference.identical:
+        return f"same text, different tokens from {difference.first_divergence:,} on"
+    at = difference.first_divergence
+    return "differs from the base" if at is None else f"differs at token {at:,}"
+
+
+def _marked(difference: AnswerDiff) -> Content:
+    parts: list[Content | tuple[str, str]] = []
+    for span in difference.spans:
+        if span.operation == "equal":
+            parts.append(Content(visible(span.right)))
+        elif span.right:
+            text = span.right if span.right.strip() else "".join(_SHOWN.get(char, char) for char in span.right)
+            parts.append((visible(text), DIFFERS_STYLE))
+        else:
+            parts.append((one_line(span.left.strip() or "·"), GONE_STYLE))
+    return Content.assemble(*parts)
 
 
 class FanOutScreen(Screen[Leave]):

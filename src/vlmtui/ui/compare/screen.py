@@ -32,10 +32,8 @@ from vlmtui.session.lanes import EXAMPLES, HERE, InFlightRequest
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.compare.answers import AnswerPane
-from vlmtui.ui.compare.picture_strip import PictureStrip
-from vlmtui.ui.compare.raw_editor import RawEditor
-from vlmtui.ui.compare.raw_pane import RawPane
+from vlmtui.ui.compare.answers import AnswerPane, PictureStrip
+from vlmtui.ui.compare.raw_prompt import RawEditor, RawPane
 from vlmtui.ui.compare.sides import TITLES, SidesScreen, View
 from vlmtui.ui.compare.turns import AlignedTurns, PromptView
 from vlmtui.ui.keys import error_text, with_keys
@@ -216,7 +214,7 @@ class CompareScreen(SidesScreen):
     @before_keys
     async def action_stored(self) -> None:
         """Show the earlier comparisons of this turn."""
-        from vlmtui.ui.compare.stored_comparison import choose_stored_comparison
+        from vlmtui.ui.compare.sides import choose_stored_comparison
 
         try:
             text = await choose_stored_comparison(self.app, self.services, self.message)

@@ -12,7 +12,7 @@ from textual.message import Message
 
 from vlmtui.inspection.prompt_turns import PromptTurn, Run, TurnPair
 from vlmtui.text import counted, one_line, visible
-from vlmtui.ui.compare.raw_editor import RawEditor
+from vlmtui.ui.compare.raw_prompt import RawEditor
 from vlmtui.ui.document.blocks import PromptBlock, TextBlock
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import Line, Lines

@@ -1,22 +1,204 @@
-"""An answer token by token, with the facts of the selected token."""
+"""The tokens of an answer: their log-probabilities, and the tokens that were likely instead."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from rich.cells import cell_len, chop_cells
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Region
+from textual.message import Message
+from textual.reactive import reactive
 from textual.widgets import Static
 
 from vlmtui.session.prompt_report import AnswerToken
 from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import PromptBlock
+from vlmtui.ui.document.document import Block
+from vlmtui.ui.document.lines import BREAK, Line, Lines, spaces_after
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.inspector.logprob_text import LIKELY, LogprobText, style_of
-from vlmtui.ui.inspector.token_table import token_label
+from vlmtui.ui.inspector.prompt_lines import token_label
 from vlmtui.ui.keys import short_keys, with_keys
+
+LIKELY: tuple[tuple[float, str, str], ...] = (
+    (0.9, "", "≥ 90 %"),
+    (0.5, "$success", "≥ 50 %"),
+    (0.1, "$warning underline", "≥ 10 %"),
+    (0.0, "bold $error underline", "below"),
+)
+"""Lower bound of the probability, style, and legend. Styles differ not only in colour."""
+_CURSOR = "bold reverse"
+_NARROWEST = 4
+
+
+class _Cell(NamedTuple):
+    """A token, or the part of it on one row."""
+
+    token: int
+    text: str
+    column: int
+
+
+@dataclass
+class _Row:
+    cells: list[_Cell] = field(default_factory=list)
+    has_break: bool = False
+    """Whether a line break ends it."""
+
+    def __contains__(self, token: int) -> bool:
+        return bool(self.cells) and self.cells[0].token <= token <= self.cells[-1].token
+
+
+class TokenBlock(Block):
+    """The tokens as running text, one of them selected; a line break is shown as ↵ and ends its row."""
+
+    def __init__(self, tokens: Sequence[AnswerToken] = ()) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.pointed = 0
+        self._rows: list[_Row] = []
+        self._drawn = 0
+        """The token that was selected in the last layout."""
+
+    def lay_out(self, width: int) -> Lines:
+        if width != self.width:
+            self._rows = self._broken(max(width, _NARROWEST))
+            lines = [self._line(row) for row in range(len(self._rows))]
+        else:
+            lines = list(self.lines)
+            for row in (row for row, cells in enumerate(self._rows) if self._drawn in cells or self.pointed in cells):
+                lines[row] = self._line(row)
+        self._drawn = self.pointed
+        return lines
+
+    def clicked(self, number: int, column: int) -> int | None:
+        under = [cell.token for cell in self._rows[number].cells if cell.column <= column]
+        return under[-1] if under else None
+
+    @property
+    def row(self) -> int:
+        """The first row of the selected token."""
+        return next((row for row, cells in enumerate(self._rows) if self.pointed in cells), 0)
+
+    def beside(self, step: int) -> int:
+        """Return the token above or below the selected one."""
+        at = self.row
+        rows = self._rows[at + 1 :] if step > 0 else self._rows[:at][::-1]
+        target = next((row.cells for row in rows if row.cells), None)
+        if target is None:
+            return self.pointed
+        column = next(cell.column for cell in self._rows[at].cells if cell.token == self.pointed)
+        return min(target, key=lambda cell: abs(cell.column - column)).token
+
+    def _broken(self, width: int) -> list[_Row]:
+        """Return the tokens in rows of `width` cells."""
+        rows = [_Row()]
+        column = 0
+        for number, token in enumerate(self.tokens):
+            lines = token.text.split("\n")
+            for at, line in enumerate(lines):
+                is_last = at == len(lines) - 1
+                piece = one_line(line) + ("" if is_last else BREAK)
+                for part in chop_cells(piece, width) if piece else ():
+                    wide = cell_len(part)
+                    if column + wide > width:
+                        rows.append(_Row())
+                        column = 0
+                    rows[-1].cells.append(_Cell(number, part, column))
+                    column += wide
+                if not is_last:
+                    rows[-1].has_break = True
+                    rows.append(_Row())
+                    column = 0
+            if not token.text:
+                rows[-1].cells.append(_Cell(number, "", column))
+        return rows
+
+    def _line(self, at: int) -> Line:
+        row = self._rows[at]
+        content = Content.assemble(*((cell.text, self._style(cell.token)) for cell in row.cells))
+        joins = None
+        if at and not (before := self._rows[at - 1]).has_break:
+            joins = spaces_after("".join(cell.text for cell in before.cells))
+        return Line(content, joins, tail=len(BREAK) if row.has_break else 0)
+
+    def _style(self, index: int) -> str:
+        probability = self.tokens[index].probability
+        style = style_of(probability) if probability is not None else "" if index % 2 else "$secondary"
+        return f"{style} {_CURSOR}".strip() if index == self.pointed else style
+
+
+class LogprobText(DocumentView):
+    """Shows tokens, one of them selected."""
+
+    BINDINGS = bindings("logprob_text")
+
+    pointed: reactive[int] = reactive(0)
+
+    @dataclass
+    class TokenPointed(Message):
+        """Another token is selected: its index in the answer; None if there are no tokens."""
+
+        index: int | None
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(has_edge=False, can_focus=True, id=id)
+        self._block = TokenBlock()
+
+    @property
+    def tokens(self) -> Sequence[AnswerToken]:
+        return self._block.tokens
+
+    def show_tokens(self, tokens: Sequence[AnswerToken]) -> None:
+        """Show these, with the first selected."""
+        self._block = TokenBlock(tokens)
+        self.set_reactive(LogprobText.pointed, 0)
+        self.show(self._block)
+        self.post_message(self.TokenPointed(0 if tokens else None))
+
+    def validate_pointed(self, index: int) -> int:
+        return min(max(index, 0), max(len(self.tokens) - 1, 0))
+
+    def watch_pointed(self, index: int) -> None:
+        self._block.pointed = index
+        self.changed(self._block)
+        self.scroll_to_region(Region(0, self._block.row, 1, 1), animate=False, force=True)
+        self.post_message(self.TokenPointed(index if self.tokens else None))
+
+    @on(DocumentView.Clicked)
+    def _clicked(self, event: DocumentView.Clicked) -> None:
+        event.stop()
+        if isinstance(event.what, int):
+            self.pointed = event.what
+
+    def action_move(self, step: int) -> None:
+        """Select a neighbouring token."""
+        self.pointed += step
+
+    def action_to(self, index: int) -> None:
+        """Select the first token, or the last (-1)."""
+        self.pointed = index if index >= 0 else len(self.tokens) - 1
+
+    def action_row(self, step: int) -> None:
+        """Select the token above or below."""
+        self.pointed = self._block.beside(step)
+
+    def action_unlikely(self, step: int) -> None:
+        """Select the next or previous token with a probability below 0.5."""
+        ahead = range(self.pointed + step, len(self.tokens) if step > 0 else -1, step)
+        unlikely = (index for index in ahead if (self.tokens[index].probability or 1.0) < LIKELY[1][0])
+        self.pointed = next(unlikely, self.pointed)
+
+
+def style_of(probability: float) -> str:
+    """Return the style for a probability."""
+    return next(style for least, style, _ in LIKELY if probability >= least or least == 0.0)
 
 
 class AnswerTokensPanel(Vertical):

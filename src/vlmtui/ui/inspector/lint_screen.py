@@ -1,13 +1,14 @@
-"""What is wrong with a model's chat template: the findings, and the template with their lines marked."""
+"""What is wrong with the chat template of the loaded model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
@@ -17,19 +18,58 @@ from vlmtui.inspection.lint.finding import LintFinding
 from vlmtui.session.lint import LintReport, lint_outcome
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.document.blocks import PromptBlock, TextBlock
+from vlmtui.ui.document.blocks import PromptBlock, TextBlock, fact
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.inspector.lint_lines import (
-    finding_details,
-    finding_line,
-    findings_text,
-    marked_lines,
-    summary,
-)
 from vlmtui.ui.inspector.prompt_lines import template_lines
 from vlmtui.ui.keys import error_text
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.search_bar import SearchBar, SearchScreen
+
+_LABEL = 8
+
+
+def finding_line(found: LintFinding) -> Content:
+    """Return a finding in one line: its template's line, and what is wrong."""
+    place = f"line {found.line}: " if found.line is not None else ""
+    return Content.assemble(("! ", "bold $text-warning"), (place, "$muted"), one_line(found.message))
+
+
+def finding_details(found: LintFinding) -> list[TextBlock]:
+    """Return everything about a finding."""
+    message = TextBlock(Content.styled(one_line(found.message), "bold $text-warning"))
+    return [message, *(fact(label, one_line(text), _LABEL) for label, text in _facts(found))]
+
+
+def findings_text(report: LintReport) -> str:
+    """Return the findings as plain text, to be copied."""
+    lines: list[str] = []
+    for found in report.findings:
+        lines.append(one_line(found.message))
+        lines += [label.ljust(_LABEL) + one_line(text) for label, text in _facts(found)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _facts(found: LintFinding) -> list[tuple[str, str]]:
+    facts = [
+        ("where", " · ".join(filter(None, (found.place, found.conversation)))),
+        ("prompt", found.excerpt),
+        ("why", found.why),
+        ("mend", found.mend),
+    ]
+    return [(label, text) for label, text in facts if text]
+
+
+def summary(report: LintReport) -> str:
+    """Return what was checked, and how many findings there are."""
+    count = len(report.findings)
+    said = "no finding" if count == 0 else f"{count} finding{'s' if count > 1 else ''}"
+    return f"{said} · {one_line(report.scope)}"
+
+
+def marked_lines(findings: Sequence[LintFinding], template: str) -> Iterator[int]:
+    """Yield the indices of the template's lines that findings are about."""
+    yield from (found.line - 1 for found in findings if found.line is not None and found.source == template)
 
 
 class LintScreen(SearchScreen):

@@ -1,9 +1,10 @@
-"""The inspector's texts as styled lines: prompt, template, request."""
+"""A prompt as lines: its text, its tokens, and the table of its tokens."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from bisect import insort
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -11,14 +12,16 @@ from textual.content import Content
 
 from vlmtui.domain.adapter_choice import adapters_of
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.generation import GenerateRequest, usage_of
+from vlmtui.domain.generation import GenerateRequest, Vocabulary, usage_of
 from vlmtui.domain.parameters import PARAMETERS, Parameter
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.prompt_turns import folds, special_pattern
-from vlmtui.inspection.tokens import attachment_of
+from vlmtui.inspection.tokens import Kind, Piece, attachment_of
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.widgets.row_list import RowList
 
 SPECIAL_STYLE = "bold $secondary"
 MEDIA_STYLE = "bold $accent on $panel"
@@ -30,6 +33,10 @@ _REPEATED = 4
 _LABEL = 18
 _INDENT = "  "
 Style = Literal["text", "special", "media"]
+_INDEX, _ID, _KIND = 15, 9, 8
+_BREAKS = {"\n": "↵", "\t": "⇥", " ": "·"}
+_KINDS = {"text": "", "special": "special", "media": "image"}
+HEADING = f"{'index':>{_INDEX}} {'id':>{_ID}}  {'kind':<{_KIND}}text"
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -269,3 +276,126 @@ def _value_of(parameter: Parameter, sampling: Sampling) -> str:
         return parameter.unset
     greedy = " (greedy)" if parameter.name == "temperature" and value == 0 else ""
     return parameter.format(value) + greedy
+
+
+class TokenRow(msgspec.Struct, frozen=True):
+    """A row. Texts are hostile."""
+
+    first: int
+    """Index of the token in the prompt."""
+    last: int
+    """Index of the last token; equal to `first` except for a folded image."""
+    id: int
+    kind: Kind
+    text: str
+    label: str = ""
+    is_head: bool = False
+    """Whether it stands for a whole image, and can be unfolded or folded."""
+    is_open: bool = False
+    is_inner: bool = False
+    """Whether it is a token of an unfolded image."""
+
+
+class TokenRows(Sequence[TokenRow]):
+    """Creates rows on demand: a prompt may have a hundred thousand tokens."""
+
+    def __init__(self, pieces: Sequence[Piece] = (), vocabulary: Vocabulary | None = None) -> None:
+        self._pieces = pieces
+        self._vocabulary = vocabulary or {}
+        self._open: list[int] = []
+        """Indices of the unfolded pieces, sorted."""
+
+    def __len__(self) -> int:
+        return len(self._pieces) + sum(len(self._pieces[number].ids) for number in self._open)
+
+    def __getitem__(self, row: int) -> TokenRow:  # type: ignore[override]
+        if not 0 <= row < len(self):
+            raise IndexError(row)
+        number, inner = self._place(row)
+        piece = self._pieces[number]
+        if inner is not None:
+            token = piece.ids[inner]
+            known = self._vocabulary.get(token)
+            at = piece.offset + inner
+            return TokenRow(at, at, token, "media", known.text if known else piece.text, is_inner=True)
+        is_head = piece.kind == "media"
+        return TokenRow(
+            piece.offset, piece.end - 1, piece.ids[0], piece.kind, piece.text, piece.label, is_head,
+            is_open=number in self._open,
+        )  # fmt: skip
+
+    def toggle(self, row: int) -> int:
+        """Unfold or fold the row's image; return the row of its head. Other rows stay unchanged."""
+        number, inner = self._place(row)
+        if self._pieces[number].kind != "media":
+            return row
+        if number in self._open:
+            self._open.remove(number)
+        else:
+            insort(self._open, number)
+        return row if inner is None else row - inner - 1
+
+    def _place(self, row: int) -> tuple[int, int | None]:
+        """Return the piece's index and, in an unfolded image, the token's index."""
+        extra = 0
+        for number in self._open:
+            head, count = number + extra, len(self._pieces[number].ids)
+            if row <= head:
+                break
+            if row <= head + count:
+                return number, row - head - 1
+            extra += count
+        return row - extra, None
+
+
+class TokenTable(RowList):
+    """One row for each token, an image's tokens folded into one."""
+
+    BINDINGS = bindings("token_table")
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(lambda: len(self.rows), lambda row: _content(self.rows[row]), id=id)
+        self.rows = TokenRows()
+
+    def show(self, rows: TokenRows) -> None:
+        self.rows = rows
+        self.highlighted = 0
+        self.rows_changed()
+
+    def text_of(self, row: int) -> str:
+        """Return the text of a row."""
+        return _content(self.rows[row]).plain
+
+    def on_row_list_opened(self) -> None:
+        self.action_unfold()
+
+    def action_unfold(self) -> None:
+        """Unfold or fold the highlighted image."""
+        if len(self.rows):
+            head = self.rows.toggle(self.highlighted)
+            self.rows_changed()
+            self.highlighted = head
+
+
+def _content(row: TokenRow) -> Content:
+    index = f"{row.first:,}" if row.first == row.last else f"{row.first:,}–{row.last:,}"
+    mark = (" ▾" if row.is_open else " ▸") if row.is_head else ""
+    style = {"text": "", "special": SPECIAL_STYLE, "media": MEDIA_STYLE if row.is_head else "$muted"}[row.kind]
+    text = row.label if row.is_head else token_label(row.text)
+    label = () if row.is_head or not row.label else (f"  {one_line(row.label)}", "$muted")
+    return Content.assemble(
+        (f"{index + mark:>{_INDEX}} ", "$muted"),
+        f"{row.id:>{_ID}}  ",
+        (f"{'' if row.is_inner else _KINDS[row.kind]:<{_KIND}}", "$muted"),
+        (one_line(text), style),
+        *([label] if label else []),
+    )
+
+
+def token_label(text: str) -> str:
+    """Return a token's text on one line, with white space visible; hostile."""
+    edges = len(text) - len(text.lstrip(" ")), len(text.rstrip(" "))
+    return "".join(
+        "·" if char == " " and not edges[0] <= at < edges[1] else _BREAKS.get(char, char) if char != " " else char
+        for at, char in enumerate(text)
+    )
