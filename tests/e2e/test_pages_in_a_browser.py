@@ -13,9 +13,9 @@ from tests.support.pictures import Easel
 from tests.unit.inspection.test_replay import comparison
 from tests.unit.store.test_export import filled
 from vlmtui.errors import ErrorKind
-from vlmtui.inspection.comparison_pages import export_html
+from vlmtui.export.comparison import export_html
+from vlmtui.export.conversation import NAMES, to_html
 from vlmtui.session.batch.results import batch_page
-from vlmtui.store.export import NAMES, to_html
 
 pytestmark = [pytest.mark.e2e, pytest.mark.process, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
 

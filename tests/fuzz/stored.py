@@ -14,11 +14,11 @@ from tests.fuzz.campaign import Reader
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.times import local_time
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.comparison_pages import difference_lines, export_html, export_markdown
+from vlmtui.export.comparison import difference_lines, export_html, export_markdown
+from vlmtui.export.conversation import Place, to_html, to_json_document, to_markdown, to_openai
 from vlmtui.inspection.replay import from_json
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.store.document import add_document, document_of, read_document
-from vlmtui.store.export import Place, to_html, to_json_document, to_markdown, to_openai
 from vlmtui.store.opening import FILE
 from vlmtui.store.store import Store
 from vlmtui.store.tables import TABLES

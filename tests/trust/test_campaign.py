@@ -20,10 +20,10 @@ from tests.trust.inputs import ARGUMENTS, Inputs
 from tests.unit.store.made import COMPLETE, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.sampling import Sampling
+from vlmtui.export.conversation import to_json_document
 from vlmtui.registry.match import model_of
 from vlmtui.session.resume import load_conversation, stored_model
 from vlmtui.store.document import add_document, document_of, read_document
-from vlmtui.store.export import to_json_document
 from vlmtui.store.records import GenerationRecord
 
 

@@ -21,6 +21,7 @@ from vlmtui.config.settings import Settings
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import bad_input
+from vlmtui.export.conversation import Place, to_json_document
 from vlmtui.files import write_private
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, private_dir
@@ -30,7 +31,6 @@ from vlmtui.session.conversation_list import PAGE, ago, undelete_last
 from vlmtui.store.backup import back_up_daily
 from vlmtui.store.database import StoreError
 from vlmtui.store.document import add_document, document_of, read_document
-from vlmtui.store.export import Place, to_json_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, Snippet, StoredDraft
 from vlmtui.store.store import Store

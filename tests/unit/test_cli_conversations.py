@@ -16,8 +16,8 @@ from tests.unit.store.made import COMPLETE, RECIPE, attachment, exchange
 from vlmtui.cli import main
 from vlmtui.cli.main import CommandParser, make_parser
 from vlmtui.domain.conversation import Media, Text, Turn
+from vlmtui.export.conversation import FORMATS, format_of
 from vlmtui.store.document import document_of
-from vlmtui.store.export import FORMATS, format_of
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store
 

@@ -20,6 +20,7 @@ from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
+from vlmtui.export.comparison import export_comparison
 from vlmtui.inspection.prompt_turns import folded_runs, folds, placeholders
 from vlmtui.inspection.replay import from_json
 from vlmtui.paths import Paths
@@ -32,7 +33,6 @@ from vlmtui.session.comparison import (
     answer_of,
     difference_of,
 )
-from vlmtui.session.comparison_export import export_comparison
 from vlmtui.session.persistence import LiveConversation
 
 

@@ -19,8 +19,8 @@ from vlmtui.domain.generation import ScoreRequest
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
+from vlmtui.export.comparison import difference_lines
 from vlmtui.inspection.answer_diff import tally_text
-from vlmtui.inspection.comparison_pages import difference_lines
 from vlmtui.inspection.replay import from_json, to_json
 from vlmtui.media.stage import stage
 from vlmtui.registry.loader import Registry

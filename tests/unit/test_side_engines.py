@@ -7,7 +7,7 @@ import pytest
 
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.comparison_pages import engine_titles, export_html, export_markdown
+from vlmtui.export.comparison import engine_titles, export_html, export_markdown
 from vlmtui.inspection.replay import Comparison, EngineFingerprint, Side, engine_of, from_json, to_json
 from vlmtui.session.comparison import read_side_engines
 

@@ -31,10 +31,10 @@ from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.export.comparison import ENDINGS, FORMATS, difference_lines
 from vlmtui.files import write_output
 from vlmtui.inspection.answer_diff import tally_text
 from vlmtui.inspection.build import fingerprint_of
-from vlmtui.inspection.comparison_pages import difference_lines
 from vlmtui.inspection.grounding import PlacedMark, Size
 from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, check_raw
 from vlmtui.inspection.replay import Comparison, MediaRecord
@@ -45,7 +45,6 @@ from vlmtui.registry.schema import Grounding
 from vlmtui.session.adapters import find_adapter
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.answer_places import AnswerPlaces, draw_places, range_line, read_places, resized_by_rule
-from vlmtui.session.comparison_export import ENDINGS, FORMATS
 from vlmtui.session.fan_out import (
     ENGINE,
     PICTURE,

@@ -451,8 +451,8 @@ async def head_of(conversation: Conversation) -> Head:
 
 async def save_conversation(chat: Conversation, name: str, teller: Teller) -> None:
     """Write the conversation to a new file, in the format of its ending, and tell its path. Raises VlmtuiError."""
+    from vlmtui.export.conversation import format_of, write_document
     from vlmtui.store.document import document_of
-    from vlmtui.store.export import format_of, write_document
 
     await chat.recorder.flush()
     conversation = chat.id

@@ -16,6 +16,7 @@ from vlmtui.domain.generation import Cancelled, Failed, GenerateRequest, Token
 from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
+from vlmtui.export.comparison import answer_runs, difference_lines, export_html, export_markdown, prompt_runs
 from vlmtui.inspection.build import (
     comparison_of,
     pieces,
@@ -26,7 +27,6 @@ from vlmtui.inspection.build import (
     with_paths,
     without_paths,
 )
-from vlmtui.inspection.comparison_pages import answer_runs, difference_lines, export_html, export_markdown, prompt_runs
 from vlmtui.inspection.prompt_diff import prompt_diff
 from vlmtui.inspection.replay import Comparison, Side, from_json, to_json
 from vlmtui.session.generation import Answer, run_turn

@@ -16,8 +16,8 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import MediaSpan, Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.export.comparison import export_html, export_markdown
 from vlmtui.inspection.answer_diff import answer_diff
-from vlmtui.inspection.comparison_pages import export_html, export_markdown
 from vlmtui.inspection.prompt_diff import PromptTokens, prompt_diff
 from vlmtui.inspection.replay import (
     CandidateRecord,

@@ -12,9 +12,9 @@ import pytest
 from tests.unit.store.made import exchange
 from vlmtui.cli.conversations import _iso
 from vlmtui.domain.times import LAST_MS, local_time
+from vlmtui.export.conversation import to_json_document
 from vlmtui.session.conversation_list import ago
 from vlmtui.store.document import document_of, read_document
-from vlmtui.store.export import to_json_document
 from vlmtui.store.store import Store
 
 NOW = datetime(2026, 10, 24, 12, 0, tzinfo=UTC).timestamp()

@@ -19,8 +19,8 @@ from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.export.conversation import ExportText, Place, to_html, to_json_document, to_markdown, to_openai
 from vlmtui.store.document import Document, add_document, document_of, read_document, with_attachments
-from vlmtui.store.export import ExportText, Place, to_html, to_json_document, to_markdown, to_openai
 from vlmtui.store.records import AnswerData, StoredDraft, StoredModel
 from vlmtui.store.store import Store
 

@@ -15,9 +15,9 @@ from vlmtui.cli import main
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.times import LAST_MS, local_time
 from vlmtui.errors import VlmtuiError
+from vlmtui.export.conversation import to_json_document, to_markdown
 from vlmtui.session.conversation_list import ago
 from vlmtui.store.document import document_of
-from vlmtui.store.export import to_json_document, to_markdown
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store

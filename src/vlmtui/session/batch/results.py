@@ -23,11 +23,11 @@ import msgspec
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Usage
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.export.web_page import render_page
 from vlmtui.files import new_file, not_written
 from vlmtui.reading import is_file, shown_name, unreadable
 from vlmtui.session.batch.items import BadItem, Expectation, Item
 from vlmtui.text import one_line, quoted
-from vlmtui.web_page import render_page
 
 LineNumber = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 """The place of an item in its input."""

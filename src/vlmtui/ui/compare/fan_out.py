@@ -20,10 +20,10 @@ from vlmtui.domain.parameters import Number
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.export.comparison import SUFFIXES, export_comparison
 from vlmtui.files import free_path
 from vlmtui.inspection.answer_diff import AnswerDiff, tally_text
 from vlmtui.inspection.build import fingerprint_of
-from vlmtui.session.comparison_export import SUFFIXES, export_comparison
 from vlmtui.session.fan_out import (
     ENGINE,
     MOST,

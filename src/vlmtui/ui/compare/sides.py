@@ -22,14 +22,13 @@ from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.times import local_time
 from vlmtui.errors import Remedy, VlmtuiError
-from vlmtui.inspection.comparison_pages import engine_titles
+from vlmtui.export.comparison import engine_titles, export_comparison
 from vlmtui.inspection.prompt_turns import PromptTurn, TurnPair, aligned, folded_runs, prompt_parts, rendered_turns
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.registry.schema import Family
 from vlmtui.session.comparison import ComparedMessage, Difference, LoadedComparison, answer_of, difference_of
-from vlmtui.session.comparison_export import export_comparison
 from vlmtui.session.fan_out import side_since
 from vlmtui.session.generation import PromptMode
 from vlmtui.text import one_line

@@ -16,6 +16,7 @@ import msgspec
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Media, Part, Text
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.export.web_page import Figure, data_url, figure, render_page
 from vlmtui.files import write_output
 from vlmtui.media.content_store import require_intact
 from vlmtui.media.web_address import is_url, public_address
@@ -23,7 +24,6 @@ from vlmtui.reading import is_file
 from vlmtui.store.document import Document, DocumentMedia, DocumentTurn, with_attachments
 from vlmtui.store.tables import to_json_text
 from vlmtui.text import one_line, visible
-from vlmtui.web_page import Figure, data_url, figure, render_page
 
 NAMES = {"system": "System", "user": "User", "assistant": "Assistant"}
 _SUBTYPES = {

@@ -1,9 +1,11 @@
-"""A comparison as a page to read: Markdown, or one web page with its pictures."""
+"""Exports a comparison: Markdown, a web page, or JSON that replays. Only `export_comparison` writes files."""
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -11,15 +13,29 @@ import msgspec
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.prompt import attachments_of
+from vlmtui.errors import bad_input
+from vlmtui.export.web_page import figure, render_page
+from vlmtui.files import write_numbered
 from vlmtui.inspection.answer_diff import answer_diff
 from vlmtui.inspection.build import tokens_of
 from vlmtui.inspection.prompt_diff import prompt_diff
 from vlmtui.inspection.prompt_turns import Run
-from vlmtui.inspection.replay import Comparison, EngineFingerprint, MediaRecord, Side, engine_of
+from vlmtui.inspection.replay import Comparison, EngineFingerprint, MediaRecord, Side, engine_of, to_json
 from vlmtui.inspection.sequence_diff import Operation
 from vlmtui.inspection.tokens import Piece
+from vlmtui.reading import shown_name
 from vlmtui.text import visible
-from vlmtui.web_page import figure, render_page
+
+ReadMedia = Callable[[MediaRecord], bytes | None]
+"""Returns the bytes of an image or video; None where they are unavailable."""
+FORMATS: dict[str, Callable[[Comparison, ReadMedia], bytes]] = {
+    ".md": lambda comparison, _: export_markdown(comparison).encode("utf-8", "replace"),
+    ".html": lambda comparison, read: export_html(comparison, read).encode("utf-8", "replace"),
+    ".json": lambda comparison, read: to_json(with_media(comparison, read)),
+}
+"""Writers by file suffix."""
+SUFFIXES = tuple(FORMATS)
+ENDINGS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
 
 def has_several_engines(comparison: Comparison) -> bool:
@@ -341,3 +357,42 @@ def _joined(runs: Sequence[Run]) -> list[Run]:
         elif run.text:
             joined.append(run)
     return joined
+
+
+def export_comparison(comparison: Comparison, target: Path, media: Path) -> Path:
+    """Write the comparison in the format of the name's suffix. Return the absolute path: if the file exists, a number
+    is added to the name. Blocking.
+
+    `media` is the folder of the stored images and videos to embed.
+
+    Raises VlmtuiError for an unknown suffix, and if the file cannot be written.
+    """
+    try:
+        target = target.expanduser().absolute()
+    except (RuntimeError, ValueError) as error:
+        raise bad_input(f"{shown_name(target)} is not a path.", detail=str(error)) from error
+    encode = FORMATS.get(target.suffix.lower())
+    if encode is None:
+        raise bad_input(f"{shown_name(target)} has no known ending.", hint=f"The name must end in {ENDINGS}.")
+    data = encode(comparison, lambda record: stored_bytes(media, record.sha256))
+    return write_numbered(target.parent, target.name, data)
+
+
+def with_media(comparison: Comparison, read: ReadMedia) -> Comparison:
+    """Return the document with embedded media, as far as `read` finds them."""
+
+    def filled(record: MediaRecord) -> MediaRecord:
+        content = read(record) if record.data is None else None
+        return record if content is None else msgspec.structs.replace(record, data=base64.b64encode(content).decode())
+
+    return msgspec.structs.replace(comparison, attachments=tuple(filled(record) for record in comparison.attachments))
+
+
+def stored_bytes(media: Path, sha256: str) -> bytes | None:
+    """Return the stored file with this hash, or None."""
+    for path in sorted((media / sha256[:2]).glob(f"{sha256}*")):
+        try:
+            return path.read_bytes()
+        except OSError:
+            continue
+    return None
