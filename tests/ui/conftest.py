@@ -28,7 +28,6 @@ from vlmtui.session.conversation import Conversation
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.resume import ResumePoint
 from vlmtui.store.records import ConversationId
-from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.blocks import AnswerBlock
 from vlmtui.ui.chat.composer import Composer
@@ -139,14 +138,10 @@ class PlainChat(Screen[None]):
     stopped = 0
     attached = ""
 
-    @property
-    def actions(self) -> ActionMethods:
-        return {"stop": self._stop, "attach": self._take}
-
-    def _stop(self) -> None:
+    def action_stop(self) -> None:
         self.stopped += 1
 
-    def _take(self, path: str = "") -> None:
+    def action_attach(self, path: str = "") -> None:
         self.attached = path
 
 

@@ -28,7 +28,7 @@ from vlmtui.registry.match import Model
 from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.terminal import TerminalQuestion
 from vlmtui.text import one_line, visible
-from vlmtui.ui.actions import ACTIONS, HasActions, bindings
+from vlmtui.ui.actions import ACTIONS, bindings, method_of
 from vlmtui.ui.departure import Departure
 from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
@@ -227,9 +227,8 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def run_action_id(self, id: str, argument: str = "") -> None:
         """Run an action of the table (palette, slash commands): the active screen's, or else the app's."""
-        own = self.screen.actions.get(id) if isinstance(self.screen, HasActions) else None
         _, name, parameters = parse(ACTIONS[id].command)
-        action = own or getattr(self.screen, f"action_{name}", None) or getattr(self, f"action_{name}", None)
+        action = method_of(self.screen, name) or method_of(self, name)
         if action is None:
             self.tell("That is not possible here.", severity="warning")
         else:
@@ -537,9 +536,8 @@ class VlmtuiApp(App[ExitReport | None]):
     def new_chat(self) -> ChatScreen:
         """Return a new screen for the conversation."""
         from vlmtui.ui.chat.screen import ChatScreen
-        from vlmtui.ui.navigator import AppNavigator
 
-        return ChatScreen(self.services, AppNavigator(self), self.engine_controller, self.conversation.require_chat())
+        return ChatScreen(self, self.conversation.require_chat())
 
     def _new_models(self) -> Screen[None]:
         return ModelsScreen(self.services, self.engine_controller)

@@ -12,7 +12,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.screen import Screen
 from textual.types import IgnoreReturnCallbackType
 
-from vlmtui.ui.actions import SCOPES, Action, HasActions
+from vlmtui.ui.actions import SCOPES, Action, method_of
 from vlmtui.ui.keys import shown_keys
 from vlmtui.ui.terminal.themes import DARK, LIGHT
 
@@ -45,10 +45,8 @@ def available_actions(screen: Screen[object]) -> Iterator[Action]:
 
 
 def _has(screen: Screen[object], action: Action) -> bool:
-    if isinstance(screen, HasActions):
-        return action.id in screen.actions
     _, name, parameters = parse(action.command)
-    return hasattr(screen, f"action_{name}") and bool(screen.check_action(name, parameters))
+    return method_of(screen, name) is not None and bool(screen.check_action(name, parameters))
 
 
 class ActionCommands(Provider):

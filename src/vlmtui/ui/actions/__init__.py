@@ -1,6 +1,6 @@
 """The table of all user actions, the single source of keys, footer, palette, slash commands and help."""
 
-from vlmtui.ui.actions.action import UNBOUND, Action, ActionMethods, FixedKey, HasActions, Scope
+from vlmtui.ui.actions.action import UNBOUND, Action, FixedKey, Scope, method_of
 from vlmtui.ui.actions.table import ACTIONS, SCOPES, bindings, line_bindings
 
 __all__ = [
@@ -8,10 +8,9 @@ __all__ = [
     "SCOPES",
     "UNBOUND",
     "Action",
-    "ActionMethods",
     "FixedKey",
-    "HasActions",
     "Scope",
     "bindings",
     "line_bindings",
+    "method_of",
 ]

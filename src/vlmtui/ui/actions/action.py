@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,16 +14,12 @@ if TYPE_CHECKING:
 
 UNBOUND = "unbound"
 """Stands for "no key": Textual's bindings and keymap need a name."""
-ActionMethods = Mapping[str, Callable[..., object]]
-"""The method of each action, by action id. It is called with the slash command's argument, if there is one."""
 
 
-@runtime_checkable
-class HasActions(Protocol):
-    """A screen whose parts run its actions."""
-
-    @property
-    def actions(self) -> ActionMethods: ...
+def method_of(screen: object, name: str) -> Callable[..., object] | None:
+    """Return the method `action_NAME` of a screen or of one of its `parts`; None: none has it."""
+    owners = (screen, *getattr(screen, "parts", ()))
+    return next((getattr(owner, f"action_{name}") for owner in owners if hasattr(owner, f"action_{name}")), None)
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -110,6 +106,6 @@ class Scope(msgspec.Struct, frozen=True):
     types: bool = False
     """Whether a text field has the focus: plain letters are typed, so they cannot be keys."""
     by_id: bool = False
-    """Whether the screen runs its actions by id (`HasActions`), through `action_run`."""
+    """Whether the screen's parts run its actions, through `action_run` and `method_of`."""
     footer_leads: tuple[str, ...] = ()
     """Ids of actions that this screen's footer shows after the leader."""

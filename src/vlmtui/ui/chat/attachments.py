@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from textual.app import ComposeResult
@@ -19,24 +19,20 @@ from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.media.folder import FolderView
 from vlmtui.media.pages import SOUND_OF
 from vlmtui.media.stage import restage
-from vlmtui.paths import Paths, private_dir
-from vlmtui.session.conversation import Conversation
+from vlmtui.paths import private_dir
 from vlmtui.session.cost import tokens_before_attaching
 from vlmtui.session.draft import DraftToken
-from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import attachments_named
 from vlmtui.session.models import excess_media
 from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.text import is_number, one_line
-from vlmtui.ui.actions import ActionMethods
-from vlmtui.ui.chat.prompt_cost import PromptCost
-from vlmtui.ui.chat.view import ChatView
+from vlmtui.ui.chat.part import ChatPart
 from vlmtui.ui.keys import with_remedy
-from vlmtui.ui.navigation import Navigator
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 if TYPE_CHECKING:
     from vlmtui.media.inbox import Inbox
+    from vlmtui.ui.chat.screen import ChatScreen
 
 PICTURE = 32
 """Most cells of a picture's width."""
@@ -157,59 +153,35 @@ class AttachmentBar(Vertical):
         self.display = bool(self._views) or any(line.has_class("-shown") for line in (self._pending, self._cost))
 
 
-class SourcesView(ChatView, Protocol):
-    """What the sources need from the chat screen."""
-
-    def copy_text(self, text: str) -> None:
-        """Copy a text to the terminal's clipboard."""
-
-
-class AttachmentSources:
+class AttachmentSources(ChatPart):
     """Adds images and videos from every source to the draft."""
 
-    def __init__(
-        self,
-        view: SourcesView,
-        navigator: Navigator,
-        paths: Paths,
-        engine_controller: AppEngines,
-        *,
-        inbox_s: float,
-    ) -> None:
-        """`inbox_s`: seconds between checks of the inbox folder."""
-        self._view = view
-        self._navigator = navigator
-        self._paths = paths
-        self._engine_controller = engine_controller
-        self._inbox_s = inbox_s
+    def __init__(self, screen: ChatScreen) -> None:
+        super().__init__(screen)
         self._folder = Path.cwd()
-        self._recent = RecentFolders(paths.state / "folders.json")
+        self._recent = RecentFolders(screen.services.paths.state / "folders.json")
         self._inbox: Inbox | None = None
         self._arrived: list[Path] = []
         self._look = FolderView()
 
-    @property
-    def actions(self) -> ActionMethods:
-        return {"attach": self.attach, "paste_picture": self.paste_picture, "inbox": self.open_inbox}
-
-    def attach(self, text: str = "") -> None:
+    def action_attach(self, text: str = "") -> None:
         """Attach the files named in `text`; if it is empty, open the file browser."""
         if text:
-            self._view.start(partial(self._gather, text), "gather")
+            self._screen.start(partial(self._gather, text), "gather")
         else:
-            self._view.start_dialog(self._browse)
+            self._screen.start_dialog(self._browse)
 
-    def paste_picture(self) -> None:
+    def action_paste_picture(self) -> None:
         """Attach the picture in this machine's clipboard."""
-        self._view.start(self._paste_picture, "gather")
+        self._screen.start(self._paste_picture, "gather")
 
-    def open_inbox(self) -> None:
+    def action_inbox(self) -> None:
         """Attach new files from the inbox; if there are none, show how to copy files there."""
         if self._arrived:
             arrived, self._arrived = self._arrived, []
             self.attach_files(arrived)
         else:
-            self._view.start(self._offer_inbox, "gather")
+            self._screen.start(self._offer_inbox, "gather")
 
     def attach_files(self, sources: Sequence[Path | str]) -> None:
         """Attach files, and pictures at web addresses, at the cursor. Asks first if there are many."""
@@ -218,55 +190,55 @@ class AttachmentSources:
             self._folder = files[-1].parent
             self._recent.remember(files)
         if len(sources) > ASK_ABOVE:
-            self._view.start_dialog(partial(self._attach_many, sources))
+            self._screen.start_dialog(partial(self._attach_many, sources))
         else:
-            self._view.panel.attach(sources)
+            self._screen.panel.attach(sources)
 
     async def _gather(self, text: str) -> None:
         from vlmtui.media.gather import gather
 
         found = await asyncio.to_thread(gather, text, base=Path.cwd())
         for problem in found.problems:
-            self._view.tell_error(problem)
+            self._screen.tell_error(problem)
         if found.paths or found.urls:
             self.attach_files([*found.paths, *found.urls])
 
     async def _attach_many(self, sources: Sequence[Path | str]) -> None:
         question = f"Attach all {len(sources)} files to the message?"
-        if await self._navigator.confirm(question, yes=f"Attach {len(sources)} files"):
-            self._view.panel.attach(sources)
+        if await self._app.confirm(question, yes=f"Attach {len(sources)} files"):
+            self._screen.panel.attach(sources)
 
     async def _paste_picture(self) -> None:
         from vlmtui.media.clipboard import clipboard_pictures
 
-        folder = self._paths.cache / "clipboard"
+        folder = self._screen.services.paths.cache / "clipboard"
         try:
-            paths = await asyncio.to_thread(clipboard_pictures, folder, inbox=self._paths.inbox)
+            paths = await asyncio.to_thread(clipboard_pictures, folder, inbox=self._screen.services.paths.inbox)
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
             return
         self.attach_files(paths)
 
     async def _offer_inbox(self) -> None:
         from vlmtui.media.inbox import Inbox, scp_line
 
-        folder = self._paths.inbox
+        folder = self._screen.services.paths.inbox
         try:
             private_dir(folder)
             inbox = await asyncio.to_thread(Inbox, folder) if self._inbox is None else None
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
             return
         if inbox is not None:
             self._inbox = inbox
-            self._view.start(partial(self._watch_inbox, inbox), "inbox", exclusive=True)
+            self._screen.start(partial(self._watch_inbox, inbox), "inbox", exclusive=True)
         line = scp_line(folder)
-        self._view.copy_text(line)
-        self._view.tell(f"{one_line(line)}\n(copied) New files there are offered here.", seconds=15)
+        self._screen.copy_text(line)
+        self._screen.tell(f"{one_line(line)}\n(copied) New files there are offered here.", seconds=15)
 
     async def _watch_inbox(self, inbox: Inbox) -> None:
         while True:
-            await asyncio.sleep(self._inbox_s)
+            await asyncio.sleep(self._screen.services.delays.inbox)
             try:
                 arrived = await asyncio.to_thread(inbox.scan)
             except VlmtuiError:
@@ -274,170 +246,136 @@ class AttachmentSources:
             if arrived:
                 self._arrived += arrived
                 names = ", ".join(one_line(path.name) for path in arrived[:3]) + (" …" if len(arrived) > 3 else "")
-                self._view.tell(f"In the inbox: {names}.", Remedy.ATTACH_INBOX, seconds=15)
+                self._screen.tell(f"In the inbox: {names}.", Remedy.ATTACH_INBOX, seconds=15)
 
     async def _browse(self) -> None:
         model = self._engine_controller.model
         estimate = partial(tokens_before_attaching, model) if model is not None else None
-        chosen = await self._navigator.choose_files(
-            self._folder, recent=self._recent, look=self._look, estimate=estimate
-        )
+        chosen = await self._app.choose_files(self._folder, recent=self._recent, look=self._look, estimate=estimate)
         self._folder = chosen.folder
         if chosen.paths:
             self.attach_files(chosen.paths)
 
 
-class AttachmentsView(ChatView, Protocol):
-    """What the attachments need from the chat screen."""
-
-    def bell(self) -> None:
-        """Ring the bell: the action is impossible."""
-
-
-class MessageAttachments:
+class MessageAttachments(ChatPart):
     """The user's actions on attachments."""
-
-    def __init__(
-        self,
-        view: AttachmentsView,
-        navigator: Navigator,
-        cost: PromptCost,
-        paths: Paths,
-        engine_controller: AppEngines,
-        chat: Conversation,
-    ) -> None:
-        self._view = view
-        self._navigator = navigator
-        self._cost = cost
-        self._paths = paths
-        self._engine_controller = engine_controller
-        self._chat = chat
-
-    @property
-    def actions(self) -> ActionMethods:
-        return {
-            "view": self.view,
-            "frames": self.choose_frames,
-            "drop_attachment": self.drop,
-            "move_left": partial(self._move, -1),
-            "move_right": partial(self._move, 1),
-            "still": self.take_still,
-            "page": self.take_page,
-            "sound": self.take_sound,
-            "smaller": self.make_smaller,
-            "fewer_frames": self.take_fewer_frames,
-            "leave_out_oldest": self.leave_out_oldest,
-            "take_in_again": self.take_in_again,
-        }
 
     def tell_taken(self, attachment: Attachment) -> None:
         """Tell which page or frame was attached, if there was a choice."""
         name = one_line(attachment.name)
         if attachment.pages > 1:
             text = f"{name} has {attachment.pages} pages: page {attachment.page} is attached. /page attaches another."
-            self._view.tell(text)
+            self._screen.tell(text)
         elif attachment.modality == "video" and attachment.format in _ANIMATIONS:
-            self._view.tell(f"{name} is animated: attached as a video. /still attaches its first frame.")
+            self._screen.tell(f"{name} is animated: attached as a video. /still attaches its first frame.")
 
     def tell_limits(self) -> None:
         """Tell which media of the conversation the model does not accept."""
         model = self._engine_controller.model
         if model is not None and (problem := excess_media(self._chat.branch.all, model.family)):
-            self._view.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
+            self._screen.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
 
-    def view(self, number: str = "") -> None:
+    def action_view(self, number: str = "") -> None:
         """Show attachment `number` in full size, or else the selected message's first or the newest."""
         numbered = self._chat.attachments_by_number()
-        marked = self._view.marked
+        marked = self._screen.marked
         if marked is not None and marked.exchange.user.attachments and not number:
             attachments = marked.exchange.user.attachments
             first = next((at for at, item in numbered.items() if item is attachments[0]), 1)
-            self._navigator.show_viewer(attachments, numbers=range(first, first + len(attachments)))
+            self._app.open_viewer(attachments, numbers=range(first, first + len(attachments)))
             return
         wanted = int(number) if is_number(number) else max(numbered, default=0) if not number else 0
         if wanted not in numbered:
             problem = f"There is no attachment {one_line(number)}." if number else "Nothing is attached yet."
-            self._view.tell_error(bad_input(problem, remedy=Remedy.ATTACH_FILE))
+            self._screen.tell_error(bad_input(problem, remedy=Remedy.ATTACH_FILE))
             return
         numbers = list(numbered)
         at = numbers.index(wanted)
-        self._navigator.show_viewer(list(numbered.values()), at, numbers=numbers)
+        self._app.open_viewer(list(numbered.values()), at, numbers=numbers)
 
-    def choose_frames(self, number: str = "") -> None:
+    def action_frames(self, number: str = "") -> None:
         """Choose the frames to send of video `number`, or of the last one."""
         tokens = [token for token in self._chat.draft.tokens if token.attachment and token.attachment.sampling]
         chosen = [token for token in tokens if not number or str(token.number) == number]
         if chosen:
-            self._view.start_dialog(partial(self._choose_frames, chosen[-1]))
+            self._screen.start_dialog(partial(self._choose_frames, chosen[-1]))
         else:
-            self._view.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
+            self._screen.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
 
-    def drop(self, number: str = "") -> None:
+    def action_drop_attachment(self, number: str = "") -> None:
         """Remove attachment `number`, or the last."""
         tokens = self._chat.draft.tokens
         wanted = int(number) if is_number(number) else tokens[-1].number if tokens and not number else 0
-        if not self._view.panel.detach(wanted) and (number or tokens):
+        if not self._screen.panel.detach(wanted) and (number or tokens):
             problem = f"No attachment {one_line(number)} is staged."
-            self._view.tell_error(bad_input(problem, hint="The numbers are shown above."))
+            self._screen.tell_error(bad_input(problem, hint="The numbers are shown above."))
 
-    def take_still(self, number: str = "") -> None:
+    def action_still(self, number: str = "") -> None:
         """Attach animation `number`, or the last, as a still picture."""
         self._restage(number, lambda item: item.modality == "video" and bool(item.source), still=True)
 
-    def take_page(self, text: str = "") -> None:
+    def action_page(self, text: str = "") -> None:
         """Attach another page: `2`, or `2 5` for page 2 of attachment 5."""
         page, _, number = text.partition(" ")
         if is_number(page):
             self._restage(number.strip(), lambda item: item.pages > 1, page=int(page), still=True)
         else:
-            self._view.tell_error(bad_input("/page takes the number of a page."))
+            self._screen.tell_error(bad_input("/page takes the number of a page."))
 
-    def take_sound(self, number: str = "") -> None:
+    def action_sound(self, number: str = "") -> None:
         """Attach the audio track of video `number`, or of the last one, behind what is attached."""
         numbered = self._chat.draft.numbered.items()
         videos = [(at, attachment) for at, attachment in numbered if attachment.modality == "video"]
         chosen = [video for at, video in videos if not number or str(at) == number]
         if not chosen:
-            self._view.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
+            self._screen.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
             return
         source = Path(chosen[-1].source)
         path = source if source.is_absolute() and source.is_file() else Path(chosen[-1].path)
-        self._view.panel.attach([path.with_name(f"{path.name}{SOUND_OF}")])
+        self._screen.panel.attach([path.with_name(f"{path.name}{SOUND_OF}")])
 
-    def make_smaller(self, number: str = "") -> None:
+    def action_smaller(self, number: str = "") -> None:
         """Halve the sides of image `number`, or of all images of the draft."""
         self._change("image", number, self._smaller)
 
-    def take_fewer_frames(self, number: str = "") -> None:
+    def action_fewer_frames(self, number: str = "") -> None:
         """Halve the frames of video `number`, or of all videos of the draft."""
         from vlmtui.media.smaller import fewer_frames
 
         self._change("video", number, fewer_frames)
 
-    def leave_out_oldest(self) -> None:
+    def action_leave_out_oldest(self) -> None:
         """Stop sending the oldest attachments."""
         exchange = self._chat.leave_out_oldest()
         if exchange is None:
-            self._view.tell("No earlier message has attachments to leave out.")
+            self._screen.tell("No earlier message has attachments to leave out.")
         else:
-            self._view.tell(f"{attachments_named(exchange)} now left out of prompts.", Remedy.SEND_AGAIN, seconds=8)
+            self._screen.tell(f"{attachments_named(exchange)} now left out of prompts.", Remedy.SEND_AGAIN, seconds=8)
 
-    def take_in_again(self) -> None:
+    def action_take_in_again(self) -> None:
         """Send the attachments left out last again."""
         exchange = self._chat.take_in_again()
         if exchange is None:
-            self._view.tell("No attachments are left out of prompts.")
+            self._screen.tell("No attachments are left out of prompts.")
         else:
-            self._view.tell(f"{attachments_named(exchange)} now sent again with every prompt.", seconds=8)
+            self._screen.tell(f"{attachments_named(exchange)} now sent again with every prompt.", seconds=8)
+
+    def action_move_left(self) -> None:
+        """Move the attachment at the cursor one word to the left."""
+        self._move(-1)
+
+    def action_move_right(self) -> None:
+        """Move the attachment at the cursor one word to the right."""
+        self._move(1)
 
     def _move(self, step: Literal[-1, 1]) -> None:
-        if not self._view.panel.move_token(step):
-            self._view.bell()
+        if not self._screen.panel.move_token(step):
+            self._app.bell()
 
     def _smaller(self, attachment: Attachment) -> Attachment:
         from vlmtui.media.smaller import smaller_image
 
-        return smaller_image(attachment, self._paths.media)
+        return smaller_image(attachment, self._screen.services.paths.media)
 
     def _change(self, modality: Modality, number: str, change: Callable[[Attachment], Attachment]) -> None:
         tokens = [token for token in self._chat.draft.tokens if token.attachment]
@@ -445,19 +383,19 @@ class MessageAttachments:
         if number:
             chosen = [token for token in chosen if str(token.number) == number]
         if not chosen:
-            self._view.tell(f"The message has no {modality} {one_line(number)}".strip() + ".")
+            self._screen.tell(f"The message has no {modality} {one_line(number)}".strip() + ".")
         for token in chosen:
-            self._view.start(partial(self._reduce, token, change), "stage")
+            self._screen.start(partial(self._reduce, token, change), "stage")
 
     async def _reduce(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> None:
         """Shrink an attachment, and show the tokens saved."""
-        before = await self._cost.tokens_of(token.number)
+        before = await self._screen.prompt_cost.tokens_of(token.number)
         changed = await self._change_one(token, change)
         if changed is None:
             return
-        after = await self._cost.tokens_of(token.number)
+        after = await self._screen.prompt_cost.tokens_of(token.number)
         if before is not None and after is not None:
-            self._view.tell(saving_text(changed, before, after), seconds=8)
+            self._screen.tell(saving_text(changed, before, after), seconds=8)
 
     async def _change_one(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> Attachment | None:
         """Replace an attachment with a changed one. Return it; None if that failed."""
@@ -465,19 +403,19 @@ class MessageAttachments:
         try:
             changed = await asyncio.to_thread(change, token.attachment)
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
             return None
-        self._view.panel.replace(token.number, changed)
+        self._screen.panel.replace(token.number, changed)
         return changed
 
     def _restage(self, number: str, fits: Callable[[Attachment], bool], *, page: int = 1, still: bool) -> None:
         tokens = [token for token in self._chat.draft.tokens if token.attachment and fits(token.attachment)]
         chosen = [token for token in tokens if not number or str(token.number) == number]
         if chosen:
-            again = partial(restage, store=self._paths.media, page=page, still=still)
-            self._view.start(partial(self._restage_one, chosen[-1], again), "stage")
+            again = partial(restage, store=self._screen.services.paths.media, page=page, still=still)
+            self._screen.start(partial(self._restage_one, chosen[-1], again), "stage")
         else:
-            self._view.tell("The message has no attachment that supports this.")
+            self._screen.tell("The message has no attachment that supports this.")
 
     async def _restage_one(self, token: DraftToken, again: Callable[[Attachment], Attachment]) -> None:
         await self._change_one(token, again)
@@ -492,19 +430,19 @@ class MessageAttachments:
         takes = model.family.takes if model is not None else {}
         most = takes["image"].max_items if "image" in takes else 0
         takes_video = "video" in takes or not takes
-        choice = await self._navigator.choose_frames(token.attachment, takes_video=takes_video, most_images=most)
+        choice = await self._app.choose_frames(token.attachment, takes_video=takes_video, most_images=most)
         if choice is None:
             return
         sampled = msgspec.structs.replace(token.attachment, sampling=choice.sampling)
         if not choice.as_images:
-            self._view.panel.replace(token.number, sampled)
+            self._screen.panel.replace(token.number, sampled)
             return
         try:
-            images = await asyncio.to_thread(frames_as_images, sampled, self._paths.media, most=most)
+            images = await asyncio.to_thread(frames_as_images, sampled, self._screen.services.paths.media, most=most)
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
             return
-        self._view.panel.replace_with_several(token.number, images)
+        self._screen.panel.replace_with_several(token.number, images)
 
 
 def saving_text(attachment: Attachment, before: int, after: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 from textual.timer import Timer
@@ -26,67 +26,36 @@ from vlmtui.session.comparison import (
     read_side_engines,
     require_family,
 )
-from vlmtui.session.conversation import Conversation
-from vlmtui.session.engines import AppEngines
 from vlmtui.session.fan_out import ENGINE, PICTURE, FanOut, Plan, choose_lane, look_plan, parse_plan, planned_fan_out
 from vlmtui.session.lanes import InFlightRequest, LaneEngines, engines_of
 from vlmtui.session.models import memory_need
 from vlmtui.text import one_line
-from vlmtui.ui.actions import ActionMethods
-from vlmtui.ui.chat.prompt_cost import PromptCost
-from vlmtui.ui.chat.turn_sender import TurnSender
-from vlmtui.ui.chat.view import ChatView, compared
-from vlmtui.ui.navigation import Navigator
-from vlmtui.ui.services import Services
+from vlmtui.ui.chat.part import ChatPart
+
+if TYPE_CHECKING:
+    from vlmtui.ui.chat.screen import ChatScreen
 
 _WRITE_AFTER_S = 1.0
 _NO_ENGINES: Mapping[str, str] = {}
 
 
-class FanOutsView(ChatView, Protocol):
-    """What fan-outs need from the chat screen."""
-
-    def take_composer_text(self) -> None:
-        """Move text typed just now from the composer to the draft."""
-
-    async def show_conversation(self) -> None:
-        """Show the conversation after its turns changed."""
-
-
-class FanOuts:
+class FanOuts(ChatPart):
     """Creates and shows fan-outs; keeps the newest until one of its answers is used."""
 
-    def __init__(
-        self,
-        view: FanOutsView,
-        navigator: Navigator,
-        cost: PromptCost,
-        engine_controller: AppEngines,
-        chat: Conversation,
-        services: Services,
-    ) -> None:
-        self._view = view
-        self._navigator = navigator
-        self._cost = cost
-        self._engine_controller = engine_controller
-        self._chat = chat
-        self._services = services
+    def __init__(self, screen: ChatScreen) -> None:
+        super().__init__(screen)
         self._open: tuple[FanOut, ComparedMessage] | None = None
         """The newest fan-out without a chosen answer, and its message."""
 
-    @property
-    def actions(self) -> ActionMethods:
-        return {"fan_out": self.fan_out, "look": self.look}
-
-    def fan_out(self, text: str = "") -> None:
+    def action_fan_out(self, text: str = "") -> None:
         """Send the draft or the last message several ways at once; a form asks for the plan if none is given."""
-        self._view.take_composer_text()
-        self._view.start_dialog(partial(self._fan_out, text))
+        self._screen.take_composer_text()
+        self._screen.start_dialog(partial(self._fan_out, text))
 
-    def look(self) -> None:
+    def action_look(self) -> None:
         """Send the draft or the last message with its pictures, without them, and with changed ones."""
-        self._view.take_composer_text()
-        self._view.start_dialog(self._look)
+        self._screen.take_composer_text()
+        self._screen.start_dialog(self._look)
 
     async def look_at(self, message: ComparedMessage) -> bool:
         """As `look`, for this message; return whether one of the answers was used. Raises VlmtuiError."""
@@ -97,13 +66,13 @@ class FanOuts:
 
     async def _look(self) -> None:
         try:
-            await self.look_at(compared(self._view, self._chat))
+            await self.look_at(self._screen.compared_message())
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
 
     async def _fan_out(self, text: str) -> None:
         try:
-            message = compared(self._view, self._chat)
+            message = self._screen.compared_message()
             fan_out = self._earlier(message) if not text else None
             if fan_out is None:
                 plan = await self._plan(text, message)
@@ -111,13 +80,13 @@ class FanOuts:
             if fan_out is not None:
                 await self._show(fan_out, message)
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
 
     async def _show(self, fan_out: FanOut, message: ComparedMessage) -> bool:
         """Show it, and further ones requested there; return whether an answer was used. Raises VlmtuiError."""
         while True:
             self._open = (fan_out, message)
-            chosen = await self._navigator.fan_out(fan_out, fan_out.changed_since(self._chat.settings.sampling))
+            chosen = await self._app.open_fan_out(fan_out, fan_out.changed_since(self._chat.settings.sampling))
             if chosen is None:
                 return False
             if isinstance(chosen, int):
@@ -132,7 +101,7 @@ class FanOuts:
             fan_out = planned
         await choose_lane(fan_out, chosen, message, self._engine_controller.require_model())
         self._open = None
-        await self._view.show_conversation()
+        await self._screen.show_conversation()
         return True
 
     def _earlier(self, message: ComparedMessage) -> FanOut | None:
@@ -148,7 +117,7 @@ class FanOuts:
             return parse_plan(text)
         no_seeds = lack(self._engine_controller.info, "seed")
         settings = self._chat.settings
-        return await self._navigator.plan_fan_out(
+        return await self._app.plan_fan_out(
             message.turns[-1].text,
             settings.sampling,
             no_seeds=no_seeds,
@@ -159,7 +128,7 @@ class FanOuts:
     async def engines_of(self, names: Mapping[str, str], check: Callable[[LaneEngines], None]) -> LaneEngines | None:
         """Return the engines of lanes, by their labels; before further ones are loaded here, tell what memory they take
         and ask how. `check` raises VlmtuiError for those that can't be used. None if cancelled. Raises VlmtuiError."""
-        controller, services = self._engine_controller, self._services
+        controller, services = self._engine_controller, self._screen.services
         trust = TrustStore(services.paths)
         servers, registry = services.settings.engines, services.registry
         engines = await engines_of(names, controller, registry, servers, trust, self._return_to)
@@ -171,7 +140,7 @@ class FanOuts:
         beside = "Load beside what is loaded" + ("" if need.fits else " (it probably does not fit)")
         after = "One after the other: unload what is loaded once it has answered"
         ways = (*((beside, after) if need.fits else (after, beside)), "Back")
-        chosen = await self._navigator.choose(f"Load {wanted}. {need.text}", ways)
+        chosen = await self._app.choose(f"Load {wanted}. {need.text}", ways)
         if chosen is None or ways[chosen] == "Back":
             return None
         engines.one_by_one = ways[chosen] == after
@@ -179,7 +148,7 @@ class FanOuts:
 
     def _return_to(self, model: Model) -> None:
         """Load the app's model again, which made room for another one."""
-        self._view.start(partial(self._load_again, model), "engine")
+        self._screen.start(partial(self._load_again, model), "engine")
 
     async def _load_again(self, model: Model) -> None:
         if await self._engine_controller.return_to(model):
@@ -187,86 +156,52 @@ class FanOuts:
 
     async def _planned(self, plan: Plan, message: ComparedMessage) -> FanOut | None:
         if message.exchange is None:
-            self._cost.check_room()
+            self._screen.prompt_cost.check_room()
         engines = None
         if plan.parameter == ENGINE:
             engines = await self.engines_of({str(one): str(one) for one in plan.values}, lambda engines: None)
             if engines is None:
                 return None
-        media = self._services.paths.media
+        media = self._screen.services.paths.media
         return await planned_fan_out(plan, message, self._engine_controller, media=media, engines=engines)
 
 
-class ComparisonsView(ChatView, Protocol):
-    """What comparisons need from the chat screen."""
-
-    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Call back after `delay` seconds."""
-
-    def take_composer_text(self) -> None:
-        """Move text typed just now from the composer to the draft."""
-
-    async def show_conversation(self) -> None:
-        """Show the conversation after its turns changed."""
-
-
-class Comparisons:
+class Comparisons(ChatPart):
     """Opens comparisons, sends their message, and stores their raw prompt."""
 
     class ComparisonLeft(Message):
         """The comparison was closed."""
 
-    def __init__(
-        self,
-        view: ComparisonsView,
-        navigator: Navigator,
-        sender: TurnSender,
-        cost: PromptCost,
-        services: Services,
-        engine_controller: AppEngines,
-        chat: Conversation,
-        fan_outs: FanOuts,
-    ) -> None:
-        self._view = view
-        self._navigator = navigator
-        self._sender = sender
-        self._cost = cost
-        self._services = services
-        self._engine_controller = engine_controller
-        self._chat = chat
-        self._fan_outs = fan_outs
-        self._raw_drafts = RawDrafts(services.paths)
+    def __init__(self, screen: ChatScreen) -> None:
+        super().__init__(screen)
+        self._raw_drafts = RawDrafts(screen.services.paths)
         self._raw_timer: Timer | None = None
 
-    @property
-    def actions(self) -> ActionMethods:
-        return {"compare": self.compare, "comparisons": self.look_at_stored}
-
-    def compare(self, text: str = "") -> None:
+    def action_compare(self, text: str = "") -> None:
         """Compare the chat template with a raw prompt, for the draft or the last message; with `raw=NAME` on an engine
         of its own; with `engine=A,B`, the answers of two engines."""
         try:
             engines, plan = read_side_engines(text)
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
             return
         if plan:
-            self._fan_outs.fan_out(text)
+            self._screen.fan_outs.action_fan_out(text)
             return
-        self._view.take_composer_text()
-        self._view.start_dialog(partial(self._compare, engines=engines))
+        self._screen.take_composer_text()
+        self._screen.start_dialog(partial(self._compare, engines=engines))
 
-    def look_at_stored(self) -> None:
+    def action_comparisons(self) -> None:
         """Show the comparisons of the last message."""
-        self._view.start_dialog(self._look_at_stored)
+        self._screen.start_dialog(self._look_at_stored)
 
     def _controller(self, message: ComparedMessage, draft: RawDraft) -> CompareController:
-        families = tuple(self._services.registry.values())
+        families = tuple(self._screen.services.registry.values())
         return comparison_of_message(message, draft, self._engine_controller, families)
 
     def _send(self, message: ComparedMessage, controller: CompareController) -> InFlightRequest:
         """Send the draft as the conversation's next message, with the comparison's seed. Raises VlmtuiError."""
-        self._cost.check_room()
+        self._screen.prompt_cost.check_room()
         chat, engine_controller = self._chat, self._engine_controller
         written, text, was_editing = chat.draft.words, chat.draft.text, chat.editing is not None
         exchange = chat.begin(
@@ -275,63 +210,63 @@ class Comparisons:
             seed=controller.sampling.seed,
             logprobs=controller.alternatives,
         )
-        self._view.panel.take_text(written, text)
-        self._sender.open_exchange(exchange, rebuild=was_editing)
+        self._screen.panel.take_text(written, text)
+        self._screen.sender.open_exchange(exchange, rebuild=was_editing)
         return message.sent(exchange)
 
     def _raw_edited(self) -> None:
         """Store the raw prompt within a second."""
         if self._raw_timer is None:
-            self._raw_timer = self._view.set_timer(_WRITE_AFTER_S, self._write_raw)
+            self._raw_timer = self._screen.set_timer(_WRITE_AFTER_S, self._write_raw)
 
     def _write_raw(self) -> None:
-        self._view.start(self._store_raw, "raw")
+        self._screen.start(self._store_raw, "raw")
 
     async def _store_raw(self) -> None:
         self._raw_timer = None
         try:
             await self._raw_drafts.write(self._chat.live)
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
 
     async def _compare(self, raw: str | None = None, engines: Mapping[str, str] = _NO_ENGINES) -> None:
         try:
-            message = compared(self._view, self._chat)
+            message = self._screen.compared_message()
             draft = await self._raw_drafts.of(self._chat.live)
             controller = self._controller(message, draft)
             if engines:
                 await choose_side_engines(controller, engines, lambda names: self._engines(names, controller))
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
             return
         if raw is not None:
             draft.text, draft.filled, draft.origin, draft.saved_as = raw, "", "", ""
         was_draft = message.exchange is None
-        await self._navigator.compare(
+        await self._app.open_comparison(
             controller,
             message,
             send=lambda controller: self._send(message, controller),
             on_edit=self._raw_edited,
-            look=lambda: self._fan_outs.look_at(message),
+            look=lambda: self._screen.fan_outs.look_at(message),
             engines=lambda names: self._engines(names, controller),
         )
         if was_draft and message.exchange is not None and not controller.sends_draft:
-            await self._view.show_conversation()
+            await self._screen.show_conversation()
         self._write_raw()
-        self._view.post_message(self.ComparisonLeft())
+        self._screen.post_message(self.ComparisonLeft())
 
     async def _engines(self, names: Mapping[str, str], controller: CompareController) -> LaneEngines | None:
-        return await self._fan_outs.engines_of(names, partial(require_family, family=controller.input.family))
+        return await self._screen.fan_outs.engines_of(names, partial(require_family, family=controller.input.family))
 
     async def _look_at_stored(self) -> None:
-        last = self._view.marked.exchange if self._view.marked is not None else self._chat.last
+        last = self._screen.marked.exchange if self._screen.marked is not None else self._chat.last
         if last is None:
-            self._view.tell("There is no comparison yet.")
+            self._screen.tell("There is no comparison yet.")
             return
         try:
-            raw = await self._navigator.choose_comparison(ComparedMessage(self._chat, last))
+            raw = await self._app.choose_comparison(ComparedMessage(self._chat, last))
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
             return
         if raw is not None:
-            self._view.start_dialog(partial(self._compare, raw))
+            self._screen.start_dialog(partial(self._compare, raw))

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 from textual.timer import Timer
 
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
-from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import Cost, CostEstimate, Outcome, Uncounted, draft_cost, draft_estimate
-from vlmtui.session.engines import AppEngines, EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.text import one_line
-from vlmtui.ui.chat.view import ChatView
+from vlmtui.ui.chat.part import ChatPart
+
+if TYPE_CHECKING:
+    from vlmtui.ui.chat.screen import ChatScreen
 
 _COUNT_AFTER_S = 0.4
 """Seconds without changes before the cost is requested."""
 
 
-class CostView(ChatView, Protocol):
-    """What the cost needs from the chat screen."""
-
-    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Call back after `delay` seconds."""
-
-
-class PromptCost:
+class PromptCost(ChatPart):
     """Keeps the cost shown in the composer's panel up to date."""
 
     @dataclass
@@ -37,10 +31,8 @@ class PromptCost:
 
         outcome: Outcome
 
-    def __init__(self, view: CostView, engine_controller: AppEngines, chat: Conversation) -> None:
-        self._view = view
-        self._engine_controller = engine_controller
-        self._chat = chat
+    def __init__(self, screen: ChatScreen) -> None:
+        super().__init__(screen)
         self._question: object = None
         """The input of the newest count."""
         self._timer: Timer | None = None
@@ -55,7 +47,7 @@ class PromptCost:
     def draft_changed(self) -> None:
         """Show an estimate at once, and count soon."""
         estimate = draft_estimate(self._chat, self._engine_controller)
-        self._view.panel.bar.tell_estimates(estimate.tokens if estimate else {})
+        self._screen.panel.bar.tell_estimates(estimate.tokens if estimate else {})
         if not self._chat.draft.text:  # sent, or restored from the queue
             self.show(None)
         self.count_soon()
@@ -64,11 +56,11 @@ class PromptCost:
         """Request the cost from the engine once nothing has changed for a while."""
         if self._timer is not None:
             self._timer.stop()
-        self._timer = self._view.set_timer(_COUNT_AFTER_S, self._count_if_new)
+        self._timer = self._screen.set_timer(_COUNT_AFTER_S, self._count_if_new)
 
     def show(self, outcome: Outcome) -> None:
         """Show a cost in the composer's panel."""
-        bar = self._view.panel.bar
+        bar = self._screen.panel.bar
         self.cost = outcome if isinstance(outcome, Cost) else None
         match outcome:
             case Cost():
@@ -98,12 +90,12 @@ class PromptCost:
         question = (draft.attachments, written, history, is_ready, self._chat.running is None, processor)
         if question != self._question and not draft.pending:
             self._question = question
-            self._view.start(self._count, "cost", exclusive=True)
+            self._screen.start(self._count, "cost", exclusive=True)
 
     async def _count(self) -> None:
         counted, outcome = self._chat.draft.attachments, await self._outcome()
         if counted == self._chat.draft.attachments:  # otherwise the draft was sent or changed, and is counted again
-            self._view.post_message(self.CostKnown(outcome))
+            self._screen.post_message(self.CostKnown(outcome))
 
     async def _outcome(self) -> Outcome:
         return await draft_cost(self._chat, self._engine_controller)

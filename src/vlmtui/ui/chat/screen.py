@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from textual import on
 from textual.app import ComposeResult
@@ -18,9 +18,10 @@ from textual.worker import WorkType
 from vlmtui.domain.attachment import VideoSampling
 from vlmtui.domain.generation import Finished
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.session.comparison import ComparedMessage
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import Cost
-from vlmtui.session.engines import AppEngines, EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.session.exchange import (
     AnswerEnded,
     AnswerReplaced,
@@ -31,26 +32,27 @@ from vlmtui.session.exchange import (
 )
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.text import one_line, visible
-from vlmtui.ui.actions import ActionMethods, bindings
+from vlmtui.ui.actions import bindings, method_of
 from vlmtui.ui.chat.attachments import AttachmentSources, MessageAttachments
 from vlmtui.ui.chat.blocks import Marked
 from vlmtui.ui.chat.comparisons import Comparisons, FanOuts
 from vlmtui.ui.chat.composer import Composer, ComposerPanel
-from vlmtui.ui.chat.conversation_actions import AdapterActions, Branches, SettingsActions
+from vlmtui.ui.chat.conversation_actions import Branches, Settings
 from vlmtui.ui.chat.frame import ChatFrame, EditingBar, QueueBar, StatusBar
 from vlmtui.ui.chat.inspections import Inspections
-from vlmtui.ui.chat.possible_actions import impossible_actions, left_out_of_footer
+from vlmtui.ui.chat.part import ChatPart
 from vlmtui.ui.chat.prompt_cost import PromptCost
-from vlmtui.ui.chat.transcript import MessageCursor, Transcript, TranscriptActions
+from vlmtui.ui.chat.transcript import MessageCursor, Transcript
 from vlmtui.ui.chat.turn_sender import TurnSender
 from vlmtui.ui.keys import error_text, with_remedy
 from vlmtui.ui.messages import EngineChanged
-from vlmtui.ui.navigation import Navigator
-from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.search_bar import SearchBar
+
+if TYPE_CHECKING:
+    from vlmtui.ui.app import VlmtuiApp
 
 _WIDE = 110
 """Fewest columns for the side pane."""
@@ -71,36 +73,28 @@ class ChatScreen(Screen[None]):
 
         event: ConversationEvent
 
-    def __init__(
-        self, services: Services, navigator: Navigator, engine_controller: AppEngines, chat: Conversation
-    ) -> None:
+    def __init__(self, app: VlmtuiApp, chat: Conversation) -> None:
         super().__init__()
-        self.services = services
-        self.engine_controller = engine_controller
+        self.main_app = app
+        self.services = app.services
+        self.engine_controller = app.engine_controller
         self.chat = chat
-        self._navigator = navigator
-        paths = services.paths
-        self._cost = cost = PromptCost(self, engine_controller, chat)
-        self._sender = sender = TurnSender(self, navigator, cost, engine_controller, chat)
-        self.attachments = MessageAttachments(self, navigator, cost, paths, engine_controller, chat)
-        self.sources = AttachmentSources(self, navigator, paths, engine_controller, inbox_s=services.delays.inbox)
-        fan_outs = FanOuts(self, navigator, cost, engine_controller, chat, services)
-        self.comparisons = Comparisons(self, navigator, sender, cost, services, engine_controller, chat, fan_outs)
-        self.actions: ActionMethods = {
-            **sender.actions,
-            **self.attachments.actions,
-            **self.sources.actions,
-            **Branches(self, chat).actions,
-            **self.comparisons.actions,
-            **fan_outs.actions,
-            **Inspections(self, navigator, engine_controller, chat, services.registry, paths.seen).actions,
-            **SettingsActions(self, navigator, engine_controller, chat, cost).actions,
-            **AdapterActions(self, navigator, engine_controller, chat).actions,
-            **TranscriptActions(self, chat).actions,
-            "select_message": self._select_message,
-            "search": self._search,
-            "recall": lambda: self.query_one(Composer).recall(),
-        }
+        self.prompt_cost = PromptCost(self)
+        self.sender = TurnSender(self)
+        self.sources = AttachmentSources(self)
+        self.attachments = MessageAttachments(self)
+        self.fan_outs = FanOuts(self)
+        self.parts: tuple[ChatPart, ...] = (
+            self.sender,
+            self.sources,
+            self.attachments,
+            self.fan_outs,
+            Comparisons(self),
+            Inspections(self),
+            Branches(self),
+            Settings(self),
+        )
+        """The parts that run actions of the table."""
         self._changing: object = None
         """The state that decides what the footer hides."""
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -124,7 +118,7 @@ class ChatScreen(Screen[None]):
         await self._fill_transcript()
         self.show_editing()
         self.attachments.tell_limits()
-        self._sender.send_queued()
+        self.sender.send_queued()
         self.call_later(self.show_status)
         self._stands.set()
 
@@ -141,7 +135,7 @@ class ChatScreen(Screen[None]):
 
     @on(ComposerPanel.MessageWritten)
     def _message_written(self) -> None:
-        self._sender.send()
+        self.sender.send()
 
     @on(ComposerPanel.CommandGiven)
     def _command_given(self, event: ComposerPanel.CommandGiven) -> None:
@@ -152,13 +146,13 @@ class ChatScreen(Screen[None]):
             return
         self.panel.clear_words()
         self.take_composer_text()
-        self._navigator.run_action(action.id, argument)
+        self.main_app.run_action_id(action.id, argument)
 
     @on(ComposerPanel.DraftChanged)
     def _draft_changed(self) -> None:
         model = self.engine_controller.model
         self.chat.draft_changed(model.spec.name if model is not None else "")
-        self._cost.draft_changed()
+        self.prompt_cost.draft_changed()
 
     @on(ComposerPanel.FileRefused)
     def _file_refused(self, event: ComposerPanel.FileRefused) -> None:
@@ -170,23 +164,47 @@ class ChatScreen(Screen[None]):
 
     @on(PromptCost.CostKnown)
     def _counted(self, event: PromptCost.CostKnown) -> None:
-        self._cost.show(event.outcome)
+        self.prompt_cost.show(event.outcome)
 
     @on(Comparisons.ComparisonLeft)
     def _comparison_left(self) -> None:
-        self._cost.count_soon()
+        self.prompt_cost.count_soon()
 
     @on(Composer.ScrollWanted)
     def _scroll_wanted(self, event: Composer.ScrollWanted) -> None:
         self.transcript.page(event.pages)
 
     @on(Composer.SelectionWanted)
-    async def _select_message(self) -> None:
+    async def action_select_message(self) -> None:
         """Select a message; if there is none, ↑ shows the previous sent message."""
         if not await self._cursor.begin():
             self.query_one(Composer).recall()
 
-    def _search(self) -> None:
+    def action_recall(self) -> None:
+        """Show the previous sent message in the composer."""
+        self.query_one(Composer).recall()
+
+    def action_copy_answer(self) -> None:
+        """Copy the selected message, or else the last answer, through the terminal (OSC 52)."""
+        marked = self.marked
+        newest = next((item.answer.text for item in reversed(self.chat.exchanges) if item.answer.text), "")
+        text = marked.text if marked is not None else newest
+        if not text:
+            self.tell("There is no answer to copy yet." if marked is None else "There is no text to copy here.")
+            return
+        self.copy_text(text)
+        self.tell(f"Copied {len(text):,} characters.")
+
+    def action_toggle_thinking(self) -> None:
+        """Show or hide the latest reasoning."""
+        if not self.transcript.toggle_reasoning():
+            self.tell("No answer on this screen has reasoning.")
+
+    def action_jump_end(self) -> None:
+        """Go to the newest text and follow it."""
+        self.transcript.show_end()
+
+    def action_search(self) -> None:
         """Ask for a text to find in the conversation."""
         if self.chat.exchanges:
             self.query_one(SearchBar).open(self.transcript)
@@ -207,9 +225,9 @@ class ChatScreen(Screen[None]):
             self.clear_selection()  # the next one stops the answer
             self.copy_text(selected)
         elif self.chat.running is not None:
-            self._sender.stop()
+            self.sender.action_stop()
         else:
-            self._navigator.interrupt()
+            self.main_app.interrupt()
 
     @on(Transcript.OlderWanted)
     async def _older_wanted(self, event: Transcript.OlderWanted) -> None:
@@ -228,36 +246,52 @@ class ChatScreen(Screen[None]):
                 if isinstance(exchange.answer.outcome, Finished):
                     self.engine_controller.answered()
                 else:
-                    self._sender.take_back()
-                self._sender.send_queued()
+                    self.sender.action_take_back()
+                self.sender.send_queued()
             case AttachmentsLeftOut():
                 pass
             case _:
                 assert_never(changed.event)
         self.transcript.renumber(self.chat.branch.attachments_above)
         self.panel.number_above(self.chat.attachments_sent)
-        self._cost.count_soon()
+        self.prompt_cost.count_soon()
         self.query_one(ChatFrame).show_title_soon()
         self._changing = None  # a key may have refreshed the footer meanwhile
         self.show_status()
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
-        self._cost.count_soon()  # an estimate becomes a count, or vice versa
-        self._sender.send_queued()
+        self.prompt_cost.count_soon()  # an estimate becomes a count, or vice versa
+        self.sender.send_queued()
         if self.engine_controller.state is EngineState.READY:
             self.query_one(StatusBar).ask()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "run" or parameters[0] not in impossible_actions(self.chat)
+        return action != "run" or parameters[0] not in self._impossible_actions
+
+    @property
+    def _impossible_actions(self) -> frozenset[str]:
+        """The ids of actions that are impossible now: hidden from the footer, keys without effect."""
+        answering = self.chat.running is not None
+        possible = {
+            "stop": answering,
+            "take_back": bool(self.chat.queue) and not answering,
+            "leave_edit": self.chat.editing is not None and not answering,
+            "new_chat": not answering,
+        }
+        return frozenset(id for id, is_possible in possible.items() if not is_possible)
 
     @property
     def not_in_footer(self) -> frozenset[str]:
-        return left_out_of_footer(self.chat)
+        """The ids of actions that the footer hides before the first answer."""
+        has_answer = any(exchange.answer.text for exchange in self.chat.exchanges)
+        return frozenset() if has_answer else frozenset({"compare", "inspect", "fan_out"})
 
     async def action_run(self, id: str) -> None:
-        """Run an action of the table."""
-        result = self.actions[id]()
+        """Run an action of the table, which the screen or one of its parts has."""
+        method = method_of(self, id)
+        assert method is not None, id
+        result = method()
         if isawaitable(result):
             await result
 
@@ -270,7 +304,16 @@ class ChatScreen(Screen[None]):
 
     @property
     def marked(self) -> Marked | None:
+        """The selected message or answer: the target of actions without a number."""
         return self._cursor.marked
+
+    def compared_message(self) -> ComparedMessage:
+        """Return the message to compare or fan out: the selected one, or else the draft or the last message. Raises
+        VlmtuiError if there is none, or while an answer is running."""
+        if self.marked is None:
+            return ComparedMessage.of(self.chat)
+        self.chat.require_rest()
+        return ComparedMessage(self.chat, self.marked.exchange)
 
     @property
     def panel(self) -> ComposerPanel:
@@ -288,7 +331,7 @@ class ChatScreen(Screen[None]):
     @property
     def cost(self) -> Cost | None:
         """The cost of the current draft; None: unknown."""
-        return self._cost.cost
+        return self.prompt_cost.cost
 
     def tell(
         self,
@@ -314,9 +357,6 @@ class ChatScreen(Screen[None]):
         """As `start`, for steps that show a screen: further keys wait until it is shown."""
         run_before_keys(self, steps)
 
-    def bell(self) -> None:
-        self.app.bell()
-
     def copy_text(self, text: str) -> None:
         """Copy a text to the terminal's clipboard."""
         self.app.copy_to_clipboard(text)
@@ -338,7 +378,7 @@ class ChatScreen(Screen[None]):
         if not is_open and self.query_one(Composer).text != self.chat.draft.text:
             self.show_draft()
         self.show_editing()
-        self._cost.count_soon()
+        self.prompt_cost.count_soon()
         self.show_queue()
 
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
@@ -386,7 +426,7 @@ class ChatScreen(Screen[None]):
         self.query_one(StatusBar).show(context=not self.has_class("-wide"))
         self.query_one(ChatFrame).show_facts()
         # Refresh only on changes: Textual's footer never releases the keys that it showed before.
-        changing = (impossible_actions(self.chat), self.not_in_footer, self.engine_controller.info)
+        changing = (self._impossible_actions, self.not_in_footer, self.engine_controller.info)
         if changing != self._changing:
             self._changing = changing
             self.refresh_bindings()

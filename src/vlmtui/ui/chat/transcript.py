@@ -1,4 +1,4 @@
-"""The scrolling conversation, its selected message, and the actions on it."""
+"""The scrolling conversation, and the cursor on its messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Protocol
 
 from textual import events, on
 from textual.content import Content
@@ -18,10 +17,9 @@ from textual.widgets import Static
 from vlmtui.domain.attachment import Attachment
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.exchange import Exchange
-from vlmtui.ui.actions import ActionMethods, bindings
+from vlmtui.ui.actions import bindings
 from vlmtui.ui.chat.blocks import REASONING, AnswerBlock, Marked, MessageBlock, Part
 from vlmtui.ui.chat.composer import Composer
-from vlmtui.ui.chat.view import ChatView
 from vlmtui.ui.document.answer_parts import PartKind
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.view import DocumentView, Rhythm
@@ -518,52 +516,3 @@ class MessageCursor(Static):
         told = "" if at is None else f" · part {at + 1} of {len(parts)}: {parts[at]}"
         keys += "" if at is None else f" · {short_keys(self.app, 'message_cursor.copy_part')} copy it"
         return Content.assemble((f"█ {which} {self._number} of {count}{told}", "bold"), (f" · {keys}", "$muted"))
-
-
-class TranscriptView(ChatView, Protocol):
-    """What these actions need from the chat screen."""
-
-    @property
-    def transcript(self) -> Transcript:
-        """The messages and answers."""
-
-    def copy_text(self, text: str) -> None:
-        """Copy a text to the terminal's clipboard."""
-
-
-class TranscriptActions:
-    """Copies answers, shows and hides reasoning, goes to the end."""
-
-    def __init__(self, view: TranscriptView, chat: Conversation) -> None:
-        self._view = view
-        self._chat = chat
-
-    @property
-    def actions(self) -> ActionMethods:
-        return {
-            "copy_answer": self.copy_answer,
-            "toggle_thinking": self.toggle_thinking,
-            "jump_end": self.jump_end,
-        }
-
-    def copy_answer(self) -> None:
-        """Copy the selected message, or else the last answer, through the terminal (OSC 52)."""
-        marked = self._view.marked
-        text = marked.text if marked is not None else self._newest()
-        if not text:
-            self._view.tell("There is no answer to copy yet." if marked is None else "There is no text to copy here.")
-            return
-        self._view.copy_text(text)
-        self._view.tell(f"Copied {len(text):,} characters.")
-
-    def _newest(self) -> str:
-        return next((item.answer.text for item in reversed(self._chat.exchanges) if item.answer.text), "")
-
-    def toggle_thinking(self) -> None:
-        """Show or hide the latest reasoning."""
-        if not self._view.transcript.toggle_reasoning():
-            self._view.tell("No answer on this screen has reasoning.")
-
-    def jump_end(self) -> None:
-        """Go to the newest text and follow it."""
-        self._view.transcript.show_end()

@@ -6,73 +6,21 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
-
-from textual.app import App
 
 from vlmtui.domain.conversation import Turn
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.conversation import Conversation
 from vlmtui.session.death_counts import Suspect
-from vlmtui.session.engines import AppEngines, EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.session.exchange import Exchange
 from vlmtui.text import one_line
-from vlmtui.ui.actions import ActionMethods
-from vlmtui.ui.chat.prompt_cost import PromptCost
-from vlmtui.ui.chat.view import ChatView
-from vlmtui.ui.navigation import Navigator
+from vlmtui.ui.chat.part import ChatPart
 
 _SENT_WITHIN_S = 0.05
 """How long a new message waits to be shown until it is stored and sent: drawing it would delay the store's thread."""
 
 
-class SenderView(ChatView, Protocol):
-    """What the sender needs from the chat screen."""
-
-    @property
-    def app(self) -> App[object]:
-        """The application."""
-
-    @property
-    def is_attached(self) -> bool:
-        """False once the screen is closed."""
-
-    def take_composer_text(self) -> None:
-        """Move text typed just now from the composer to the draft."""
-
-    def show_draft(self) -> None:
-        """Show the draft, and whether it edits an earlier message."""
-
-    def show_queue(self) -> None:
-        """Show the queued messages."""
-
-    def show_editing(self) -> None:
-        """Show whether the draft edits an earlier message."""
-
-    async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
-        """Show a new exchange. `rebuild`: it replaces an earlier one."""
-
-
-class TurnSender:
+class TurnSender(ChatPart):
     """Turns the draft into a turn with a running answer. If that fails, nothing changes."""
-
-    def __init__(
-        self,
-        view: SenderView,
-        navigator: Navigator,
-        cost: PromptCost,
-        engine_controller: AppEngines,
-        chat: Conversation,
-    ) -> None:
-        self._view = view
-        self._navigator = navigator
-        self._cost = cost
-        self._engine_controller = engine_controller
-        self._chat = chat
-
-    @property
-    def actions(self) -> ActionMethods:
-        return {"stop": self.stop, "regenerate": self.regenerate, "take_back": self.take_back}
 
     def send(self, *, is_sure: bool = False) -> None:
         """Send the draft; ask first if the engine died of it, unless `is_sure`. While the model loads, queue it."""
@@ -84,74 +32,74 @@ class TurnSender:
                 self._queue(written, text)
                 return
             controller.require_engine()
-            self._cost.check_room()
+            self._screen.prompt_cost.check_room()
             suspect = chat.deaths.suspect(Turn("user", chat.draft.parts))
             if suspect is not None and not is_sure:
-                self._view.start_dialog(partial(self._ask_first, suspect, partial(self.send, is_sure=True)))
+                self._screen.start_dialog(partial(self._ask_first, suspect, partial(self.send, is_sure=True)))
                 return
             exchange = chat.begin(controller.require_model(), controller.info)
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
             return
         self.open_exchange(exchange, rebuild=was_editing, sent=(written, text))
 
     def _queue(self, written: str, text: str) -> None:
         self._chat.queue_draft()
-        self._view.panel.take_text(written, text)
-        self._view.show_editing()
-        self._view.show_queue()
+        self._screen.panel.take_text(written, text)
+        self._screen.show_editing()
+        self._screen.show_queue()
 
     def send_queued(self, *, is_sure: bool = False) -> None:
         """Send the first queued message if the engine accepts it now."""
         chat, controller = self._chat, self._engine_controller
-        self._view.show_queue()
+        self._screen.show_queue()
         if not chat.queue or chat.running is not None or controller.state is not EngineState.READY:
             return
         message = chat.queue.messages[0]
         suspect = chat.deaths.suspect(Turn("user", message.draft.parts))
         if suspect is not None and not is_sure:
-            self._view.start_dialog(partial(self._ask_first, suspect, partial(self.send_queued, is_sure=True)))
+            self._screen.start_dialog(partial(self._ask_first, suspect, partial(self.send_queued, is_sure=True)))
             return
         try:
             exchange = chat.begin_queued(controller.require_model(), controller.info)
         except VlmtuiError as error:
-            self.take_back()
-            self._view.tell_error(error)
+            self.action_take_back()
+            self._screen.tell_error(error)
             return
-        self._view.show_queue()
+        self._screen.show_queue()
         self.open_exchange(exchange, rebuild=message.editing is not None)
 
-    def take_back(self) -> None:
+    def action_take_back(self) -> None:
         """Move the queued messages back to the composer."""
         if self._chat.queue:
-            self._view.take_composer_text()
+            self._screen.take_composer_text()
             self._chat.take_back_queue()
-            self._view.show_draft()
-            self._view.show_queue()
+            self._screen.show_draft()
+            self._screen.show_queue()
 
     def open_exchange(self, exchange: Exchange, *, rebuild: bool, sent: tuple[str, str] | None = None) -> None:
         """Run a new exchange's answer, and show it. `rebuild`: it replaces an earlier one; `sent`: its words, and what
         the composer holds of it."""
-        self._view.start(partial(self._answer, exchange), "answer")
-        self._view.start_dialog(partial(self._clear_and_show, exchange, sent, rebuild=rebuild))
+        self._screen.start(partial(self._answer, exchange), "answer")
+        self._screen.start_dialog(partial(self._clear_and_show, exchange, sent, rebuild=rebuild))
 
-    async def regenerate(self) -> None:
+    async def action_regenerate(self) -> None:
         """Generate another answer to the selected turn, or else the last."""
-        of = self._view.marked.exchange if self._view.marked is not None else None
+        of = self._screen.marked.exchange if self._screen.marked is not None else None
         suspect = await self._chat.suspect_again(of)
-        if not self._view.is_attached:  # closed while the store was read
+        if not self._screen.is_attached:  # closed while the store was read
             return
         if suspect is not None and self._chat.running is None:
-            self._view.start_dialog(partial(self._ask_first, suspect, partial(self._begin_regenerate, of)))
+            self._screen.start_dialog(partial(self._ask_first, suspect, partial(self._begin_regenerate, of)))
         else:
             self._begin_regenerate(of)
 
-    def stop(self) -> None:
+    def action_stop(self) -> None:
         """Stop the running answer; keep the partial answer."""
-        self._view.start(self._stop, "stop")
+        self._screen.start(self._stop, "stop")
 
     def _begin_regenerate(self, of: Exchange | None) -> None:
-        self._view.start(partial(self._regenerate, of), "exchange")
+        self._screen.start(partial(self._regenerate, of), "exchange")
 
     async def _stop(self) -> None:
         await self._chat.cancel(self._engine_controller.engine)
@@ -160,7 +108,7 @@ class TurnSender:
         """Ask before sending a turn that the engine died of."""
         name = f" Suspected: {one_line(suspect.attachment.name)}." if suspect.attachment else ""
         question = f"This message killed the engine {suspect.deaths} times.{name} Send it again?"
-        if await self._navigator.confirm(question, yes="Send it", no="Don't send"):
+        if await self._app.confirm(question, yes="Send it", no="Don't send"):
             go_on()
 
     async def _regenerate(self, of: Exchange | None) -> None:
@@ -172,22 +120,22 @@ class TurnSender:
                 await self._chat.recorder.flush()
             exchange = self._chat.answer_again(controller.require_model(), controller.info, of)
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._screen.tell_error(error)
             return
-        self._view.start(partial(self._answer, exchange), "answer")
+        self._screen.start(partial(self._answer, exchange), "answer")
         if is_earlier:
-            await self._view.show_exchange(exchange, rebuild=True)
+            await self._screen.show_exchange(exchange, rebuild=True)
 
     async def _clear_and_show(self, exchange: Exchange, sent: tuple[str, str] | None, *, rebuild: bool) -> None:
         """Show a new exchange, and clear the composer. Further keys wait: they are typed into an empty composer."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_SENT_WITHIN_S):
                 await self._chat.answers.wait_until_sent(exchange)
-        if self._view.is_attached:
+        if self._screen.is_attached:
             if sent is not None:
-                self._view.panel.take_text(*sent)
-            self._view.show_editing()
-            await self._view.show_exchange(exchange, rebuild=rebuild)
+                self._screen.panel.take_text(*sent)
+            self._screen.show_editing()
+            await self._screen.show_exchange(exchange, rebuild=rebuild)
 
     async def _answer(self, exchange: Exchange) -> None:
         engine = self._engine_controller.engine

@@ -1,0 +1,18 @@
+"""The base of the chat screen's parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vlmtui.ui.chat.screen import ChatScreen
+
+
+class ChatPart:
+    """A part of the chat screen. Its methods `action_ID` run actions of the table."""
+
+    def __init__(self, screen: ChatScreen) -> None:
+        self._screen = screen
+        self._app = screen.main_app
+        self._chat = screen.chat
+        self._engine_controller = screen.engine_controller
