@@ -29,7 +29,7 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.services import ExitReport
-from vlmtui.ui.widgets.confirm import ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ConfirmScreen
 
 Until = Callable[[Pilot[ExitReport | None], Callable[[], bool]], Coroutine[Any, Any, None]]
 Save = Callable[[VlmtuiApp, str], None]

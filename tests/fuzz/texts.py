@@ -37,7 +37,7 @@ from vlmtui.session.comparison import SavedPrompts, draft_file, read_draft
 from vlmtui.session.generation import make_request
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.session.recent_folders import RecentFolders
-from vlmtui.ui.terminal.reports import ReportFilter
+from vlmtui.ui.terminal.driver import ReportFilter
 
 STORED = Path(__file__).parents[1] / "data" / "stored"
 _FAMILIES = Path(__file__).parents[2] / "src" / "vlmtui" / "registry" / "families"

@@ -18,7 +18,7 @@ import pyte
 from PIL import Image
 from ptyprocess import PtyProcess
 
-from vlmtui.ui.terminal.placeholders import picture_cell
+from vlmtui.ui.terminal.painter import picture_cell
 
 CELL = (10, 20)
 Pixels = dict[tuple[int, int], Image.Image]

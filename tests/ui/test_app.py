@@ -21,7 +21,7 @@ from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelList, ModelsScreen
 from vlmtui.ui.services import Delays, ExitReport
-from vlmtui.ui.widgets.confirm import ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ConfirmScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 

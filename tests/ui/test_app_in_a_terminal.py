@@ -28,13 +28,13 @@ from tests.support.scripted_engine import Hold, ScriptedEngine, ScriptedHost
 from vlmtui.config.settings import Settings
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
-from vlmtui.ui.terminal import output
+from vlmtui.ui.terminal import driver
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.ui.services import Services
 
 folder = Path(sys.argv[1])
-output.WAITING_MAX = {WAITING_MAX}
+driver.WAITING_MAX = {WAITING_MAX}
 shutdown = ScriptedEngine.shutdown
 async def noted(self):
     await asyncio.sleep(0)

@@ -18,7 +18,7 @@ from tests.support.waiting import until
 from vlmtui.domain.attachment import Attachment
 from vlmtui.media.stage import stage
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
-from vlmtui.ui.terminal.placeholders import PLACEHOLDER
+from vlmtui.ui.terminal.painter import PLACEHOLDER
 from vlmtui.ui.terminal.themes import VARIABLES
 from vlmtui.ui.widgets import thumbnails
 from vlmtui.ui.widgets.attachment_view import AttachmentView

@@ -27,7 +27,7 @@ from vlmtui.ui.chat.suggestions import PathMenu
 from vlmtui.ui.navigation import FramesChoice
 from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.attachment_view import AttachmentView
-from vlmtui.ui.widgets.confirm import ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ConfirmScreen
 
 
 async def test_a_pasted_path_is_attached_where_the_cursor_is(chatting: StartChat, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.errors import ErrorKind
 from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.frame import FactsLine, StatusBar
-from vlmtui.ui.widgets.confirm import ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ConfirmScreen
 
 
 async def test_a_message_is_sent_and_its_answer_shown(chatting: StartChat) -> None:

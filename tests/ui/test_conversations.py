@@ -41,7 +41,7 @@ from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.widgets.confirm import ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ConfirmScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 MANY = 250

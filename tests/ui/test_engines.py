@@ -28,8 +28,7 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.fan_out import AnswerTile, FanOutScreen
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.screen import ModelList, ModelsScreen, row
-from vlmtui.ui.widgets.confirm import ConfirmScreen
-from vlmtui.ui.widgets.dialogs import ChoiceScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen, ConfirmScreen
 from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts
 
 FACTS = ServerFacts(

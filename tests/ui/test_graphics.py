@@ -15,8 +15,8 @@ from textual.widget import Widget
 
 from vlmtui.terminal import Answers, Multiplexer, best_way, parse_answers, parse_place, picture_ways, wrap
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
-from vlmtui.ui.terminal.placeholders import MARKS, PictureRun, picture_runs, placeholder_strip
-from vlmtui.ui.terminal.symbol_picture import GRIDS, Symbols, Tones, symbol_of, symbol_strips
+from vlmtui.ui.terminal.painter import MARKS, PictureRun, picture_runs, placeholder_strip
+from vlmtui.ui.terminal.pictures import GRIDS, Symbols, Tones, symbol_of, symbol_strips
 
 _SIXEL = frozenset({4, 22})
 _PLAIN = frozenset({22})

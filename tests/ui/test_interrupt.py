@@ -19,8 +19,7 @@ from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.models.log import LogScreen
 from vlmtui.ui.models.screen import BeforeLoadScreen, ModelsScreen
 from vlmtui.ui.services import Delays
-from vlmtui.ui.widgets.confirm import ConfirmScreen
-from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen, ConfirmScreen, NameScreen
 
 SAID = "quits; so does pressing the same key again."
 

@@ -23,7 +23,7 @@ from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelsScreen
-from vlmtui.ui.widgets.confirm import ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ConfirmScreen
 
 OTHER = "smolvlm"
 NO_MEMORY = LoadFailed(Failure(kind=ErrorKind.OUT_OF_MEMORY, message="Not enough memory."))

@@ -51,8 +51,7 @@ from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, S
 from vlmtui.store.store import Store
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.services import Delays
-from vlmtui.ui.widgets.confirm import ConfirmScreen
-from vlmtui.ui.widgets.dialogs import ChoiceScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen, ConfirmScreen
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from vlmtui.ui.chat import inspections
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.seeing.places_screen import PlacesScreen
 from vlmtui.ui.terminal.graphics import GraphicsMode
-from vlmtui.ui.widgets.marked_picture import NumberedPicture
+from vlmtui.ui.widgets.thumbnails import NumberedPicture
 
 BOXES = (
     '[{"bbox_2d": [250, 250, 750, 750], "label": "[red]cat\\u001b]0;t\\u0007"},'

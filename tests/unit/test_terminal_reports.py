@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmtui.ui.terminal.reports import ReportFilter
+from vlmtui.ui.terminal.driver import ReportFilter
 
 REPORTS = [
     "\x1b[?6c", "\x1b[?62;4;22c", "\x1b[>41;377;0c", "\x1b[6;24;12t", "\x1b[4;768;1024t", "\x1b[?1u", "\x1b[?997;1n",

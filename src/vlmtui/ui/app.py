@@ -255,7 +255,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     async def confirm(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> bool:
         """Ask a question; False if it was cancelled. `careful`: Enter alone means no."""
-        from vlmtui.ui.widgets.confirm import ConfirmScreen
+        from vlmtui.ui.widgets.dialogs import ConfirmScreen
 
         is_sure = await ask_user(self, ConfirmScreen(question, yes=yes, no=no, careful=careful))
         return is_sure is True

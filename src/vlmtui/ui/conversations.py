@@ -36,7 +36,7 @@ from vlmtui.ui.keys import error_text, with_keys, with_remedy
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
-from vlmtui.ui.widgets.highlight import entry_at
+from vlmtui.ui.widgets.row_list import entry_at
 
 SWATCH = (4, 4)
 """Width and height of the small picture, in pixels; a cell shows two, one above the other."""

@@ -23,7 +23,7 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint
 from vlmtui.ui.terminal.key_queue import run_before_keys
-from vlmtui.ui.widgets.line_input import LineInput
+from vlmtui.ui.widgets.line_editing import LineInput
 
 _UNSET = "default"
 _OF_MODEL = "the model's own"

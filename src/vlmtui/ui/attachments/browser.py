@@ -35,7 +35,7 @@ from vlmtui.text import human_bytes, one_line
 from vlmtui.ui.actions import ACTIONS, bindings, line_bindings
 from vlmtui.ui.keys import LEADER, hint, shown_keys, spell_key
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.widgets.highlight import entry_at
+from vlmtui.ui.widgets.row_list import entry_at
 
 if TYPE_CHECKING:
     from PIL.Image import Image

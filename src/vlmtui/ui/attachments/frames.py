@@ -27,8 +27,8 @@ from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint, short_keys
 from vlmtui.ui.navigation import FramesChoice
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.widgets.line_input import LineInput
-from vlmtui.ui.widgets.one_frame import one_frame
+from vlmtui.ui.widgets.clicks import one_frame
+from vlmtui.ui.widgets.line_editing import LineInput
 
 SETTLE_S = 0.35
 """Seconds from the last edit to reading the frames."""

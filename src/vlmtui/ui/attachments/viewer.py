@@ -27,8 +27,8 @@ from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import short_keys
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.widgets.attachment_facts import attachment_details
-from vlmtui.ui.widgets.one_frame import one_frame
+from vlmtui.ui.widgets.attachment_view import attachment_details
+from vlmtui.ui.widgets.clicks import one_frame
 from vlmtui.ui.widgets.thumbnails import name_line
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from vlmtui.ui.keys import error_text, hint, with_keys
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
-from vlmtui.ui.widgets.line_input import LineInput
+from vlmtui.ui.widgets.line_editing import LineInput
 
 _CHOICES: tuple[tuple[str, str, str], ...] = (
     ("seed", "Seeds", "1, 2, 3, 4"),

@@ -59,8 +59,8 @@ from vlmtui.ui.inspector.prompt_lines import (
 from vlmtui.ui.keys import error_text, short_keys, with_keys
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.key_queue import run_before_keys
+from vlmtui.ui.widgets.clicks import one_frame
 from vlmtui.ui.widgets.footer_bar import FooterBar
-from vlmtui.ui.widgets.one_frame import one_frame
 from vlmtui.ui.widgets.search_bar import SearchBar, SearchScreen
 from vlmtui.ui.widgets.thumbnails import name_line
 

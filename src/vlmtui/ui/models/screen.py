@@ -40,7 +40,7 @@ from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import error_text, key_of
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
-from vlmtui.ui.widgets.dialog_panel import DialogPanel
+from vlmtui.ui.widgets.dialogs import DialogPanel
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 if TYPE_CHECKING:

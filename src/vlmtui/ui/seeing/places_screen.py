@@ -16,8 +16,7 @@ from vlmtui.session.answer_places import AnswerPlaces, Badge, ShownMedium, badge
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.seeing.seeing_screen import SeeingScreen, Sight
-from vlmtui.ui.widgets.marked_picture import mark_at
-from vlmtui.ui.widgets.thumbnails import name_line
+from vlmtui.ui.widgets.thumbnails import mark_at, name_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -25,10 +25,9 @@ from vlmtui.session.answer_places import Badge
 from vlmtui.text import one_line
 from vlmtui.ui.keys import error_text
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.widgets.clicks import is_click
+from vlmtui.ui.widgets.clicks import is_click, one_frame
 from vlmtui.ui.widgets.footer_bar import FooterBar
-from vlmtui.ui.widgets.marked_picture import MarkedDrawing, draw_marked
-from vlmtui.ui.widgets.one_frame import one_frame
+from vlmtui.ui.widgets.thumbnails import MarkedDrawing, draw_marked
 
 if TYPE_CHECKING:
     from PIL.Image import Image

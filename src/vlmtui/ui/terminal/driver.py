@@ -1,13 +1,16 @@
-"""Textual's driver for terminals that stall and answer late."""
+"""Textual's driver for terminals that stall and answer late: it writes without waiting, and drops late reports."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
+import re
 import select
 import sys
+import threading
 from codecs import getincrementaldecoder
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +24,43 @@ from textual.messages import TerminalSupportsSynchronizedOutput
 from vlmtui.terminal import multiplexer_of
 from vlmtui.ui.terminal.frames import FrameLayer
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.terminal.output import Output
 from vlmtui.ui.terminal.painter import Painter
-from vlmtui.ui.terminal.reports import ReportFilter
 
 if TYPE_CHECKING:
     from textual.app import App
     from textual.message import Message
     from textual.screen import Screen
 
+WAITING_MAX = 256 * 1024
+"""Most bytes waiting for the terminal. Frames beyond that are dropped."""
+_CONTROL_MAX = 32
+"""Longest sequence in characters that counts as a mode switch of the terminal; those are never dropped."""
+_FRAME_MARKS = ("\x1b[?2026h", "\x1b[?2026l")
+"""Start and end of a frame."""
+_PASTE_BEGIN, _PASTE_END = "\x1b[200~", "\x1b[201~"
+_REPORT = re.compile(
+    r"\x1b\[[?>=][0-9;:]*c"  # device attributes, primary to tertiary
+    r"|\x1b\[(?!48;)[0-9]+(?:;[0-9]+)+t"  # sizes in cells or pixels; 48 is a resize, which Textual takes
+    r"|\x1b\[\?[0-9;]*[un]"  # keyboard protocol, colour scheme
+    r"|\x1b\[[03]n"  # status
+    r"|\x1b\](?:[0-9]+;|[lL])[^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: colours, titles, the clipboard
+    r"|\x1bP[0-9;]*[$+>|!][^\x1b]*\x1b\\"  # DCS: version, capabilities, settings
+    r"|\x1b_G[^\x1b]*\x1b\\"  # APC: kitty's pictures
+)
+_BEGUN = re.compile(
+    r"\x1b(?:"
+    r"\[[?>=]?[0-9;:]*"
+    r"|\](?:[0-9]*|(?:[0-9]+;|[lL])[^\x07\x1b]*\x1b?)"
+    r"|P(?:[0-9;]*|[0-9;]*[$+>|!][^\x1b]*\x1b?)"
+    r"|_(?:G[^\x1b]*\x1b?)?"
+    r")?\Z"
+)
+"""The possible start of a report at the end of the input."""
+_KEYS = frozenset({"\x1b", "\x1b[", "\x1b]", "\x1bP", "\x1b_"})
+"""Possible starts that are also complete keys: Escape, and Alt with a character."""
+_KEY_WAIT_S, _REPORT_WAIT_S = 0.03, 0.5
+_LONGEST = 64 * 1024
+"""Longest report in characters; longer input is not a report."""
 _LAST_WORDS_S = 5.0
 _LONE_S = constants.ESCAPE_DELAY + 0.01
 """After this time without input, a lone Escape was a key."""
@@ -38,6 +69,178 @@ _FRAME_BEGINS = "\x1b[?2026h"
 """Synchronized output: all that follows appears at once, at `_FRAME_ENDS`."""
 _FRAME_ENDS = "\x1b[?2026l"
 _COLOURS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
+
+
+class Output:
+    """Writes to a descriptor. `write` never waits and never fails.
+
+    What the terminal does not accept at once waits for it, in a thread. While it accepts nothing, frames are dropped;
+    once it has accepted everything pending, `on_caught_up` is called, in the thread, to redraw the screen.
+    """
+
+    def __init__(self, descriptor: int, *, encoding: str = "utf-8", on_caught_up: Callable[[], None]) -> None:
+        self._descriptor = descriptor
+        self._direct = _open_without_waiting(descriptor)
+        self._encoding = encoding
+        self._on_caught_up = on_caught_up
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._is_writing = False
+        """Whether the thread writes."""
+        self._left_out = False
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        """Runs since the terminal was slow for the first time."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the terminal has not accepted everything yet. `on_caught_up` is called when it has."""
+        with self._changed:
+            if self._is_writing or self._waiting:
+                self._left_out = True
+                return True
+            return False
+
+    def write(self, text: str) -> bool:
+        """Write the text, or queue it. Characters that the terminal's encoding lacks become question marks. False if it
+        was dropped."""
+        with self._changed:
+            is_behind = self._size > WAITING_MAX or (self._left_out and self._is_slow)
+            if is_behind and (len(text) > _CONTROL_MAX or text in _FRAME_MARKS):
+                self._left_out = True
+                return False
+            data = text.encode(self._encoding, errors="replace")
+            if not self._is_slow:
+                data = self._write_now(data)
+            if data:
+                self._waiting.append(data)
+                self._size += len(data)
+                self._wake_thread()
+            return True
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait until everything is written; False after `timeout_s`. Nothing may be written later."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                return False
+        if self._direct is not None:
+            os.close(self._direct)
+            self._direct = None
+        return True
+
+    @property
+    def _is_slow(self) -> bool:
+        return self._is_writing or bool(self._waiting)
+
+    def _write_now(self, data: bytes) -> bytes:
+        """Write what the terminal accepts at once; return the rest."""
+        if self._direct is None:
+            return data
+        try:
+            return data[os.write(self._direct, data) :]
+        except BlockingIOError:
+            return data
+        except OSError:  # the terminal has disappeared
+            return b""
+
+    def _wake_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="terminal-output", daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    def _run(self) -> None:
+        while (data := self._take()) is not None:
+            self._put(data)
+            with self._changed:
+                self._is_writing = False
+                is_caught_up = self._left_out and not self._waiting
+                self._left_out = self._left_out and not is_caught_up
+            if is_caught_up:
+                self._on_caught_up()
+
+    def _take(self) -> bytes | None:
+        with self._changed:
+            while not self._waiting:
+                if self._closing:
+                    return None
+                self._changed.wait()
+            data = b"".join(self._waiting)
+            self._waiting.clear()
+            self._size = 0
+            self._is_writing = True
+            return data
+
+    def _put(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except OSError:  # the terminal has disappeared
+                return
+
+
+def _open_without_waiting(descriptor: int) -> int | None:
+    """Open the descriptor's terminal once more, so that writing does not wait: the descriptor itself may be shared with
+    other programs. None where that is impossible."""
+    try:
+        return os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+class ReportFilter:
+    """Drops terminal reports from the input, however they are split across reads. Pasted text passes unchanged.
+
+    The possible start of a report is held back; the caller releases it with `flush` if nothing follows within
+    `patience_s`, since a key may start in the same way.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._pasting = False
+
+    @property
+    def patience_s(self) -> float | None:
+        """Seconds to wait for the rest of the input held back; None if nothing is."""
+        if not self._held:
+            return None
+        return _KEY_WAIT_S if self._held in _KEYS else _REPORT_WAIT_S
+
+    def feed(self, text: str) -> str:
+        """Return the input for the app."""
+        text, self._held = self._held + text, ""
+        passed: list[str] = []
+        while text:
+            before, mark, after = text.partition(_PASTE_END if self._pasting else _PASTE_BEGIN)
+            if not self._pasting:
+                before = _REPORT.sub("", before)
+            if not mark:
+                at = self._unfinished_from(before)
+                before, self._held = before[:at], before[at:]
+            passed += [before, mark]
+            self._pasting ^= bool(mark)
+            text = after
+        return "".join(passed)
+
+    def flush(self) -> str:
+        """Return the input held back: it was typed."""
+        held, self._held = self._held, ""
+        return held
+
+    def _unfinished_from(self, text: str) -> int:
+        """Return where the end of the text may be the start of a report, or of the mark that ends a paste."""
+        if self._pasting:
+            cuts = (len(text) - size for size in range(len(_PASTE_END) - 1, 0, -1))
+            return next((cut for cut in cuts if cut >= 0 and _PASTE_END.startswith(text[cut:])), len(text))
+        starts = (found.start() for found in re.finditer("\x1b", text))
+        at = next((start for start in starts if _BEGUN.match(text, start)), len(text))
+        return at if len(text) - at <= _LONGEST else len(text)
 
 
 class NonBlockingDriver(LinuxDriver):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from textual.strip import Strip
     from textual.widget import Widget
 
-    from vlmtui.ui.terminal.symbol_picture import Symbols, Tones
+    from vlmtui.ui.terminal.pictures import Symbols, Tones
 
 GraphicsMode = Literal["kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"]
 
@@ -125,16 +125,16 @@ class Graphics:
 
     def strips(self, image: Image, size: tuple[int, int]) -> list[Strip]:
         """Return an image drawn with characters, `size` columns and rows large. The mode must be one of those."""
-        from vlmtui.ui.terminal.symbol_picture import symbol_strips
+        from vlmtui.ui.terminal.pictures import symbol_strips
 
         return symbol_strips(image, *size, cast("Symbols", self.mode), self.tones)
 
     def _widget(self, image: Image) -> Widget:
         if self.painter is not None:
-            from vlmtui.ui.terminal.painted_picture import PaintedPicture
+            from vlmtui.ui.terminal.pictures import PaintedPicture
 
             return PaintedPicture(image, self.painter)
-        from vlmtui.ui.terminal.symbol_picture import SymbolPicture
+        from vlmtui.ui.terminal.pictures import SymbolPicture
 
         return SymbolPicture(image, cast("Symbols", self.mode), self.tones)
 

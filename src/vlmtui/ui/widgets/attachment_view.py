@@ -1,8 +1,8 @@
-"""An attachment as a small picture with its facts."""
+"""An attachment as a small picture with its facts, and all its facts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,13 @@ from textual.widget import Widget
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.text import one_line
+from vlmtui.ui.document.blocks import TextBlock, fact
 from vlmtui.ui.widgets.clicks import is_click
 from vlmtui.ui.widgets.thumbnails import Thumbnails, Wanted, name_line
+
+_LABEL = 10
+_TEXT_MAX = 400
+_SHA_SHOWN = 16
 
 
 class AttachmentView(Widget):
@@ -122,3 +127,29 @@ class AttachmentView(Widget):
             named = Content.styled(name, "" if self.number is not None else "strike").truncate(width, ellipsis=True)
             words = Content.assemble(named, "\n", (told, "$muted"))
         return Visual.to_strips(self, words, width, None, self.visual_style)
+
+
+def attachment_details(attachment: Attachment, exif: Sequence[tuple[str, str]]) -> Iterator[TextBlock]:
+    """Yield all facts."""
+    for label, value in (*_known(attachment), *exif):
+        text = value if len(value) <= _TEXT_MAX else value[: _TEXT_MAX - 1] + "…"
+        yield fact(label, one_line(text), _LABEL)
+
+
+def _known(attachment: Attachment) -> Iterator[tuple[str, str]]:
+    from vlmtui.media.describe import human_duration
+
+    yield "Name", attachment.name
+    if attachment.source:
+        yield "From", attachment.source
+    yield "Size", f"{attachment.width} × {attachment.height} pixels"
+    yield "Format", attachment.format
+    yield "File", f"{attachment.size_bytes:,} bytes"
+    yield "SHA-256", f"{attachment.sha256[:_SHA_SHOWN]}…"
+    if attachment.pages > 1:
+        yield "Page", f"{attachment.page} of {attachment.pages}"
+    if attachment.duration_s is not None:
+        rate = "" if attachment.fps is None else f" · {attachment.fps:g} fps"
+        yield "Length", human_duration(attachment.duration_s) + rate
+    for number, note in enumerate(attachment.notes):
+        yield "" if number else "Notes", note

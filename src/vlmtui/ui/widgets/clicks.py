@@ -1,6 +1,9 @@
-"""Clicks of the mouse, and parts of a text that can be clicked."""
+"""Clicks of the mouse, and changes that are drawn together."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from textual import events
 from textual.content import Content
@@ -21,3 +24,12 @@ def clicked(widget: Widget, event: events.Click) -> Widget:
 def clickable(text: str, style: str, **told: str | int) -> Content:
     """Return a text; a click on it has `told` in `event.style.meta`."""
     return Content.styled(text, style).stylize(Style.from_meta(dict(told)))
+
+
+@contextmanager
+def one_frame(widget: Widget) -> Iterator[None]:
+    """Draw what changes inside in one frame. At the end of Textual's own batch the screen waits for its next message
+    before it draws."""
+    with widget.app.batch_update():
+        yield
+    widget.screen.check_idle()

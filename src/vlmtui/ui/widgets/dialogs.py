@@ -1,4 +1,4 @@
-"""Small dialogs: choose a line, or type a name."""
+"""Small dialogs: answer a question, choose a line, or type a name."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from textual import on
 from textual.app import ComposeResult
+from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
-from vlmtui.ui.actions import bindings, line_bindings
+from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import with_keys
-from vlmtui.ui.widgets.dialog_panel import DialogPanel
+from vlmtui.ui.widgets.line_editing import LineInput
 
 _CSS = """
     align: center middle;
@@ -23,6 +24,31 @@ _CSS = """
     & OptionList { max-height: 20; }
     & Input, & Input:focus { height: 1; margin-top: 1; border: none; padding: 0 1; background: $panel; }
 """
+
+
+class DialogPanel(Vertical):
+    """Lines of text and a list of choices, as high as its content; the screen centres it."""
+
+    DEFAULT_CSS = """
+    DialogPanel {
+        width: 76;
+        max-width: 92%;
+        height: auto;
+        max-height: 90%;
+        padding: 1 2;
+        background: $surface;
+        border: round $primary;
+        & Static { height: auto; }
+        & #title { text-style: bold; }
+        & OptionList, & OptionList:focus {
+            height: auto;
+            margin-top: 1;
+            border: none;
+            padding: 0;
+            background: $surface;
+        }
+    }
+    """
 
 
 class ChoiceScreen(ModalScreen[int | None]):
@@ -55,15 +81,6 @@ class ChoiceScreen(ModalScreen[int | None]):
         self.dismiss(None)
 
 
-class NameInput(Input):
-    """A text field of one line."""
-
-    BINDINGS = line_bindings()
-
-    def on_mount(self) -> None:
-        self.cursor_blink = False
-
-
 class NameScreen(ModalScreen[str | None]):
     """Returns the typed text; None for Escape or an empty line. In the hint, `{id}` stands for an action's key."""
 
@@ -80,7 +97,7 @@ class NameScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with DialogPanel():
             yield Static(self._title, classes="title", markup=False)
-            yield NameInput(self._value, compact=True)
+            yield LineInput(self._value, compact=True)
             yield Static(with_keys(self.app, self._hint), classes="hint", markup=False)
 
     def on_mount(self) -> None:
@@ -92,3 +109,41 @@ class NameScreen(ModalScreen[str | None]):
 
     def action_refuse(self) -> None:
         self.dismiss(None)
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """Returns whether `yes` was chosen; Escape means no."""
+
+    DEFAULT_CSS = """
+    ConfirmScreen {
+        align: center middle;
+        & > DialogPanel { width: 60; }
+        & Static { text-style: bold; }
+    }
+    """
+    SCOPE = "confirm"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> None:
+        """`careful`: `no` is first, so that Enter alone does no harm."""
+        super().__init__()
+        self._question = question
+        self._labels = (no, yes) if careful else (yes, no)
+        self._yes_index = 1 if careful else 0
+
+    def compose(self) -> ComposeResult:
+        with DialogPanel():
+            yield Static(self._question, markup=False)
+            yield OptionList(*self._labels, markup=False)
+
+    def on_mount(self) -> None:
+        answers = self.query_one(OptionList)
+        answers.highlighted = 0
+        answers.focus()
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_index == self._yes_index)
+
+    def action_refuse(self) -> None:
+        self.dismiss(False)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from textual.widgets import Input
 
+from vlmtui.ui.actions import line_bindings
+
 if TYPE_CHECKING:
     from textual.widgets import TextArea
 
@@ -125,3 +127,12 @@ LINE_EDITS: dict[str, Callable[[Input], object]] = {
     "yank": _put,
 }
 """Those of fields of one line, where Textual's own lack them or forget the text."""
+
+
+class LineInput(Input):
+    """Has readline's keys."""
+
+    BINDINGS = line_bindings()
+
+    def on_mount(self) -> None:
+        self.cursor_blink = False  # it would wake the app twice a second

@@ -1,9 +1,10 @@
-"""A list of rows of one line each, one of them highlighted."""
+"""Lists that draw their own lines: a list of rows of one line each, one of them highlighted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from textual import events
 from textual.content import Content
@@ -13,6 +14,13 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
+
+T = TypeVar("T")
+
+
+def entry_at(entries: Sequence[T], highlighted: int | None) -> T | None:
+    """Return the entry at `highlighted`; None if nothing is highlighted or the list is shorter now."""
+    return entries[highlighted] if highlighted is not None and highlighted < len(entries) else None
 
 
 class RowList(ScrollView, can_focus=True):

@@ -12,7 +12,7 @@ from textual.widgets import Input, Static
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.widgets.line_input import LineInput
+from vlmtui.ui.widgets.line_editing import LineInput
 
 
 class SearchBar(Horizontal):

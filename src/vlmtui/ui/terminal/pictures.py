@@ -1,4 +1,4 @@
-"""A picture drawn with block characters: two, four or six pixels in each cell."""
+"""The widgets that show a picture: drawn by the terminal, or with block characters."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
+from vlmtui.ui.terminal.painter import CELLS_MAX, Painter, placeholder_strip
+
 if TYPE_CHECKING:  # it takes ten megabytes, and half cells need none of it
     import numpy as np
     import numpy.typing as npt
@@ -21,14 +23,46 @@ if TYPE_CHECKING:  # it takes ten megabytes, and half cells need none of it
     _BYTES = npt.NDArray[np.uint8]
 
 Symbols = Literal["halfcell", "quadrant", "sextant"]
-
 Tones = Literal["colour", "bright_ink", "dark_ink"]
 """With colours, or dithered by text that is brighter or darker than what is behind it."""
-
 GRIDS: Final[dict[Symbols, tuple[int, int]]] = {"halfcell": (1, 2), "quadrant": (2, 2), "sextant": (2, 3)}
 """Pixels across and down a cell."""
 _FULL_SEXTANTS: Final = (0b010101, 0b101010)
 """The left and the right half, which stand elsewhere in Unicode."""
+
+
+class PaintedPicture(Widget):
+    """Placeholders of a picture, which fills the widget."""
+
+    def __init__(self, image: Image, painter: Painter) -> None:
+        super().__init__()
+        self.image = image
+        self._painter = painter
+        self._number: int | None = None
+        self._strips: list[Strip] = []
+
+    def render_line(self, y: int) -> Strip:
+        width, height = min(self.size.width, CELLS_MAX), min(self.size.height, CELLS_MAX)
+        if len(self._strips) != height or (self._strips and self._strips[0].cell_length != width):
+            self._draw(width, height)
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
+
+    def on_unmount(self) -> None:
+        self._leave()
+
+    def _draw(self, width: int, height: int) -> None:
+        self._leave()
+        self._number = self._painter.take(self.image, (width, height)) if width and height else None
+        self._strips = (
+            [Strip.blank(width) for _ in range(height)]
+            if self._number is None
+            else [placeholder_strip(self._number, row, width) for row in range(height)]
+        )
+
+    def _leave(self) -> None:
+        if self._number is not None:
+            self._painter.leave(self._number)
+            self._number = None
 
 
 class SymbolPicture(Widget):
