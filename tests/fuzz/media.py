@@ -16,11 +16,10 @@ from tests.unit.media.made import corners, gif, video
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.describe import attachment_facts, attachment_line
-from vlmtui.media.exif import exif_facts
 from vlmtui.media.folder import FolderEntry
 from vlmtui.media.frames import sample_frames
-from vlmtui.media.images import open_prepared
-from vlmtui.media.pdf import page_picture, stage_page
+from vlmtui.media.images import exif_facts, open_prepared
+from vlmtui.media.pages import page_picture, stage_page
 from vlmtui.media.stage import stage
 from vlmtui.media.thumbnails import thumbnail
 from vlmtui.ui.attachments.browser import preview_file

@@ -21,7 +21,7 @@ from vlmtui.media import contact_sheet, frames
 from vlmtui.media.contact_sheet import Room, Sheet, make_sheet
 from vlmtui.media.describe import clock
 from vlmtui.media.frames import Frames, sample_frames
-from vlmtui.media.sampling_fields import parse_time, read_fields, time_text
+from vlmtui.media.sampling import parse_time, read_fields, time_text
 from vlmtui.media.stage import stage
 from vlmtui.ui.attachments.frames import FramesScreen
 from vlmtui.ui.navigation import FramesChoice

@@ -19,10 +19,10 @@ from tests.support.documents import written
 from tests.support.videos import write_video
 from tests.support.waiting import until
 from vlmtui.domain.attachment import Attachment, VideoSampling
-from vlmtui.media.exif import camera_facts, exif_facts
 from vlmtui.media.frames import sample_frames
-from vlmtui.media.pixels import StoredPixels, Viewport, draw, open_pixels
+from vlmtui.media.images import camera_facts, exif_facts
 from vlmtui.media.stage import stage
+from vlmtui.media.thumbnails import StoredPixels, Viewport, draw, open_pixels
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode

@@ -25,7 +25,7 @@ from vlmtui.engines.uv import uv_for
 from vlmtui.engines.variants import VARIANTS
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.clipboard import clipboard_pictures
-from vlmtui.media.pdf import page_picture
+from vlmtui.media.pages import page_picture
 from vlmtui.paths import Paths
 from vlmtui.processes import find_program, safe_environment, search_path
 from vlmtui.terminal import Passage

@@ -147,7 +147,7 @@ def _stage(
             raise bad_input(f"{one_line(attachment.name)} is a {what}, not a video.", hint=hint)
     if isinstance(source, Path):
         return attachment
-    from vlmtui.media.web_address import public_address
+    from vlmtui.media.paths import public_address
 
     return msgspec.structs.replace(attachment, source=public_address(source))
 

@@ -19,7 +19,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.export.web_page import Figure, data_url, figure, render_page
 from vlmtui.files import write_output
 from vlmtui.media.content_store import require_intact
-from vlmtui.media.web_address import is_url, public_address
+from vlmtui.media.paths import is_url, public_address
 from vlmtui.reading import is_file
 from vlmtui.store.document import Document, DocumentMedia, DocumentTurn, with_attachments
 from vlmtui.store.tables import to_json_text

@@ -24,8 +24,8 @@ import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import NewFile, new_file
+from vlmtui.media.paths import is_url, shown_address
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
-from vlmtui.media.web_address import is_url, shown_address
 from vlmtui.paths import private_dir
 from vlmtui.text import human_bytes, one_line
 

@@ -20,8 +20,7 @@ from vlmtui.media.content_store import require_intact, store_bytes
 from vlmtui.media.describe import clock
 from vlmtui.media.images import as_png
 from vlmtui.media.sampling import VideoFacts, target_times
-from vlmtui.media.video import BYTES_MAX, open_video
-from vlmtui.media.video_source import Pixels
+from vlmtui.media.video import BYTES_MAX, Pixels, open_video
 from vlmtui.reading import opened, shown_name
 
 FRAMES_PIXELS_MAX = 256_000_000

@@ -14,8 +14,7 @@ import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.pages import SOUND_OF, sound_source, split_pages
-from vlmtui.media.paths import TEXT_MAX, looks_like_media, parse_paths, split_words
-from vlmtui.media.web_address import is_url
+from vlmtui.media.paths import TEXT_MAX, is_url, looks_like_media, parse_paths, split_words
 from vlmtui.reading import shown_name, unreadable
 from vlmtui.text import one_line
 

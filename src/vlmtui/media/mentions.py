@@ -11,9 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.media.paths import has_media_name, path_of_file_url, split_words
+from vlmtui.media.paths import has_media_name, is_url, path_of_file_url, public_address, split_words
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
-from vlmtui.media.web_address import is_url, public_address
 from vlmtui.reading import source_text
 
 TEXT_MAX = 50_000

@@ -1,4 +1,4 @@
-"""Recognises pasted or dropped text that consists of file paths, in any quoting style of terminals and file managers.
+"""Recognises pasted or dropped text that consists of file paths, in any quoting style; and web addresses.
 
 Only checks whether files exist and what they are. Ordinary text is never mistaken for a path.
 """
@@ -11,9 +11,45 @@ import socket
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import unquote_to_bytes
+from urllib.parse import SplitResult, unquote, unquote_to_bytes, urlsplit, urlunsplit
 
 from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
+from vlmtui.text import one_line
+
+_LONGEST = 8000
+_SHOWN_LONGEST = 120
+_NAME_LONGEST = 120
+
+
+def is_url(text: str) -> bool:
+    """Whether `text` is exactly one `http` or `https` address."""
+    bare = text.strip()
+    if not bare or len(bare) > _LONGEST or any(char.isspace() or char < " " for char in bare):
+        return False
+    try:
+        parts = urlsplit(bare)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def public_address(url: str) -> str:
+    """Return the address without credentials, query and fragment, which may be secret; for storing and exporting."""
+    parts = urlsplit(url.strip())
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def address_file_name(url: str) -> str:
+    """The name of the file that an address names: the last part of its path; empty where that has none."""
+    return unquote(urlsplit(url.strip()).path.rpartition("/")[2])[:_NAME_LONGEST]
+
+
+def shown_address(address: SplitResult) -> str:
+    """Return the address for a message, on one line, without credentials and query, which may be secret."""
+    port = f":{address.port}" if address.port else ""
+    text = one_line(f"{address.scheme}://{address.hostname}{port}{address.path}")
+    return text if len(text) <= _SHOWN_LONGEST else f"{text[: _SHOWN_LONGEST - 1]}…"
+
 
 TEXT_MAX = 100_000
 """Characters; longer pastes are text."""

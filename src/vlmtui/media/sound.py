@@ -1,12 +1,12 @@
-"""Sound: files, and the audio tracks of videos, decoded with PyAV."""
+"""Sound: files, and the audio tracks of videos, decoded with PyAV; and its waveform as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import av
 import av.error
@@ -15,12 +15,15 @@ import numpy.typing as npt
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.media.boxes import check_boxes
-from vlmtui.media.container import METADATA_OPTIONS
 from vlmtui.media.content_store import store_copy
 from vlmtui.media.describe import human_duration
 from vlmtui.media.sniff import HEAD_BYTES, sniff
+from vlmtui.media.video import METADATA_OPTIONS, check_boxes
 from vlmtui.reading import file_name, opened, shown_name, source_text
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 
 BYTES_MAX = 16_000_000_000
 """Most bytes of a file; one with pictures may be large."""
@@ -173,3 +176,35 @@ def _decoded(container: Any, stream: Any, rate: int, name: str) -> Iterator[av.A
     except _ERRORS as error:
         if not count:
             raise bad_input(f"{name} is damaged: its sound cannot be read.", detail=str(error)) from error
+
+
+PICTURE_SIZE = (1200, 300)
+"""Width and height of the picture, in pixels."""
+_BACKGROUND, _WAVE = (24, 26, 32), (120, 190, 240)
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def sound_picture(path: Path, size: tuple[int, int] = PICTURE_SIZE) -> Image:
+    """Return the waveform, RGB. Blocking. Raises VlmtuiError if the file is missing or damaged."""
+    return draw_sound(read_sound(path), size)
+
+
+def draw_sound(samples: Samples, size: tuple[int, int]) -> Image:
+    """Return the waveform of one channel, RGB."""
+    from PIL import Image, ImageDraw
+
+    width, height = size
+    picture = Image.new("RGB", size, _BACKGROUND)
+    draw = ImageDraw.Draw(picture)
+    middle = (height - 1) / 2
+    for x, share in enumerate(loudness(samples, width)):
+        draw.line((x, middle - share * middle, x, middle + share * middle), fill=_WAVE)
+    return picture
+
+
+def sound_rows(shares: Sequence[float], rows: int) -> list[str]:
+    """Return `rows` lines of block characters, a column for each loudness from 0 to 1; what is not silent is seen."""
+    most = len(_BLOCKS) - 1
+    levels = [0 if share <= 0 else max(1, round(share * rows * most)) for share in shares]
+    heights = ([min(max(level - row * most, 0), most) for level in levels] for row in reversed(range(rows)))
+    return ["".join(_BLOCKS[height] for height in row) for row in heights]

@@ -12,8 +12,8 @@ from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media import images
 from vlmtui.media.pages import SOUND_OF, sound_source, with_page
+from vlmtui.media.paths import address_file_name, is_url, public_address
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
-from vlmtui.media.web_address import address_file_name, is_url, public_address
 from vlmtui.reading import opened, read_whole, shown_name
 
 FILE_BYTES_MAX = 16_000_000_000
@@ -47,7 +47,7 @@ def stage(
         return _stage_sound(sound_source(path), store)
     found = file_type(path)
     if found.kind is Kind.DOCUMENT:
-        from vlmtui.media.pdf import stage_page
+        from vlmtui.media.pages import stage_page
 
         return stage_page(path, store, page=page, dots=dots)
     if dots is not None:

@@ -1,19 +1,512 @@
-"""Stages videos: opens them with the right decoder, checks them, and stores them by content hash."""
+"""Videos: containers (MP4, MKV, …) read with PyAV, animations with Pillow; checked and stored by content hash."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import re
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+
+import av
+import av.error
+import numpy as np
+import numpy.typing as npt
+from av.container import InputContainer
+from PIL import Image
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
-from vlmtui.errors import bad_input
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media import images
 from vlmtui.media.content_store import store_copy
-from vlmtui.media.sampling import target_times
-from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
-from vlmtui.media.video_source import VideoSource
+from vlmtui.media.pages import most_parts
+from vlmtui.media.sampling import VideoFacts, target_times
+from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
 from vlmtui.reading import file_name, opened, shown_name, source_text
+
+Pixels = npt.NDArray[np.uint8]
+
+
+class VideoSource(Protocol):
+    """An open video. `frames_at` raises VlmtuiError for an unreadable frame."""
+
+    @property
+    def facts(self) -> VideoFacts: ...
+
+    def frames_at(self, times_s: Sequence[float], size: tuple[int, int]) -> Iterator[tuple[float, Pixels]]:
+        """Yield for each time (ascending) the frame shown then: its own time, and its pixels, `(H, W, 3) uint8` RGB.
+
+        `size` is (width, height) in pixels, upright.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+EDITS_MAX = 1000
+"""Entries of edit lists. For each, libav goes through the index of the track: 100,000 take it minutes."""
+_BOXES_MAX = 1_000_000
+_INDEX_BYTES_MAX = 500_000_000
+_CONTENT = frozenset({b"mdat", b"free", b"skip", b"wide"})
+_END = b""
+_EDIT_BYTES = 12
+"""Of the smaller of the two forms."""
+_WINDOW = 65_536
+_PIECE = 16_000_000
+_OVERLAP = 16
+_HEAD, _LONG = struct.Struct(">I4s"), struct.Struct(">Q")
+_COMPRESSED = re.compile(rb"cmov....dcom", re.DOTALL)
+
+
+def check_boxes(file: BinaryIO, name: str) -> None:
+    """Check a file of any type; one without boxes is over at once. Leaves the file at its beginning.
+
+    Raises VlmtuiError for an index with too many edits, a compressed index, and more boxes or bytes of an index than
+    any video has.
+    """
+    end = file.seek(0, 2)
+    start, looked_at, edits = 0, 0, 0
+    for number, (kind, at, stop) in enumerate(_boxes(file, end)):
+        if number == _BOXES_MAX:
+            raise bad_input(f"{name} has more than {_BOXES_MAX:,} parts.")
+        if kind == _END or kind in _CONTENT:
+            looked_at += at - start
+            edits += _edits(file, start, at, name) if looked_at <= _INDEX_BYTES_MAX else 0
+            start = stop
+        if edits > EDITS_MAX or looked_at > _INDEX_BYTES_MAX:
+            raise bad_input(f"{name} has a damaged index: it is larger than that of any video.")
+    file.seek(0)
+
+
+def _boxes(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield kind, start and end of each outermost box, and in the end `_END`."""
+    at = begin = 0
+    data = b""
+    while at + 8 <= end:
+        if not begin <= at <= begin + len(data) - 16:
+            file.seek(at)
+            begin, data = at, file.read(_WINDOW)
+            if len(data) < 8:
+                break
+        size, kind = _HEAD.unpack_from(data, at - begin)
+        if size == 1 and at - begin + 16 <= len(data):
+            size = _LONG.unpack_from(data, at - begin + 8)[0]
+        stop = min(at + size, end) if size >= 8 else end
+        yield kind, at, stop
+        at = stop
+    yield _END, end, end
+
+
+def _edits(file: BinaryIO, start: int, stop: int, name: str) -> int:
+    """Return how many entries the edit lists between two places can hold."""
+    found = 0
+    for at in range(start, stop, _PIECE):
+        file.seek(at)
+        data = file.read(min(_PIECE + _OVERLAP, stop - at))
+        if _COMPRESSED.search(data):
+            raise bad_input(f"{name} has a compressed index.", hint="Convert it, for example with ffmpeg -c copy.")
+        place = data.find(b"elst", 4)
+        while 0 <= place < _PIECE + 4:
+            size = _HEAD.unpack_from(data, place - 4)[0]
+            found += min(size or stop, stop - at - place) // _EDIT_BYTES
+            place = data.find(b"elst", place + 4)
+    return found
+
+
+_DEMUXERS = "mov,mp4,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,ogg,asf"
+"""Formats that libav may detect. Playlists (HLS, DASH, concat) are excluded, as they open other files and URLs."""
+METADATA_OPTIONS: Mapping[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+"""Titles that are not UTF-8 fail no file: PyAV replaces their bytes if asked; from 19 on it has no such option."""
+_ERRORS = (av.error.FFmpegError, OSError, ValueError, LookupError, RuntimeError, MemoryError)
+_CONTAINERS = {
+    "matroska,webm": ("MKV", ".mkv"),
+    "avi": ("AVI", ".avi"),
+    "mpegts": ("MPEG-TS", ".ts"),
+    "mpeg": ("MPEG", ".mpg"),
+    "mpegvideo": ("MPEG", ".mpg"),
+    "flv": ("FLV", ".flv"),
+    "ogg": ("Ogg", ".ogv"),
+    "asf": ("WMV", ".wmv"),
+}
+FRAME_PIXELS_MAX = 40_000_000
+"""Most pixels per frame; 8K has 33 million. Decoders keep several frames in memory."""
+_FPS_MAX = 1000.0
+_FAR = 2**62
+_STRETCH_MAX = 4.0
+"""Highest plausible pixel aspect ratio; beyond that the value is considered damaged."""
+_NEARLY_SQUARE = 0.01
+_SLACK_S = 0.004
+"""Seconds of tolerance, as containers with millisecond timestamps round the times of frames."""
+_IO_BUFFER = 256 * 1024
+_SEEK_GAP_S = 4.0
+"""Without an index, decoding forward is assumed to be cheaper than seeking up to this distance."""
+_RETRY_BACK_S = (2.0, 10.0, 60.0)
+"""Seconds to seek back further if an inexact index led past the wanted frame."""
+_BEFORE_START_S = 10.0
+_FRUITLESS_MAX = 50_000
+"""Packets that give no frame, in all: a second's work. Beyond it the rest is considered damaged."""
+_TAIL_S = 2.0
+"""Seconds; longer than any reordering of frames."""
+_WHOLE = 0.9
+"""A file that ends before this share of its declared length is considered cut off."""
+_WHOLE_SLACK_S = 0.5
+
+
+class _Tail(NamedTuple):
+    """Facts from the packets at the end of the file. Times are seconds from the video's first frame."""
+
+    last: float | None
+    """When the last frame appears; None if no frame was found."""
+    end: float
+    """When the last packet of any track ends."""
+    pictures: int
+
+
+class _Timed(NamedTuple):
+    time: float
+    """Seconds from the video's first frame."""
+    frame: av.VideoFrame
+
+
+class ContainerVideo:
+    """A `VideoSource` for a video container. `file` must stay open while it is used."""
+
+    def __init__(self, file: BinaryIO, path: Path, file_type: FileType) -> None:
+        # With a file object instead of a name, libav cannot open other files, and any file name works.
+        self._name = shown_name(path)
+        av.logging.set_level(None)
+        check_boxes(file, self._name)
+        try:
+            self._container: InputContainer = av.open(
+                file, "r", options={"format_whitelist": _DEMUXERS}, buffer_size=_IO_BUFFER, **METADATA_OPTIONS
+            )
+        except _ERRORS as error:
+            raise self._damaged(
+                f"is cut off or damaged: it begins like {file_type.title}, but cannot be opened", error
+            ) from error
+        try:
+            self._stream = self._video_stream(file_type)
+            self._time_base = float(self._stream.time_base or 1 / 90000)
+            self._first_pts = 0
+            self._fruitless = 0
+            self._packets = self._decoded()
+            self._current: _Timed | None = None
+            self._next: _Timed | None = None
+            self._facts = self._read_facts(file_type)
+        except _ERRORS as error:
+            self.close()
+            raise self._damaged("is damaged: its frames cannot be read", error) from error
+        except VlmtuiError:
+            self.close()
+            raise
+
+    @property
+    def facts(self) -> VideoFacts:
+        return self._facts
+
+    def close(self) -> None:
+        self._container.close()
+
+    def frames_at(self, times_s: Sequence[float], size: tuple[int, int]) -> Iterator[tuple[float, Pixels]]:
+        """See `VideoSource.frames_at`. Parts that cannot be decoded are skipped."""
+        self._seek(times_s[0])
+        for time in times_s:
+            found = self._frame_at(time)
+            for back in _RETRY_BACK_S:
+                if found is not None and found.time <= time + self._slack:
+                    break
+                self._seek(time - back)
+                found = self._frame_at(time)
+            if found is not None:
+                yield found.time, self._to_rgb(found.frame, size)
+
+    def _video_stream(self, file_type: FileType) -> av.VideoStream:
+        covers = av.stream.Disposition.attached_pic
+        streams = [stream for stream in self._container.streams.video if not stream.disposition & covers]
+        if not streams:
+            sound = self._container.streams.audio
+            raise bad_input(
+                f"{self._name} is {file_type.title} without a picture track{', only sound' if sound else ''}."
+            )
+        stream = streams[0]
+        if getattr(stream, "codec_context", None) is None:
+            raise bad_input(f"{self._name} uses an unknown video codec.", hint="Convert it to H.264 in MP4.")
+        stream.thread_type = "AUTO"
+        if stream.codec_context.width * stream.codec_context.height > FRAME_PIXELS_MAX:
+            size = f"{stream.codec_context.width} × {stream.codec_context.height}"
+            raise bad_input(f"The frames of {self._name} are too large: {size} pixels.")
+        return stream
+
+    def _read_facts(self, file_type: FileType) -> VideoFacts:
+        first = next(self._packets, None)
+        if first is None:
+            raise bad_input(
+                f"{self._name} is cut off or damaged: none of its frames can be decoded.",
+                hint="Copy or download it again; if it is still being written, wait.",
+            )
+        self._first_pts = _pts(first.frame) or 0
+        self._turns = round(first.frame.rotation / 90) % 4
+        width, height, stretched = self._display_size(first.frame)
+        last_s = self._measure_end()
+        fps = self._fps(last_s)
+        self._slack = min(0.1 / fps, _SLACK_S)
+        label, suffix = _CONTAINERS.get(self._container.format.name, ("MP4", ".mp4"))
+        if file_type is FileType.QUICKTIME:
+            label, suffix = "MOV", ".mov"
+        return VideoFacts(
+            format=label,
+            suffix=suffix,
+            width=height if self._turns % 2 else width,
+            height=width if self._turns % 2 else height,
+            fps=fps,
+            last_s=last_s,
+            total_frames=max(self._stream.frames, 1) if self._stream.frames else round(last_s * fps) + 1,
+            notes=(*stretched, *(("turned upright by its rotation mark",) if self._turns else ())),
+        )
+
+    def _display_size(self, frame: av.VideoFrame) -> tuple[int, int, tuple[str, ...]]:
+        """Return width and height with square pixels, before rotation, never smaller; and a note if stretched."""
+        width, height = frame.width, frame.height
+        ratio = float(self._stream.sample_aspect_ratio or 1)
+        if not 1 / _STRETCH_MAX <= ratio <= _STRETCH_MAX or abs(ratio - 1) < _NEARLY_SQUARE:
+            return width, height, ()
+        wide, high = (round(width * ratio), height) if ratio > 1 else (width, round(height / ratio))
+        return wide, high, (f"stretched from {width} × {height} to square pixels",)
+
+    def _fps(self, last_s: float) -> float:
+        for rate in (self._stream.average_rate, self._stream.guessed_rate, self._stream.base_rate):
+            if rate and 0 < float(rate) <= _FPS_MAX:
+                return float(rate)
+        pictures = self._stream.frames or self._tail(None).pictures
+        return (pictures - 1) / last_s if pictures > 1 and last_s > 0 else 1.0
+
+    def _measure_end(self) -> float:
+        """Return when the last frame appears, by reading (not decoding) the packets after the last keyframe."""
+        tail = self._tail(_FAR)
+        if tail.last is not None:
+            # If seeking is not bound to keyframes, the last frame may precede the last packet, and MPEG timestamps are
+            # wrong for a while after a seek: the second read starts early enough for both.
+            again = self._tail(self._pts_at(tail.last - _TAIL_S))
+            tail = tail if again.last is None else again
+        if tail.last is None or self._is_short(tail.end):
+            tail = self._tail(None)
+        if self._is_short(tail.end):
+            promised = self._promised_s() or 0.0
+            raise bad_input(
+                f"{self._name} is cut off: its header says {promised:.1f} s, but it ends after {tail.end:.1f} s.",
+                hint="Copy or download it again; if it is still being written, wait.",
+            )
+        return max(0.0, tail.last or 0.0)
+
+    def _tail(self, after_pts: int | None) -> _Tail:
+        """Read the packets from `after_pts` (None: from the start) to the end of the file."""
+        last: float | None = None
+        end, pictures = 0.0, 0
+        try:
+            if after_pts is None:
+                self._container.seek(0)
+            else:
+                self._container.seek(after_pts, backward=True, stream=self._stream)
+            # Not plain `demux()`: PyAV fails on tracks that first appear in the middle of the file.
+            for packet in self._container.demux(tuple(self._container.streams)):
+                pts = packet.pts if packet.pts is not None else packet.dts
+                if pts is None or packet.time_base is None:
+                    continue
+                start = pts * float(packet.time_base) - self._first_pts * self._time_base
+                end = max(end, start + (packet.duration or 0) * float(packet.time_base))
+                if packet.stream_index == self._stream.index and not packet.is_discard:
+                    last = start if last is None else max(last, start)
+                    pictures += 1
+        except _ERRORS:
+            pass  # A damaged end is detected by comparing with the declared length.
+        return _Tail(last, end, pictures)
+
+    def _promised_s(self) -> float | None:
+        return self._container.duration / 1_000_000 if self._container.duration else None
+
+    def _is_short(self, end: float) -> bool:
+        promised = self._promised_s()
+        return promised is not None and end < promised * _WHOLE - _WHOLE_SLACK_S
+
+    def _decoded(self) -> Iterator[_Timed]:
+        """Yield frames from the current position; packets that cannot be decoded are skipped."""
+        for packet in self._packets_in_order():
+            if self._fruitless > _FRUITLESS_MAX:
+                return
+            try:
+                frames = self._stream.decode(packet)
+            except _ERRORS:
+                frames = []
+            self._fruitless += not frames
+            for frame in frames:
+                pts = _pts(frame)
+                if pts is not None:
+                    yield _Timed((pts - self._first_pts) * self._time_base, frame)
+
+    def _packets_in_order(self) -> Iterator[av.Packet[av.VideoStream]]:
+        packets = self._container.demux(self._stream)
+        while True:
+            try:
+                packet = next(packets, None)
+            except _ERRORS:
+                return
+            if packet is None:
+                return
+            yield packet
+
+    def _frame_at(self, time: float) -> _Timed | None:
+        """Return the frame shown at `time`, perhaps a later one after an inexact seek; None at a damaged place."""
+        if self._keyframe_between(time):
+            self._seek(time)
+        while True:
+            if self._next is None:
+                self._next = next(self._packets, None)
+            if self._next is None or (self._current is not None and self._next.time > time + self._slack):
+                return self._current
+            self._current, self._next = self._next, None
+
+    def _keyframe_between(self, time: float) -> bool:
+        """Whether seeking to `time` would land after the current frame and so save decoding."""
+        if self._current is None:
+            return False
+        wanted = self._pts_at(time)
+        entries = self._stream.index_entries
+        number = entries.search_timestamp(wanted, backward=True) if len(entries) else -1
+        if number < 0:
+            return time - self._current.time > _SEEK_GAP_S
+        return (entries[number].timestamp - self._first_pts) * self._time_base > self._current.time + self._slack
+
+    def _pts_at(self, time: float) -> int:
+        return self._first_pts + math.floor(time / self._time_base)
+
+    def _seek(self, time: float) -> None:
+        # Some demuxers only reach their first frame with a seek to before it; others refuse such a seek.
+        for wanted in (time,) if time > 0 else (-_BEFORE_START_S, 0.0):
+            try:
+                self._container.seek(self._pts_at(wanted), backward=True, stream=self._stream)
+            except _ERRORS:
+                continue
+            self._current = self._next = None
+            self._packets = self._decoded()
+            return
+
+    def _to_rgb(self, frame: av.VideoFrame, size: tuple[int, int]) -> Pixels:
+        width, height = (size[1], size[0]) if self._turns % 2 else size
+        pixels = cast(Any, frame.to_ndarray(format="rgb24", width=width, height=height))
+        return cast(Pixels, np.ascontiguousarray(np.rot90(pixels, self._turns)))
+
+    def _damaged(self, state: str, error: BaseException) -> VlmtuiError:
+        return bad_input(
+            f"{self._name} {state}.",
+            detail=f"{type(error).__name__}: {error}",
+            hint="Copy or download it again; if it is still being written, wait.",
+        )
+
+
+def _pts(frame: av.VideoFrame) -> int | None:
+    """Return the presentation timestamp; AVI and raw streams only have decoding timestamps."""
+    return frame.pts if frame.pts is not None else frame.dts
+
+
+_DEFAULT_DURATION_MS = 100
+"""How long browsers show a frame with a duration of 10 ms or less."""
+_SOON = 1e-6
+
+
+class AnimatedImage:
+    """A `VideoSource` for an image with one or more frames."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._path = path
+        data = file.read(images.BYTES_MAX)
+        self._image = images.open_image(data, path)
+        self._frames_max = most_parts(self._image, len(data))
+        try:
+            self._starts, end = self._timeline()
+            notes = self._notes()
+        except images.DECODER_ERRORS as error:
+            raise bad_input(
+                f"{shown_name(path)} is cut off or damaged: its frames cannot be read.",
+                detail=f"{type(error).__name__}: {error}",
+                hint="Copy or download it again.",
+            ) from error
+        kind = str(self._image.format)
+        self._facts = VideoFacts(
+            format=kind,
+            suffix=f".{kind.lower()}",
+            width=self._image.width,
+            height=self._image.height,
+            fps=len(self._starts) / end,
+            last_s=self._starts[-1],
+            total_frames=len(self._starts),
+            notes=notes,
+        )
+
+    @property
+    def facts(self) -> VideoFacts:
+        return self._facts
+
+    def frames_at(self, times_s: Sequence[float], size: tuple[int, int]) -> Iterator[tuple[float, Pixels]]:
+        """See `VideoSource.frames_at`. Transparency becomes white."""
+        for time in times_s:
+            number = max(bisect_right(self._starts, time + _SOON) - 1, 0)
+            try:
+                self._image.seek(number)
+                frame = images.to_rgb(self._image.copy()).pixels
+            except images.DECODER_ERRORS as error:
+                raise bad_input(
+                    f"Frame {number + 1} of {shown_name(self._path)} is damaged.",
+                    detail=f"{type(error).__name__}: {error}",
+                ) from error
+            if frame.size != size:
+                frame = frame.resize(size, Image.Resampling.BICUBIC)
+            yield self._starts[number], np.array(frame)
+
+    def close(self) -> None:
+        self._image.close()
+
+    def _notes(self) -> tuple[str, ...]:
+        """Return the notes of the first frame, which apply to all."""
+        self._image.seek(0)
+        return images.to_rgb(self._image.copy()).notes
+
+    def _timeline(self) -> tuple[list[float], float]:
+        """Return when each frame appears and when the last one ends, in seconds."""
+        image, starts, now_ms = self._image, list[float](), 0.0
+        is_large = image.width * image.height > FRAME_PIXELS_MAX
+        if is_large and getattr(image, "is_animated", False):
+            raise self._too_large(2)
+        # A GIF does not store its frame count: asking Pillow for it would decode all frames.
+        count = None if image.format == "GIF" else getattr(image, "n_frames", 1)
+        if count is not None and count > self._frames_max:
+            raise self._too_large(count)
+        while len(starts) != count:
+            try:
+                image.seek(len(starts))
+            except EOFError:
+                if count is None and starts:
+                    break
+                raise
+            if len(starts) == self._frames_max:
+                raise self._too_large(len(starts) + 1)
+            image.load()
+            starts.append(now_ms / 1000)
+            shown_ms = image.info.get("duration", 0)
+            now_ms += shown_ms if isinstance(shown_ms, int | float) and shown_ms > 10 else _DEFAULT_DURATION_MS
+        return starts, now_ms / 1000
+
+    def _too_large(self, frames: int) -> VlmtuiError:
+        """Return the error for an animation with at least this many frames."""
+        image = self._image
+        return bad_input(
+            f"{shown_name(self._path)} has too many frames: at least {frames} of {image.width} × {image.height} "
+            f"pixels; the limit at this size is {self._frames_max}.",
+            hint="Convert it to MP4.",
+        )
+
 
 BYTES_MAX = 16_000_000_000
 """Most bytes of a video file."""
@@ -55,11 +548,11 @@ def open_video(file: BinaryIO, path: Path) -> Iterator[VideoSource]:
     file.seek(0)
     source: VideoSource
     if found.kind in (Kind.ANIMATION, Kind.IMAGE):
-        from vlmtui.media.animation import AnimatedImage
+        from vlmtui.media.video import AnimatedImage
 
         source = AnimatedImage(file, path)
     elif found.kind is Kind.VIDEO:
-        from vlmtui.media.container import ContainerVideo
+        from vlmtui.media.video import ContainerVideo
 
         source = ContainerVideo(file, path, found)
     else:

@@ -12,7 +12,7 @@ import msgspec
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.media.describe import clock
-from vlmtui.media.pixels import open_pixels
+from vlmtui.media.thumbnails import open_pixels
 from vlmtui.session.prompt_report import PromptReport
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from PIL import Image, ImageChops
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.images import BYTES_MAX, open_image, open_prepared
-from vlmtui.media.pixels import open_pixels
+from vlmtui.media.thumbnails import open_pixels
 from vlmtui.reading import read_whole
 from vlmtui.session.seeing import ModelView
 

@@ -14,7 +14,8 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from tests.unit.media.made import video
 from vlmtui.errors import VlmtuiError
-from vlmtui.media import container, images, pages
+from vlmtui.media import images, pages
+from vlmtui.media import video as decoders
 from vlmtui.media.folder import list_folder
 from vlmtui.media.images import stage_image
 from vlmtui.media.pages import FRAMES_MAX, PAGES_MAX, most_parts
@@ -121,7 +122,7 @@ def test_pixels_of_all_frames_are_bounded(
 
 @pytest.mark.parametrize("name", ["a.gif", "a.webp"])
 def test_frames_of_enormous_size(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmtui.media.animation.FRAME_PIXELS_MAX", 1000)
+    monkeypatch.setattr("vlmtui.media.video.FRAME_PIXELS_MAX", 1000)
     path = {"a.gif": gif, "a.webp": webp}[name](tmp_path / name, (100, 100), 3)
     with pytest.raises(VlmtuiError, match="too many frames"):
         stage(path, tmp_path / "store")
@@ -139,7 +140,7 @@ def test_larger_files_may_hold_more() -> None:
 
 def test_videos_of_enormous_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = video(tmp_path / "a.mp4")
-    monkeypatch.setattr(container, "FRAME_PIXELS_MAX", 80 * 48 - 1)
+    monkeypatch.setattr(decoders, "FRAME_PIXELS_MAX", 80 * 48 - 1)
     with pytest.raises(VlmtuiError, match="are too large: 80 × 48 pixels"):
         stage(path, tmp_path / "store")
 

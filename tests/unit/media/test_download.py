@@ -23,8 +23,8 @@ from tests.unit.media.made import corners
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.download import LIMITS, DownloadLimits
 from vlmtui.media.download import download as fetching
+from vlmtui.media.paths import is_url
 from vlmtui.media.stage import stage_source
-from vlmtui.media.web_address import is_url
 
 _QUICK = DownloadLimits(total_s=20.0, wait_s=10.0, bytes_max=1_000_000)
 Answer = Callable[[socket.socket, str], None]

@@ -10,8 +10,7 @@ from PIL import Image
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.gather import gather
 from vlmtui.media.images import open_prepared
-from vlmtui.media.pages import split_pages, with_page
-from vlmtui.media.pdf import page_picture
+from vlmtui.media.pages import page_picture, split_pages, with_page
 from vlmtui.media.stage import restage, stage
 
 COLOURS = ("red", "green", "blue")

@@ -10,8 +10,8 @@ from PIL import Image
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError
+from vlmtui.media.changed_images import fewer_frames, smaller_image
 from vlmtui.media.images import open_prepared
-from vlmtui.media.smaller import fewer_frames, smaller_image
 from vlmtui.media.stage import stage
 
 

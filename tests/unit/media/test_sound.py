@@ -13,11 +13,9 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.media import sound
 from vlmtui.media.describe import attachment_facts
 from vlmtui.media.gather import gather
-from vlmtui.media.pixels import open_pixels
-from vlmtui.media.sound import loudness, read_sound
-from vlmtui.media.sound_picture import sound_rows
+from vlmtui.media.sound import loudness, read_sound, sound_rows
 from vlmtui.media.stage import stage
-from vlmtui.media.thumbnails import thumbnail
+from vlmtui.media.thumbnails import open_pixels, thumbnail
 from vlmtui.paths import bundled
 
 

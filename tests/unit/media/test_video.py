@@ -138,9 +138,9 @@ def test_one_frame_gif_as_a_video(tmp_path: Path) -> None:
 
 
 def test_an_unsaid_frame_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vlmtui.media import container
+    from vlmtui.media import video as decoders
 
-    monkeypatch.setattr(container, "_FPS_MAX", 0.0)
+    monkeypatch.setattr(decoders, "_FPS_MAX", 0.0)
     found = sample_frames(video(tmp_path / "a.mp4", frames=11, rate=10), VideoSampling(num_frames=3))
     assert found.fps == pytest.approx(10.0)
     assert found.indices == (0, 5, 10)
@@ -178,17 +178,17 @@ def test_one_keyframe_for_the_whole_video(tmp_path: Path) -> None:
 
 
 def test_a_long_video_is_sampled_by_seeking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vlmtui.media import container
+    from vlmtui.media import video as decoders
 
     decoded: list[float] = []
-    honest = container.ContainerVideo._decoded
+    honest = decoders.ContainerVideo._decoded
 
-    def counting(self: container.ContainerVideo) -> Any:
+    def counting(self: decoders.ContainerVideo) -> Any:
         for timed in honest(self):
             decoded.append(timed.time)
             yield timed
 
-    monkeypatch.setattr(container.ContainerVideo, "_decoded", counting)
+    monkeypatch.setattr(decoders.ContainerVideo, "_decoded", counting)
     for name in ("a.mp4", "a.mkv"):
         path = video(tmp_path / name, frames=1000, gop=10)
         decoded.clear()

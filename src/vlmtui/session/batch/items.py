@@ -20,8 +20,7 @@ from vlmtui.domain.failure import Failure
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.media.paths import looks_like_media
-from vlmtui.media.web_address import is_url
+from vlmtui.media.paths import is_url, looks_like_media
 from vlmtui.reading import decode_json
 from vlmtui.text import human_bytes, one_line, quoted
 

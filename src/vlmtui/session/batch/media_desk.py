@@ -26,8 +26,8 @@ from vlmtui.files import write_atomically
 from vlmtui.media.content_store import FLAT
 from vlmtui.media.images import BYTES_MAX, as_png, open_image
 from vlmtui.media.pages import sound_source, with_page
+from vlmtui.media.paths import is_url, public_address
 from vlmtui.media.stage import FILE_BYTES_MAX, download_source, stage
-from vlmtui.media.web_address import is_url, public_address
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, read_whole, unreadable
 from vlmtui.session.batch.items import MediaSource

@@ -405,15 +405,14 @@ def _of_video(path: Path) -> _Picture:
 
 def _of_sound(path: Path) -> _Picture:
     from vlmtui.media.describe import human_duration
-    from vlmtui.media.sound import RATE, read_sound
-    from vlmtui.media.sound_picture import draw_sound
+    from vlmtui.media.sound import RATE, draw_sound, read_sound
 
     samples = read_sound(path)
     return _Picture(draw_sound(samples, _WAVEFORM), "audio", (0, 0), (human_duration(len(samples) / RATE),))
 
 
 def _of_document(path: Path) -> _Picture:
-    from vlmtui.media.pdf import page_picture
+    from vlmtui.media.pages import page_picture
 
     drawn = page_picture(path)
     pages = f"{drawn.pages:,} page{'s' if drawn.pages != 1 else ''} · {shown_name(path)}#page=3-7 attaches some"
@@ -447,7 +446,7 @@ def _of_image(path: Path, *, may_move: bool) -> _Picture:
 
 
 def _plain(image: Image) -> Image:
-    from vlmtui.media.colour import to_rgb
+    from vlmtui.media.images import to_rgb
 
     image.load()
     return to_rgb(image).pixels

@@ -20,8 +20,7 @@ from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.contact_sheet import Rgb, Room, Sheet, make_sheet
 from vlmtui.media.describe import clock
-from vlmtui.media.sampling import most_frames
-from vlmtui.media.sampling_fields import FIELDS, read_fields, time_text
+from vlmtui.media.sampling import FIELDS, most_frames, read_fields, time_text
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint, short_keys

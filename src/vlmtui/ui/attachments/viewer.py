@@ -20,8 +20,8 @@ from textual.worker import get_current_worker
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError
-from vlmtui.media.exif import camera_facts
-from vlmtui.media.pixels import StoredPixels, Viewport, draw, open_pixels
+from vlmtui.media.images import camera_facts
+from vlmtui.media.thumbnails import StoredPixels, Viewport, draw, open_pixels
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.view import DocumentView

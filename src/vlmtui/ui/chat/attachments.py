@@ -340,7 +340,7 @@ class MessageAttachments(ChatPart):
 
     def action_fewer_frames(self, number: str = "") -> None:
         """Halve the frames of video `number`, or of all videos of the draft."""
-        from vlmtui.media.smaller import fewer_frames
+        from vlmtui.media.changed_images import fewer_frames
 
         self._change("video", number, fewer_frames)
 
@@ -373,7 +373,7 @@ class MessageAttachments(ChatPart):
             self._app.bell()
 
     def _smaller(self, attachment: Attachment) -> Attachment:
-        from vlmtui.media.smaller import smaller_image
+        from vlmtui.media.changed_images import smaller_image
 
         return smaller_image(attachment, self._screen.services.paths.media)
 

@@ -25,7 +25,6 @@ from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_numbered
 from vlmtui.media.contact_sheet import Rgb, Room, Sheet, make_sheet
-from vlmtui.media.sound_picture import sound_rows
 from vlmtui.session.lint import LintReport, lint_outcome
 from vlmtui.session.media_facts import PromptMedia, media_facts, media_items, resized_attachment, resized_image
 from vlmtui.session.prompt_report import (
@@ -232,6 +231,8 @@ class MediaParts(Horizontal):
         with one_frame(self):
             await place.remove_children()
             if isinstance(event.outcome, Loudness):
+                from vlmtui.media.sound import sound_rows
+
                 rows = sound_rows(event.outcome.shares, min(_WAVE_ROWS, self._room[1]))
                 await place.mount(Static("\n".join(rows), classes="wave", markup=False))
                 return
