@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -143,7 +143,7 @@ def difference_lines(comparison: Comparison) -> list[str]:
 
 
 def _given(side: Side) -> object:
-    """What the model was given: the pictures' tokens are the same whatever they show."""
+    """Return the prompt and the hashes of its pictures, whose tokens are the same for all pictures."""
     pictures = attachments_of(side.request) if side.request is not None else ()
     return side.prompt_token_ids or side.prompt, tuple(item.sha256 for item in pictures)
 
@@ -260,21 +260,7 @@ def _with_shown_space(runs: Iterable[Run]) -> list[Run]:
 
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 _SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
-
-
-class _Span(Protocol[T_co]):
-    """A span of a prompt diff or an answer diff."""
-
-    @property
-    def operation(self) -> Operation: ...
-
-    @property
-    def left(self) -> T_co: ...
-
-    @property
-    def right(self) -> T_co: ...
 
 
 def prompt_runs(comparison: Comparison) -> list[list[Run]]:
@@ -289,7 +275,9 @@ def prompt_runs(comparison: Comparison) -> list[list[Run]]:
     return _compared_with_first(
         [tokens_of(side, attachments) for side in sides],
         lambda prompt: _joined(_of_pieces(prompt.pieces(), False)),
-        lambda left, right: _marked(prompt_diff(left, right).spans, _of_pieces),
+        lambda left, right: _marked(
+            [(one.operation, one.left, one.right) for one in prompt_diff(left, right).spans], _of_pieces
+        ),
     )
 
 
@@ -326,15 +314,19 @@ def _by_words(texts: Sequence[str]) -> list[list[Run]]:
     return _compared_with_first(
         texts,
         lambda text: _joined(list(_of_text(text, False))),
-        lambda left, right: _marked(answer_diff(left, right).spans, _of_text),
+        lambda left, right: _marked(
+            [(one.operation, one.left, one.right) for one in answer_diff(left, right).spans], _of_text
+        ),
     )
 
 
-def _marked(spans: Sequence[_Span[T]], runs_of: Callable[[T, bool], Iterable[Run]]) -> tuple[list[Run], list[Run]]:
-    """Return both sides of `spans` as runs."""
+def _marked(
+    spans: Sequence[tuple[Operation, T, T]], runs_of: Callable[[T, bool], Iterable[Run]]
+) -> tuple[list[Run], list[Run]]:
+    """Return both sides of spans as runs."""
     return (
-        _joined([run for span in spans for run in runs_of(span.left, span.operation != "equal")]),
-        _joined([run for span in spans for run in runs_of(span.right, span.operation != "equal")]),
+        _joined([run for operation, left, _ in spans for run in runs_of(left, operation != "equal")]),
+        _joined([run for operation, _, right in spans for run in runs_of(right, operation != "equal")]),
     )
 
 

@@ -40,7 +40,7 @@ _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 
 
 class Place(NamedTuple):
-    """Where an export will be written."""
+    """The place of an export, and the media beside it."""
 
     media_folder: str = "media"
     """Folder next to it, for files that are not embedded."""

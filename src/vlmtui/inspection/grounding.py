@@ -55,7 +55,7 @@ class GroundingMark(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     """Hostile text."""
     points: tuple[XY, ...]
-    """Of a box: two opposite corners."""
+    """The points; a box has two opposite corners."""
     start: int
     """The part of the answer that it was read from, in characters."""
     end: int
@@ -79,7 +79,7 @@ class PlacedMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundMarks(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer says about places."""
+    """The places that an answer names."""
 
     marks: tuple[GroundingMark, ...]
     unreadable: tuple[tuple[int, int], ...]
@@ -99,7 +99,7 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundRanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer says about times."""
+    """The times that an answer names."""
 
     ranges: tuple[TimeRange, ...] = ()
     unreadable: tuple[tuple[int, int], ...] = ()

@@ -20,13 +20,13 @@ _TOKEN = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
 
 
 class Form(msgspec.Struct, frozen=True):
-    """How a family writes one modality into a prompt."""
+    """The placeholder of one modality in a family's prompts."""
 
     modality: Modality
     full: str
     """With the tokens around it, but without label and white space: `<|vision_start|><|image_pad|><|vision_end|>`."""
     core: str
-    """What the engine replaces: `<|image_pad|>`. Equal to `full` where that is one token, or a pair."""
+    """The part that the engine replaces: `<|image_pad|>`. Equal to `full` where that is one token, or a pair."""
     prefix: str
     """Label and white space that the record writes before `full`; `{i}` for the number."""
     suffix: str

@@ -237,7 +237,7 @@ def _space(text: str) -> str:
 
 
 class TurnMark(msgspec.Struct, frozen=True):
-    """Where a turn begins, in pieces."""
+    """The beginning of a turn, in pieces."""
 
     role: str
     number: int
@@ -819,7 +819,7 @@ class PromptTokens(msgspec.Struct, frozen=True):
     attachments: tuple[Attachment, ...] = ()
     """In the order of their placeholders; used to tell whether two images are the same picture."""
     name: str = ""
-    """What findings call it: `the chat template`; empty: `the left`, `the right`."""
+    """Its name in findings: `the chat template`; empty: `the left`, `the right`."""
     raw_bytes: Mapping[int, bytes] = msgspec.field(default_factory=dict)
     """The bytes of tokens that are not whole characters, by token id."""
 
@@ -840,7 +840,7 @@ class PromptDiff(msgspec.Struct, frozen=True):
     first_turn: str = ""
     """The turn of the left prompt that has it (`user turn 2`); empty where that is not known."""
     changes: tuple[Change, ...] = ()
-    """What the differences mean."""
+    """The differences in sentences."""
     findings: tuple[str, ...] = ()
     """`changes` in words. Quotes are shortened and safe to show."""
 

@@ -265,9 +265,9 @@ class PromptPart(msgspec.Struct, frozen=True):
     """A stretch of a rendered prompt: text, or the tokens of one image or video."""
 
     text: str
-    """As a raw prompt writes it; empty where the engine adds it to a raw prompt by itself."""
+    """The text in a raw prompt; empty if the engine adds it to a raw prompt by itself."""
     runs: tuple[Run, ...]
-    """As shown. Hostile."""
+    """The text that is shown. Hostile."""
     picture: str | None = None
     """The content of the image or video that `text` is the placeholder of; None for other stretches."""
 
@@ -280,7 +280,7 @@ class PromptTurn(msgspec.Struct, frozen=True):
     start: int
     """Offset of its text in the raw prompt."""
     text: str
-    """As a raw prompt writes it."""
+    """The text in a raw prompt."""
     pictures: tuple[str, ...] = ()
     """The contents of its images and videos, in order; empty ones are unknown."""
     runs: tuple[Run, ...] = ()

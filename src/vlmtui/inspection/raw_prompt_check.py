@@ -28,7 +28,7 @@ _BREAK = re.compile(r"\n|<[^<>\s]+>|\[[^\[\]\s]+\]")
 
 
 class FindingKind(StrEnum):
-    """What is wrong."""
+    """The kind of a problem."""
 
     TOO_FEW = "too_few"
     """Fewer placeholders than attachments of a modality."""
@@ -346,7 +346,7 @@ class InsertionPoint(msgspec.Struct, frozen=True):
 
     text: str
     raw: RawTemplate | None
-    """How turns are written; None where unknown."""
+    """The template of turns; None if unknown."""
 
     def of(
         self, form: Form, layout: Layout, found: Sequence[Occurrence], numbers: Sequence[int]
@@ -412,11 +412,11 @@ class PlaceholderCount(msgspec.Struct, frozen=True):
     foreign: Sequence[ForeignPlaceholder]
     """Placeholders of other families for this modality."""
     names: Sequence[str] = ()
-    """Of the attachments of this modality, in order."""
+    """The names of the attachments of this modality, in order."""
     lost: Sequence[LostPlaceholders] = ()
     """The placeholders of the original prompt that the text lacks; empty if that is not known."""
     losses: Sequence[Loss] = ()
-    """Where special tokens of the original prompt are missing."""
+    """The places where special tokens of the original prompt are missing."""
 
 
 def placeholder_findings(count: PlaceholderCount, insertion: InsertionPoint) -> Iterator[Finding]:

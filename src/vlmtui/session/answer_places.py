@@ -53,7 +53,7 @@ _LINES_PER_SIDE = 300
 FRAMES_MAX = 16
 """Most frames of a sheet."""
 _SIDE_MAX = 640
-"""Of a frame in a sheet, in pixels."""
+"""The size of a frame in a sheet, in pixels."""
 _CAPTION = 22
 """Height of the lines below a frame, in pixels."""
 
@@ -334,7 +334,7 @@ def _area(one: PlacedMark) -> float:
 
 
 class Badge(NamedTuple):
-    """What a mark is told by: its number in the list, and its colour as `#rrggbb`."""
+    """The number of a mark in the list, and its colour as `#rrggbb`."""
 
     number: int
     colour: str

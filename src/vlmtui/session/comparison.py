@@ -57,7 +57,7 @@ from vlmtui.store.records import TurnId
 _NAME = re.compile(r"[^\s./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,79}")
 _BYTES_MAX = 10_000_000
 ALTERNATIVES = 5
-"""How many of the most likely tokens to request with log-probabilities."""
+"""Most likely tokens to request with log-probabilities."""
 TEMPLATE = "raw template"
 RENDERED = "chat template's text"
 FindEngines = Callable[[Mapping[str, str]], Awaitable[LaneEngines | None]]
@@ -74,7 +74,7 @@ class RawDraft:
     filled: str = ""
     """The text that the editor was last filled with."""
     origin: str = ""
-    """Where that came from, for people: `raw template`, `chat template`; empty: nowhere yet, or a saved prompt."""
+    """Its source, for people: `raw template`, `chat template`; empty: none yet, or a saved prompt."""
     saved_as: str = ""
     """The name of the saved prompt that it was loaded from, or saved as; empty: none."""
 
@@ -373,7 +373,7 @@ class ComparedMessage:
 
 
 class ComparisonInput(msgspec.Struct, frozen=True):
-    """What both sides share: model, turns, sampling."""
+    """The model, the turns and the sampling of both sides."""
 
     turns: tuple[Turn, ...]
     family: Family
@@ -427,7 +427,7 @@ class ComparedSide:
         return self.lane is not None and self.lane.has_failed
 
     def waits_for(self) -> str:
-        """Return what it waits for before it is sent, in words; empty: nothing."""
+        """Return why it is not sent yet, for people; empty: no reason."""
         return self.lane.waits_for if self.lane is not None else ""
 
     @property
@@ -464,7 +464,7 @@ class CompareController:
     engines: LaneEngines | None = None
     """The sides' engines, by mode; None: the app's for both."""
     engine_names: Mapping[str, str] = field(default_factory=lambda: {"chat": HERE, "raw": HERE})
-    """What the user calls them, by mode."""
+    """Their names as the user typed them, by mode."""
     sampling: Sampling = field(init=False)
     """Sampling of the last request, including the seed that was drawn for it."""
     chat: ComparedSide = field(init=False)
@@ -639,8 +639,8 @@ class CompareController:
         return self.engines.models[side.mode] if self.engines is not None else None
 
     def engine_facts(self, side: ComparedSide) -> str:
-        """What answers a side: `vLLM 0.32.0 · float32 · cpu`, or its name before it is loaded; empty if both sides have
-        the app's."""
+        """The engine of a side: `vLLM 0.32.0 · float32 · cpu`, or its name before it is loaded; empty if both
+        sides have the app's."""
         if self.engines is None:
             return ""
         info = side.lane.info if side.lane is not None else None

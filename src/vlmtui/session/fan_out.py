@@ -409,10 +409,10 @@ class FanOut:
         """The lane that the others are compared with."""
         self.question = turns[-1].text
         self.turns = tuple(turns)
-        """As they would be sent without a plan."""
+        """The turns to send without a plan."""
         self._engines = engines
         self.models = dict(engines.models) if engines is not None else {}
-        """By the label of its lane, where it is not the conversation's."""
+        """The models that are not the conversation's, by the labels of their lanes."""
         families = {name: model.family for name, model in self.models.items()}
         specs = planned_specs(plan, family, turns, sampling, adapter=adapter, pictures=pictures, families=families)
         used = [engines.loaded(spec.label) if engines is not None else engine for spec in specs]
@@ -449,14 +449,14 @@ class FanOut:
         return answer_diff(base.answer.text, other.answer.text, *ids)
 
     async def scores(self) -> list[LaneScore | None]:
-        """How likely the base's answer is under the others' prompts, where the plan changes those; None for the base.
-        Raises VlmtuiError."""
+        """Return how likely the base's answer is under the others' prompts, if the plan changes those; None for the
+        base. Raises VlmtuiError."""
         if not self.plan.changes_prompt:
             return [None] * len(self.lanes)
         return await score_lanes(self.lanes, self.base)
 
     def verdict(self, scores: Sequence[LaneScore | None]) -> str:
-        """What the scores say of pictures or adapter; empty where nothing, or where the base was changed."""
+        """Return what the scores say about pictures or adapter; empty if nothing, or if the base was changed."""
         return verdict(self.plan, scores) if is_unchanged(self.plan, self.base) else ""
 
     def document(self) -> Comparison:

@@ -84,7 +84,7 @@ class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     request: GenerateRequest | ScoreRequest
     sampling: Sampling
-    """As set by the user, without the family's stop tokens that the request adds."""
+    """The user's settings, without the family's stop tokens that the request adds."""
     mode: PromptMode = "chat"
     label: str = ""
     """Label shown to people, `seed 2`; empty for a single lane."""
@@ -118,7 +118,7 @@ class Lane:
     in_flight: InFlightRequest | None = None
     answer: Answer = field(init=False)
     waits_for: str = ""
-    """What it waits for before it is sent, in words; empty: nothing."""
+    """The reason why it is not sent yet, for people; empty: none."""
 
     def __post_init__(self) -> None:
         self.answer = self.in_flight.answer if self.in_flight else Answer(self.spec.request.request_id)
@@ -330,7 +330,7 @@ class TokenDrop(msgspec.Struct, frozen=True):
 
 
 class LaneScore(msgspec.Struct, frozen=True):
-    """How likely the base's answer is under a lane's prompt, compared with its own prompt."""
+    """The likelihood of the base's answer under a lane's prompt, compared with its own prompt."""
 
     log_ratio: float
     """The natural logarithm of the ratio, over the tokens that both scored."""
@@ -340,7 +340,7 @@ class LaneScore(msgspec.Struct, frozen=True):
     """None if no probability drops."""
 
     is_equal: bool = False
-    """Whether each token is as likely, but for what batching does to sums of floats."""
+    """Whether each token is as likely. Batching changes sums of floats a little."""
 
     @property
     def ratio(self) -> float:

@@ -38,7 +38,7 @@ class FoundRegion(msgspec.Struct, frozen=True):
 
 
 class SeenDifference(msgspec.Struct, frozen=True):
-    """How a picture that the model sees differs from the part of the picture that it shows."""
+    """The difference between a picture that the model sees and the part of the original that it shows."""
 
     image: Image.Image
     """The differences, four times as bright."""
@@ -52,7 +52,7 @@ class OpenedView(msgspec.Struct, frozen=True, kw_only=True):
 
     view: ModelView
     original: Image.Image | VlmtuiError
-    """As the file has it, before it was turned upright and converted; or why it cannot be shown."""
+    """The picture in the file, before it was turned upright and converted; or the error that prevents showing it."""
     sent: tuple[Image.Image, ...]
     """The picture, or a video's frames."""
     seen: tuple[Image.Image, ...]

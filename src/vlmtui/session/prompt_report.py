@@ -55,7 +55,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     prompt_text: str = ""
     """The prompt's text, if nothing more was stored."""
     made_here: str = ""
-    """Where the engine tells no prompt: what the family's record makes of the messages. The engine may have used
+    """The prompt by the family's record, if the engine tells none. The engine may have used
     another."""
     answer: str = ""
     answer_ids: tuple[int, ...] = ()
@@ -64,11 +64,11 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
     """In the order of their placeholders."""
     used: Sampling | None = None
-    """What the engine sampled the answer with, every value resolved; None: not recorded, or no answer yet."""
+    """The sampling that the engine used, every value resolved; None: not recorded, or no answer yet."""
     request: GenerateRequest | None = None
     info: EngineInfo | None = None
     recipe: GenerationRecord | None = None
-    """How a stored answer was generated, for when `request` and `info` are unknown."""
+    """The record of how a stored answer was generated, used when `request` and `info` are unknown."""
 
     @classmethod
     def of_answer(

@@ -1,4 +1,4 @@
-"""What a model sees of a picture, and on which parts of it an answer depends: maps of occlusion."""
+"""The pictures as a model gets them, and maps of the parts on which an answer depends (occlusion)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _KEPT_S = 3600.0
 
 
 class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be measured, and what it costs."""
+    """The windows to measure, and the cost."""
 
     prompt: Prompt
     image: Attachment
@@ -113,7 +113,7 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
-    """How much each window matters for each token of the answer."""
+    """The effect of each window on each token of the answer."""
 
     plan: OcclusionPlan
     drops: tuple[tuple[float, ...], ...]

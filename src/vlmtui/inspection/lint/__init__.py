@@ -1,1 +1,1 @@
-"""What is wrong with a model's chat template and tokenizer, found by rendering canned conversations. No engine."""
+"""Find faults of a chat template and tokenizer by rendering fixed conversations. Needs no engine."""

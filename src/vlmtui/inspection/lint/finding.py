@@ -1,4 +1,4 @@
-"""What a check of a chat template can find, why it matters, and how to mend it."""
+"""The faults that a check of a chat template finds: each with its effect and its repair."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class LintKind(StrEnum):
-    """What is wrong."""
+    """The kind of a fault."""
 
     NO_TEMPLATE = "no_template"
     TEMPLATE_SYNTAX = "template_syntax"
@@ -163,7 +163,7 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: LintKind
     message: str
-    """What is wrong: one sentence."""
+    """The fault in one sentence."""
     source: str = ""
     """The template's name."""
     line: int | None = None
@@ -182,7 +182,7 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mend(self) -> str:
-        """What to do about it."""
+        """Return what to do about it."""
         return ADVICE[self.kind].mend
 
     @property

@@ -55,7 +55,7 @@ _DETAIL_MAX = 400
 _MARK_AFTER_S = 0.3
 """Seconds after which new text is compared, so that a stream is not compared at every token."""
 _MARK_TIMES = 4
-"""How many times as long as a comparison took is waited for the next one."""
+"""The pause before the next comparison, as a multiple of the time that the last one took."""
 
 
 class PictureStrip(HorizontalScroll, can_focus=False):

@@ -239,7 +239,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
             self._tell()
 
     def grow(self, waits_for: str = "", stop: str = "") -> bool:
-        """As of every answer; one that is over is shown from its beginning, unless the user has scrolled."""
+        """Show new text. A complete answer is shown from its beginning, unless the user has scrolled."""
         has_grown = super().grow(waits_for, stop)
         if has_grown and self.is_over and self.view.is_following:
             self.view.is_following = False

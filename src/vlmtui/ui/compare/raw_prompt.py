@@ -109,7 +109,7 @@ class LineNote(msgspec.Struct, frozen=True):
     text: str
     """One line, visible."""
     blocks: bool
-    """Whether the prompt cannot be sent so."""
+    """Whether it blocks sending."""
 
     @property
     def sign(self) -> tuple[str, str]:
@@ -150,7 +150,7 @@ class RawEditor(TextArea):
         )
         self.set_reactive(TextArea.cursor_blink, False)
         self._marks: dict[int, list[tuple[int, int, str]]] = {}
-        """By line: start, end, and kind."""
+        """Start, end and kind of the marks, by line."""
         self._barred: AbstractSet[int] = frozenset()
         self._notes: Mapping[int, LineNote] = {}
 

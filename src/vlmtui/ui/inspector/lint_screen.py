@@ -1,4 +1,4 @@
-"""What is wrong with the chat template of the loaded model."""
+"""The faults of the chat template of the loaded model."""
 
 from __future__ import annotations
 

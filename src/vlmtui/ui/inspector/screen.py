@@ -369,7 +369,7 @@ class InspectorScreen(SearchScreen):
         self._lint = lint
         self._asking = False
         self._findings: TextBlock | None = None
-        """What is wrong with the template; None until it is checked, which is done once."""
+        """The faults of the template, checked once; None until then."""
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):

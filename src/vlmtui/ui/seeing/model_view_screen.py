@@ -1,4 +1,4 @@
-"""What the model sees of a prompt's attachments, beside the original, what was sent, and the difference."""
+"""A prompt's attachments as the model sees them, beside the original, the sent picture and the difference."""
 
 from __future__ import annotations
 

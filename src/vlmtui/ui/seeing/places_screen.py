@@ -1,4 +1,4 @@
-"""Where an answer points: its boxes, polygons and points on the picture."""
+"""The boxes, polygons and points of an answer, on the picture."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PlacesScreen(SeeingScreen["Image"]):
         self._folder = folder
         self._medium = places.medium_of(0)
         self._spans: list[tuple[int, int]] = []
-        """Of each line of the list, its part of the answer."""
+        """The part of the answer for each line of the list."""
 
     def on_mount(self) -> None:
         self._list(0)

@@ -73,7 +73,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
         super().__init__()
         self.opened: _O | None = None
         self.shown: object = None
-        """What the drawing on the screen was made for; None while there is none."""
+        """The state that the drawing on the screen shows; None while there is none."""
         self._opening: object = None
         self._pixels = (1, 1)
         """Width and height of the picture on the screen."""
