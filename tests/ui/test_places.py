@@ -22,6 +22,7 @@ from vlmtui.media.stage import stage
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of
 from vlmtui.session.answer_places import AnswerPlaces, places_of
+from vlmtui.session.engines import AppEngines
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.chat import inspections
 from vlmtui.ui.chat.transcript import Transcript
@@ -167,11 +168,11 @@ async def test_the_familys_own_prompt_for_a_place_is_written(
         await chat.send("/locate the cat")
         await chat.until(lambda: chat.composer.text == "Locate the cat.")
         await chat.pilot.press("ctrl+u")
-        monkeypatch.setattr(chat.app.engine_controller, "model", model_of(Registry.bundled()["llava"]))
+        monkeypatch.setattr(AppEngines, "model", model_of(Registry.bundled()["llava"]))
         await chat.send("/locate the cat")
         await chat.until(lambda: "No record says how" in chat.notes)
         qwen = model_of(Registry.bundled()["qwen2_5_vl"])
-        monkeypatch.setattr(chat.app.engine_controller, "model", qwen)
+        monkeypatch.setattr(AppEngines, "model", qwen)
         await chat.send("/locate the cat")
         wanted = "Outline the position of the cat and output all the coordinates in JSON format."
         await chat.until(lambda: chat.composer.text == wanted)

@@ -48,7 +48,7 @@ _ANIMATIONS = ("GIF", "WEBP", "PNG", "AVIF")
 
 
 class AttachmentGrid(ItemGrid):
-    """As many columns as fit."""
+    """Attachments side by side, in as many columns as fit."""
 
     DEFAULT_CSS = "AttachmentGrid { height: auto; grid-gutter: 0 2; }"
 

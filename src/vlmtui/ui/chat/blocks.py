@@ -113,7 +113,7 @@ class MessageBlock(Block):
         self._thumbnails = thumbnails
         self._terminal = terminal
         self._tiles: list[tuple[int, int, _Tile]] = []
-        """Where attachments are: the first line, the column, the attachment."""
+        """The first line and column of each attachment."""
         self._tile_width = 0
 
     @property
@@ -250,7 +250,7 @@ class AnswerBlock(Block):
 
     @property
     def waits(self) -> bool:
-        """Whether it shows for how long it has waited, or reasoned."""
+        """True while the block shows the seconds that the answer has waited or reasoned."""
         return self.answer.outcome is None and not self.parts.answer
 
     def toggle_reasoning(self) -> bool:

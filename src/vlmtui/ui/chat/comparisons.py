@@ -58,7 +58,8 @@ class FanOuts(ChatPart):
         self._screen.start_dialog(self._look)
 
     async def look_at(self, message: ComparedMessage) -> bool:
-        """As `look`, for this message; return whether one of the answers was used. Raises VlmtuiError."""
+        """Send this message with, without and with changed pictures. Return True if one of the answers is used. Raises
+        VlmtuiError."""
         fan_out = self._earlier(message)
         if fan_out is None or fan_out.plan.parameter != PICTURE:
             fan_out = await self._planned(look_plan(message), message)

@@ -1,4 +1,4 @@
-"""What stands around the conversation: its frame and facts, the welcome, the lines of status, queue and editing."""
+"""The frame of the conversation, its facts, the welcome, and the lines of status, queue and editing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LOOKS = {
     EngineState.DEAD: ("✕", "$text-error", "engine ended · {restart_engine} restarts"),
 }
 _STATUS_EVERY_S = 10.0
-"""How often the engine is asked what memory it uses."""
+"""Seconds between two questions for the engine's memory."""
 _SHOWN = 3
 """Messages listed; others are counted."""
 
@@ -360,7 +360,7 @@ class StatusBar(Static):
         self.update(Content.styled("  ·  ", "$faint").join(parts))
 
     def _word(self) -> str:
-        """What the engine does."""
+        """Return the engine's state in a word or two."""
         state, progress = self._engine_controller.state, self._engine_controller.progress
         if state is EngineState.READY and self._chat.running is not None:
             return "answering"

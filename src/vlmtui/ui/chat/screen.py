@@ -325,7 +325,7 @@ class ChatScreen(Screen[None]):
 
     @property
     def _is_left(self) -> bool:
-        """Whether the screen is being removed: its widgets go first, while work on it may still wait."""
+        """True while the screen is removed: its widgets go first, and work on it may still wait."""
         return not all(self.query(kind) for kind in (StatusBar, Transcript, EditingBar, ComposerPanel, Composer))
 
     @property
@@ -354,7 +354,7 @@ class ChatScreen(Screen[None]):
         self.run_worker(work, group=group, description=group, exclusive=exclusive)
 
     def start_dialog(self, steps: Steps) -> None:
-        """As `start`, for steps that show a screen: further keys wait until it is shown."""
+        """Run steps that show a screen; further keys wait until it is shown."""
         run_before_keys(self, steps)
 
     def copy_text(self, text: str) -> None:

@@ -260,9 +260,9 @@ class PathOffer(Static):
         super().__init__(id=id, markup=False)
         self.mentions: list[Mention] = []
         self._words = ""
-        """Of the draft that the question is about."""
+        """The draft's words when the question was asked."""
         self._outside: list[int] = []
-        """Where those words stood in its text."""
+        """The offsets of these words in the draft's text then."""
         self._as_text: str | None = None
         """The text for which the user chose to send paths as text."""
 
@@ -275,11 +275,11 @@ class PathOffer(Static):
         return text != self._as_text and may_name_files(text)
 
     def asks_about(self, draft: Draft) -> bool:
-        """Whether the question is about the draft's words: the token of an attachment may be another one since."""
+        """Return True while the draft has the words of the question; tokens of attachments may have changed."""
         return self.is_open and draft.words == self._words
 
     def mentions_in(self, draft: Draft) -> list[Mention]:
-        """What was found, by the offsets in the text as it is now."""
+        """Return the files found, with their offsets in the draft's text as it is now."""
         now = dict(zip(self._outside, draft.outside, strict=True))
         return [msgspec.structs.replace(one, start=now[one.start], end=now[one.end - 1] + 1) for one in self.mentions]
 

@@ -16,7 +16,7 @@ from vlmtui.text import one_line
 from vlmtui.ui.chat.part import ChatPart
 
 _SENT_WITHIN_S = 0.05
-"""How long a new message waits to be shown until it is stored and sent: drawing it would delay the store's thread."""
+"""Seconds that a new message waits to be shown until it is stored and sent: drawing it delays the store's thread."""
 
 
 class TurnSender(ChatPart):

@@ -22,8 +22,7 @@ from textual.content import Content
 from vlmtui.ui.document.block_rules import HTML_TABLE, JSON, MATH, OTSL_TABLE, use_block_rules
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import BLANK, Line, Lines, one, wrapped
-from vlmtui.ui.document.ocr_tables import Rows, read_html_table, read_otsl_table, without_tags
-from vlmtui.ui.document.table_lines import filled, table_lines
+from vlmtui.ui.document.tables import Rows, filled, read_html_table, read_otsl_table, table_lines, without_tags
 
 _BULLETS = ("• ", "▪ ", "‣ ", "⭑ ", "◦ ")
 _CODE = "$text-warning 95% on $warning 10%"

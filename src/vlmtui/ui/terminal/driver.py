@@ -261,7 +261,7 @@ class NonBlockingDriver(LinuxDriver):
     _is_synchronized = False
     """Whether the terminal shows all between `_FRAME_BEGINS` and `_FRAME_ENDS` at once."""
     _cursor: tuple[int, int] | None = None
-    """Where the last frame left the terminal's cursor."""
+    """The place of the terminal's cursor after the last frame."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)

@@ -36,7 +36,7 @@ _OFF: Final = {
     "52": "54",
     "53": "55",
 }
-"""What switches an attribute off."""
+"""The parameter of SGR that ends each attribute."""
 _SHOWN_ON_BLANKS: Final = frozenset({"4", "5", "6", "7", "8", "9", "21", "51", "52", "53"})
 """Attributes that are seen on a blank, too. A reversed blank has the colour of its text."""
 Chars = list[str]
@@ -72,7 +72,7 @@ class Pen:
 
     @property
     def erases(self) -> bool:
-        """Whether a blank by this pen is what erasing leaves."""
+        """True if erasing leaves the same as a blank by this pen."""
         return self.blank is self and not self.attributes and not self.link
 
 
@@ -463,7 +463,7 @@ class FrameLayer:
         self._placed: list[dict[int, tuple[Strip, Cells]]] = []
         """The strips of each line of `_wanted`, by column."""
         self._hints: Counter[int] = Counter()
-        """How far pieces of lines have moved up since the last frame."""
+        """The number of lines by which pieces of lines have moved up since the last frame."""
         self._changed: set[int] = set()
         """Lines of `_wanted` that may differ from what is shown."""
         self._cells: dict[int, tuple[Strip, Cells]] = {}

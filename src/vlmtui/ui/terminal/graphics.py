@@ -1,4 +1,4 @@
-"""How pictures are drawn: by the terminal's own graphics, with block characters, or not at all.
+"""The way pictures are drawn: by the terminal's own graphics, with block characters, or not at all.
 
 Of textual-image only the Sixel encoder is used. Its renderables (0.12) ask the terminal when they are imported and for
 the size of a cell whenever they draw, which fails once Textual reads the input; kitty's data they write to standard
@@ -70,7 +70,7 @@ class Graphics:
         """Pixels across and down a cell, as drawn."""
         is_painted = not self.draws_symbols and mode != "off"
         self.painter = Painter(cast(Protocol, mode), cell, passage or Passage()) if is_painted else None
-        """What has the terminal draw; None if it does not."""
+        """Has the terminal itself draw; None if pictures are drawn with characters."""
 
     @classmethod
     def detect(

@@ -48,7 +48,7 @@ _CODES: Final = (
 )
 # fmt: on
 MARKS: Final = tuple(map(chr, _CODES))
-"""What combines with a placeholder: the number of a row, of a column, and the first byte of the picture's id. From
+"""Marks that combine with a placeholder: the row, the column, and the first byte of the picture's id. From
 kitty's `rowcolumn-diacritics.txt`."""
 CELLS_MAX: Final = len(MARKS)
 _NUMBERS: Final = {mark: number for number, mark in enumerate(MARKS)}

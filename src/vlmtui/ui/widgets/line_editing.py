@@ -126,11 +126,11 @@ LINE_EDITS: dict[str, Callable[[Input], object]] = {
     "kill_word_right": lambda field: _cut(field, field.cursor_position, _word_end(field)),
     "yank": _put,
 }
-"""Those of fields of one line, where Textual's own lack them or forget the text."""
+"""The commands for fields of one line, which Textual lacks, or whose cut text it forgets."""
 
 
 class LineInput(Input):
-    """Has readline's keys."""
+    """A text field of one line with readline's keys."""
 
     BINDINGS = line_bindings()
 

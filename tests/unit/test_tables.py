@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vlmtui.ui.document.ocr_tables import read_html_table, read_otsl_table, without_tags
+from vlmtui.ui.document.tables import read_html_table, read_otsl_table, without_tags
 
 
 def test_spanned_cells_of_html_are_empty() -> None:
