@@ -36,7 +36,7 @@ from vlmtui.ui.keys import error_text, with_keys, with_remedy
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
-from vlmtui.ui.widgets.row_list import entry_at
+from vlmtui.ui.widgets.row_list import entry_at, moved
 
 SWATCH = (4, 4)
 """Width and height of the small picture, in pixels; a cell shows two, one above the other."""
@@ -351,13 +351,10 @@ class ConversationListView(ScrollView):
         line = self._lines(index, width)[(y + round(self.scroll_y)) % LINES]
         return Visual.to_strips(self, line, width, 1, style)[0].extend_cell_length(width, style.rich_style)
 
-    def action_move(self, how: str) -> None:
-        """`up`, `down`, `page_up`, `page_down`, `first` or `last`."""
-        count, index = len(self.entries), self.highlighted
-        if index is None or not count:
-            return
-        steps = {"up": -1, "down": 1, "page_up": -self._page, "page_down": self._page, "first": -count, "last": count}
-        self.highlighted = min(max(0, index + steps[how]), count - 1)
+    def action_move(self, way: str) -> None:
+        """Move the highlight: `up`, `down`, `page_up`, `page_down`, `first` or `last`."""
+        if self.highlighted is not None and self.entries:
+            self.highlighted = moved(self.highlighted, way, len(self.entries), page=self._page)
 
     @property
     def _page(self) -> int:

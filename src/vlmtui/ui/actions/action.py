@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -109,3 +109,27 @@ class Scope(msgspec.Struct, frozen=True):
     """Whether the screen's parts run its actions, through `action_run` and `method_of`."""
     footer_leads: tuple[str, ...] = ()
     """Ids of actions that this screen's footer shows after the leader."""
+
+
+_ARROWS = {"up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown"}
+
+
+def row_moves(
+    scope: str, thing: str, keys: Mapping[str, str], *, run: str = "move", priority: bool = False
+) -> tuple[Action, ...]:
+    """Return the actions that move the highlight of a list. `thing`: the name of a row; `keys`: the keys that differ
+    from the arrows and page keys, and those of `first` and `last`; `run`: the Textual action, given the direction."""
+    rows = {
+        "up": ("Up", f"The {thing} above."),
+        "down": ("Down", f"The {thing} below."),
+        "page_up": ("A page up", "A page up."),
+        "page_down": ("A page down", "A page down."),
+        "first": ("First", f"The first {thing}."),
+        "last": ("Last", f"The last {thing}."),
+    }
+    keys = {**_ARROWS, **keys}
+    return tuple(
+        Action(f"{scope}.{way}", title, help, keys[way], run=f"{run}('{way}')", priority=priority, moves=True)
+        for way, (title, help) in rows.items()
+        if way in keys
+    )

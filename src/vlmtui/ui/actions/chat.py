@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vlmtui.ui.actions.action import Action, FixedKey, Scope
+from vlmtui.ui.actions.action import Action, FixedKey, Scope, row_moves
 
 _MESSAGE, _LOOK, _ATTACH, _CHATS = "Message", "Look closer", "Attachments", "Chats and models"
 
@@ -581,41 +581,11 @@ BROWSER = Scope(
             verb="back",
             priority=True,
         ),
-        Action("browser.up", "Up", "The file above.", "up", run="move('up')", priority=True, moves=True),
-        Action("browser.down", "Down", "The file below.", "down", run="move('down')", priority=True, moves=True),
-        Action(
-            "browser.page_up", "A page up", "A page up.", "pageup", run="move('page_up')", priority=True, moves=True
-        ),
-        Action(
-            "browser.page_down",
-            "A page down",
-            "A page down.",
-            "pagedown",
-            run="move('page_down')",
-            priority=True,
-            moves=True,
-        ),
-        Action(
-            "browser.first",
-            "First",
-            "The first file; so does Home without a filter.",
-            "ctrl+home",
-            run="move('first')",
-            priority=True,
-            moves=True,
-        ),
-        Action(
-            "browser.last",
-            "Last",
-            "The last file; so does End without a filter.",
-            "ctrl+end",
-            run="move('last')",
-            priority=True,
-            moves=True,
-        ),
+        *row_moves("browser", "file", {"first": "ctrl+home", "last": "ctrl+end"}, priority=True),
     ),
     fixed=(
         FixedKey("space", "Mark the file, if the filter is empty."),
+        FixedKey("home end", "The first and the last file, if the filter is empty."),
         FixedKey("← ⌫", "The parent folder, if the filter is empty."),
         FixedKey("~ /", "Start typing a path."),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vlmtui.ui.actions.action import Action, FixedKey, Scope
+from vlmtui.ui.actions.action import Action, FixedKey, Scope, row_moves
 
 SEARCH_BAR = Scope(
     "search_bar",
@@ -145,12 +145,7 @@ MODEL_LIST = Scope(
             "ctrl+g",
             footer=True,
         ),
-        Action("model_list.up", "Up", "The model above.", "up", run="move('up')", moves=True),
-        Action("model_list.down", "Down", "The model below.", "down", run="move('down')", moves=True),
-        Action("model_list.page_up", "A page up", "A page up.", "pageup", run="move('page_up')", moves=True),
-        Action("model_list.page_down", "A page down", "A page down.", "pagedown", run="move('page_down')", moves=True),
-        Action("model_list.first", "First", "The first model.", "ctrl+home", run="move('first')", moves=True),
-        Action("model_list.last", "Last", "The last model.", "ctrl+end", run="move('last')", moves=True),
+        *row_moves("model_list", "model", {"first": "ctrl+home", "last": "ctrl+end"}),
     ),
 )
 
@@ -238,21 +233,7 @@ CONVERSATION_ROWS = Scope(
     "conversation_rows",
     "In the rows of the list",
     within="conversation_list",
-    actions=(
-        Action("conversation_rows.up", "Up", "The one above.", "up", run="move('up')", moves=True),
-        Action("conversation_rows.down", "Down", "The one below.", "down", run="move('down')", moves=True),
-        Action("conversation_rows.page_up", "A page up", "A page up.", "pageup", run="move('page_up')", moves=True),
-        Action(
-            "conversation_rows.page_down",
-            "A page down",
-            "A page down.",
-            "pagedown",
-            run="move('page_down')",
-            moves=True,
-        ),
-        Action("conversation_rows.first", "First", "The first conversation.", "home", run="move('first')", moves=True),
-        Action("conversation_rows.last", "Last", "The last one loaded.", "end", run="move('last')", moves=True),
-    ),
+    actions=(*row_moves("conversation_rows", "conversation", {"first": "home", "last": "end"}),),
 )
 
 CONVERSATION_SEARCH = Scope(
@@ -264,19 +245,7 @@ CONVERSATION_SEARCH = Scope(
         Action(
             "conversation_search.open", "Open", "Open the highlighted conversation.", "enter", run="submit", footer=True
         ),
-        Action("conversation_search.up", "Up", "The one above.", "up", run="screen.move('up')", moves=True),
-        Action("conversation_search.down", "Down", "The one below.", "down", run="screen.move('down')", moves=True),
-        Action(
-            "conversation_search.page_up", "A page up", "A page up.", "pageup", run="screen.move('page_up')", moves=True
-        ),
-        Action(
-            "conversation_search.page_down",
-            "A page down",
-            "A page down.",
-            "pagedown",
-            run="screen.move('page_down')",
-            moves=True,
-        ),
+        *row_moves("conversation_search", "conversation", {}, run="screen.move"),
     ),
 )
 
@@ -587,12 +556,7 @@ TOKEN_TABLE = Scope(
     "In the list of tokens",
     within="inspector",
     actions=(
-        Action("token_table.up", "Up", "The previous token.", "up,k", run="move(-1)", moves=True),
-        Action("token_table.down", "Down", "The next token.", "down,j", run="move(1)", moves=True),
-        Action("token_table.page_up", "A page up", "A page up.", "pageup", run="page(-1)", moves=True),
-        Action("token_table.page_down", "A page down", "A page down.", "pagedown", run="page(1)", moves=True),
-        Action("token_table.first", "First", "The first token.", "home", moves=True),
-        Action("token_table.last", "Last", "The last token.", "end", moves=True),
+        *row_moves("token_table", "token", {"up": "up,k", "down": "down,j", "first": "home", "last": "end"}),
         Action("token_table.unfold", "Unfold", "Unfold an image, or fold it.", "enter,space"),
     ),
 )
@@ -771,12 +735,5 @@ BATCH_ROWS = Scope(
     "batch_rows",
     "In the table of results",
     within="batch_results",
-    actions=(
-        Action("batch_rows.up", "Up", "The result above.", "up,k", run="move(-1)", moves=True),
-        Action("batch_rows.down", "Down", "The result below.", "down,j", run="move(1)", moves=True),
-        Action("batch_rows.page_up", "A page up", "A page up.", "pageup", run="page(-1)", moves=True),
-        Action("batch_rows.page_down", "A page down", "A page down.", "pagedown", run="page(1)", moves=True),
-        Action("batch_rows.first", "First", "The first result.", "home,g", moves=True),
-        Action("batch_rows.last", "Last", "The last result.", "end,G", moves=True),
-    ),
+    actions=(*row_moves("batch_rows", "result", {"up": "up,k", "down": "down,j", "first": "home,g", "last": "end,G"}),),
 )

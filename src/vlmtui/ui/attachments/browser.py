@@ -35,7 +35,7 @@ from vlmtui.text import human_bytes, one_line
 from vlmtui.ui.actions import ACTIONS, bindings, line_bindings
 from vlmtui.ui.keys import LEADER, hint, shown_keys, spell_key
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.widgets.row_list import entry_at
+from vlmtui.ui.widgets.row_list import entry_at, moved
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -126,20 +126,10 @@ class FileList(ScrollView):
             style = self.get_visual_style("file-list--highlighted")
         return self._strip(self._line(self.entries[index]), style)
 
-    def action_move(self, how: str) -> None:
+    def action_move(self, way: str) -> None:
         """Move the highlight: `up`, `down`, `page_up`, `page_down`, `first` or `last`. `up` and `down` wrap around."""
-        count = len(self.entries)
-        if self.highlighted is None or not count:
-            return
-        page = max(1, self.size.height - 1)
-        match how:
-            case "up" | "down":
-                self.highlighted = (self.highlighted + (1 if how == "down" else -1)) % count
-            case "first" | "last":
-                self.highlighted = 0 if how == "first" else count - 1
-            case _:
-                step = page if how == "page_down" else -page
-                self.highlighted = min(max(0, self.highlighted + step), count - 1)
+        if self.highlighted is not None and self.entries:
+            self.highlighted = moved(self.highlighted, way, len(self.entries), page=self.size.height - 1, wraps=True)
 
     def _strip(self, line: Content, style: Style) -> Strip:
         strip = Visual.to_strips(self, line, self.size.width, 1, style)[0]

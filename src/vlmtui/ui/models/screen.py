@@ -42,6 +42,7 @@ from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
 from vlmtui.ui.widgets.dialogs import DialogPanel
 from vlmtui.ui.widgets.footer_bar import FooterBar
+from vlmtui.ui.widgets.row_list import moved
 
 if TYPE_CHECKING:
     from vlmtui.engine.remote_models import Server
@@ -401,19 +402,12 @@ class ModelList(ScrollView):
         strip = Strip([Segment(text, of_text.rich_style) for text, of_text in pieces])
         return strip.adjust_cell_length(width, style.rich_style)
 
-    def action_move(self, how: str) -> None:
+    def action_move(self, way: str) -> None:
         """Move the highlight: `up`, `down`, `page_up`, `page_down`, `first` or `last`. `up` and `down` wrap around."""
-        count, index = len(self.rows), self.highlighted
-        if index is None or not count:
-            return
-        page = max(1, self.scrollable_content_region.height)
-        match how:
-            case "up" | "down":
-                self.highlighted = (index + (1 if how == "down" else -1)) % count
-            case "first" | "last":
-                self.highlighted = 0 if how == "first" else count - 1
-            case _:
-                self.highlighted = min(max(0, index + (page if how == "page_down" else -page)), count - 1)
+        if self.highlighted is not None and self.rows:
+            self.highlighted = moved(
+                self.highlighted, way, len(self.rows), page=self.scrollable_content_region.height, wraps=True
+            )
 
     def _line_at(self, y: int) -> int | str | None:
         """Return the index of the row, or the heading, in this line of the view; None below the last."""

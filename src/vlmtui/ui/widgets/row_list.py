@@ -88,16 +88,17 @@ class RowList(ScrollView, can_focus=True):
         line = self._line(row).truncate(in_view, ellipsis=True)
         return Visual.to_strips(self, line, width, 1, style)[0].extend_cell_length(width, style.rich_style)
 
-    def action_move(self, step: int) -> None:
-        """Move the highlight by `step` rows."""
-        self.highlighted += step
+    def action_move(self, way: str) -> None:
+        """Move the highlight: `up`, `down`, `page_up`, `page_down`, `first` or `last`."""
+        self.highlighted = moved(self.highlighted, way, self._count(), page=self.size.height - 1)
 
-    def action_page(self, step: int) -> None:
-        """Move the highlight by a page."""
-        self.highlighted += step * max(1, self.size.height - 1)
 
-    def action_first(self) -> None:
-        self.highlighted = 0
-
-    def action_last(self) -> None:
-        self.highlighted = self._count() - 1
+def moved(index: int, way: str, count: int, *, page: int, wraps: bool = False) -> int:
+    """Return the row to highlight after a move from row `index` of `count`. `way`: `up`, `down`, `page_up`,
+    `page_down`, `first` or `last`; `page`: the rows of a page; `wraps`: whether `up` on the first row goes to the
+    last, and `down` back."""
+    page = max(1, page)
+    steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "first": -count, "last": count}
+    if wraps and way in ("up", "down"):
+        return (index + steps[way]) % count
+    return min(max(0, index + steps[way]), count - 1)
