@@ -20,11 +20,10 @@ from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Media, Text
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.media import stage
-from vlmtui.ui.attachments.frames import FramesScreen
+from vlmtui.ui.attachments.frames import FramesChoice, FramesScreen
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.suggestions import PathMenu
-from vlmtui.ui.navigation import FramesChoice
 from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ConfirmScreen

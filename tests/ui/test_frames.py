@@ -23,8 +23,7 @@ from vlmtui.media.describe import clock
 from vlmtui.media.frames import Frames, sample_frames
 from vlmtui.media.sampling import parse_time, read_fields, time_text
 from vlmtui.media.stage import stage
-from vlmtui.ui.attachments.frames import FramesScreen
-from vlmtui.ui.navigation import FramesChoice
+from vlmtui.ui.attachments.frames import FramesChoice, FramesScreen
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 

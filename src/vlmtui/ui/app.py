@@ -37,10 +37,9 @@ from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.stored_conversations import StoredConversations
 from vlmtui.ui.terminal.graphics import Graphics, tones_of
-from vlmtui.ui.terminal.key_queue import KeyQueue, ask_user, run_before_keys
+from vlmtui.ui.terminal.key_queue import KeyQueue, Steps, ask_user, run_before_keys
 from vlmtui.ui.terminal.seam import sends_frames
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, begin_with_theme, theme_name
-from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS, is_text_area
 
 if TYPE_CHECKING:
@@ -71,10 +70,11 @@ if TYPE_CHECKING:
     from vlmtui.session.seeing import ModelView, OcclusionPlan
     from vlmtui.session.settings import ChatSettings
     from vlmtui.store.records import ConversationId
+    from vlmtui.ui.attachments.browser import FilesChoice
+    from vlmtui.ui.attachments.frames import FramesChoice
     from vlmtui.ui.chat.screen import ChatScreen
     from vlmtui.ui.conversations import ConversationsScreen
     from vlmtui.ui.models.loading import LoadingScreen
-    from vlmtui.ui.navigation import FilesChoice, FramesChoice
     from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 _log = logging.getLogger(__name__)
@@ -273,8 +273,7 @@ class VlmtuiApp(App[ExitReport | None]):
     ) -> FilesChoice:
         """Choose files in the browser, starting in `folder`. `look` is updated with the user's changes; `estimate`
         returns the tokens of an attachment."""
-        from vlmtui.ui.attachments.browser import BrowserScreen
-        from vlmtui.ui.navigation import FilesChoice
+        from vlmtui.ui.attachments.browser import BrowserScreen, FilesChoice
 
         browser = BrowserScreen(folder, recent=recent, look=look, estimate=estimate)
         paths = await ask_user(self, browser)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 from textual.actions import parse
@@ -16,13 +16,8 @@ from vlmtui.ui.actions import SCOPES, Action, method_of
 from vlmtui.ui.keys import shown_keys
 from vlmtui.ui.terminal.themes import DARK, LIGHT
 
-
-class RunsActions(Protocol):
-    """What the palette needs from the app."""
-
-    theme: str
-
-    def run_action_id(self, id: str, argument: str = "") -> None: ...
+if TYPE_CHECKING:
+    from vlmtui.ui.app import VlmtuiApp
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -64,7 +59,7 @@ class ActionCommands(Provider):
                 yield Hit(score, matcher.highlight(command.title), command.run, text=command.title, help=command.help)
 
     def _commands(self) -> Iterator[Command]:
-        app = cast(RunsActions, self.app)
+        app = cast("VlmtuiApp", self.app)
         for action in available_actions(self.screen):
             key = shown_keys(self.app, action)
             yield Command(

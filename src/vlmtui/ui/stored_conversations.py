@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vlmtui.session.resume import ResumePoint
     from vlmtui.store.records import ConversationId
     from vlmtui.ui.app import VlmtuiApp
-    from vlmtui.ui.view import Steps
+    from vlmtui.ui.terminal.key_queue import Steps
 
 
 class StoredConversations:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from rich.cells import cell_len
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -448,6 +449,13 @@ _SLOW_S = 0.3
 """Seconds after which "Reading …" is shown for a slow folder."""
 _EMPTY = "Nothing to attach here."
 _EMPTY_RECENT = "No recent folders yet. They appear after you attach a file."
+
+
+class FilesChoice(msgspec.Struct, frozen=True):
+    """The files chosen in the browser, and the folder that it showed last."""
+
+    paths: tuple[Path, ...]
+    folder: Path
 
 
 class BrowserScreen(ModalScreen[list[Path] | None]):

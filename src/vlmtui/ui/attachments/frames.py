@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -24,7 +25,6 @@ from vlmtui.media.sampling import FIELDS, most_frames, read_fields, time_text
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint, short_keys
-from vlmtui.ui.navigation import FramesChoice
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.clicks import one_frame
 from vlmtui.ui.widgets.line_editing import LineInput
@@ -33,6 +33,13 @@ SETTLE_S = 0.35
 """Seconds from the last edit to reading the frames."""
 _LABELS = {"frames": "Frames", "fps": "or fps", "start": "From", "end": "to"}
 _HINTS = {"frames": "8", "fps": "frames per second", "start": "the start", "end": "the end"}
+
+
+class FramesChoice(msgspec.Struct, frozen=True):
+    """Which frames of a video to send, and whether to send them as separate images."""
+
+    sampling: VideoSampling
+    as_images: bool
 
 
 class FramesScreen(ModalScreen[FramesChoice | None]):

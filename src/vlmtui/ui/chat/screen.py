@@ -46,8 +46,7 @@ from vlmtui.ui.chat.transcript import MessageCursor, Transcript
 from vlmtui.ui.chat.turn_sender import TurnSender
 from vlmtui.ui.keys import error_text, with_remedy
 from vlmtui.ui.messages import EngineChanged
-from vlmtui.ui.terminal.key_queue import run_before_keys
-from vlmtui.ui.view import Steps
+from vlmtui.ui.terminal.key_queue import Steps, run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.search_bar import SearchBar
 

@@ -16,6 +16,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.worker import WorkType
 
+Steps = Callable[[], Coroutine[None, None, None]]
 Deliver = Callable[[events.Event], Awaitable[None]]
 Node = TypeVar("Node", bound=DOMNode)
 Result = TypeVar("Result")
@@ -109,9 +110,7 @@ class KeyQueue:
             await self._deliver(self._waiting.popleft())
 
 
-def run_before_keys(
-    node: DOMNode, steps: Callable[[], Coroutine[None, None, None]], *, exclusive: bool = False
-) -> None:
+def run_before_keys(node: DOMNode, steps: Steps, *, exclusive: bool = False) -> None:
     """Run steps started by a key, in the background until the node ends. Further keys wait until the steps are done,
     or until they ask on another screen. `exclusive` cancels earlier steps of the node."""
     is_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
