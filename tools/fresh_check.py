@@ -200,7 +200,7 @@ def main() -> int:
         print("No Python 3.11 or newer is here.", file=sys.stderr)
         return 1
     cache = options.cache or (Path.home() / ".cache" / "uv" if options.one else None)
-    torch = re.search(r'^TORCH = "(.*)"', (ROOT / "src/vlmtui/engines/variants.py").read_text("utf-8"), re.MULTILINE)
+    torch = re.search(r'^TORCH = "(.*)"', (ROOT / "src/vlmtui/engines/builds.py").read_text("utf-8"), re.MULTILINE)
     rows: list[list[str]] = []
     with tempfile.TemporaryDirectory(prefix="fresh-") as temporary:
         number = 0

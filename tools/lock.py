@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vlmtui.engines.variants import NEWEST_PYTHON, TORCH, VLLM, build_of
+from vlmtui.engines.builds import NEWEST_PYTHON, TORCH, VLLM, build_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "src" / "vlmtui" / "engines" / "locks"

@@ -46,8 +46,7 @@ def fingerprint(variant: str) -> str:
 
 def wanted_variant(kept: str) -> str:
     """`cpu` or `cuda`: what VLMTUI_VARIANT says, else what is installed already, else what fits; says why the last."""
-    from vlmtui.engines.hardware import find_hardware
-    from vlmtui.engines.variants import VARIANTS
+    from vlmtui.engines.builds import VARIANTS, find_hardware
 
     named = os.environ.get("VLMTUI_VARIANT", "").strip().lower()
     if named and named not in VARIANTS:
@@ -67,8 +66,8 @@ def failed(message: str, hint: str) -> Exception:
 
 def set_up(variant: str) -> None:
     """Make `.venv`, or go on with the one that is there if it works and is of the same variant."""
+    from vlmtui.engines.builds import VARIANTS
     from vlmtui.engines.uv import uv_for
-    from vlmtui.engines.variants import VARIANTS
 
     build = VARIANTS[variant]
     kept, was_finished = state()

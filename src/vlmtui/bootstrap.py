@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vlmtui.domain.backend_choice import BackendChoice
-    from vlmtui.engines.records import ChosenEngine
+    from vlmtui.engines.installed import ChosenEngine
     from vlmtui.registry.match import Model
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.resume import ResumePoint

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.terminal import search_paths
 from vlmtui.cli.doctor import engine_checks, only_transformers
-from vlmtui.engines.hardware import Hardware
+from vlmtui.engines.builds import Hardware
 from vlmtui.paths import Paths
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]

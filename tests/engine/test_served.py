@@ -22,7 +22,7 @@ from tests.support.machine import Machine
 from tests.support.processes import until_none_lives
 from vlmtui.domain.engine import SERVED_BACKEND, EngineReady
 from vlmtui.engine.local.client import WorkerClient
-from vlmtui.engines.serve_flags import private_server_flags
+from vlmtui.engines.serve import private_server_flags
 from vlmtui.paths import Paths, bundled
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.match import Model

@@ -18,9 +18,8 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Delta, Finished, GenerateRequest, Timings, Usage
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.machine import Machine
-from vlmtui.engine.memory_fit import check_fit, fit_text
-from vlmtui.engines.records import Engines
+from vlmtui.engine.machine import Machine, check_fit, fit_text
+from vlmtui.engines.installed import Engines
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths, bundled_model
 from vlmtui.protocol.codec import decode_client_message, decode_worker_message, encode, read_line

@@ -27,7 +27,7 @@ from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.engine import EngineReady, LoadFailed
 from vlmtui.domain.prompt import Prompt
 from vlmtui.engine.local.client import WorkerClient
-from vlmtui.engines.records import Engines
+from vlmtui.engines.installed import Engines
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths, bundled
 from vlmtui.protocol.endpoint import Endpoint

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.support.fake_vllm import VERSION, KeyedServer, main, write_fake_vllm
 from tests.support.fault_server import DONE, event, first_event, stream
 from tests.torture.worker import WORD_S, said
-from vlmtui.engines.records import ADDED, EngineRecord, Engines
+from vlmtui.engines.installed import ADDED, EngineRecord, Engines
 from vlmtui.paths import Paths
 
 _ROOT = Path(__file__).parents[2]

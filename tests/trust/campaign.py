@@ -35,7 +35,7 @@ from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.model_reader import LocalModelReader
 from vlmtui.engine.remote_models import look_at_server
-from vlmtui.engines.serve_flags import private_server_flags
+from vlmtui.engines.serve import private_server_flags
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.replay import Comparison, Side, to_json
 from vlmtui.paths import Paths

@@ -44,8 +44,8 @@ BROAD_EXCEPTS = {
     "worker/site/sitecustomize.py: except Exception in run_hooks": "a hook never harms its process",
 }
 STARTS = {
-    "engines/hardware.py: subprocess.run in find_hardware": "nvidia-smi is no Python program; it runs in /",
-    "engines/install.py: subprocess.run in describe_interpreter": "Python before 3.11 has no -P; it runs in /",
+    "engines/builds.py: subprocess.run in find_hardware": "nvidia-smi is no Python program; it runs in /",
+    "engines/installed.py: subprocess.run in describe_interpreter": "Python before 3.11 has no -P; it runs in /",
     "engines/uv.py: subprocess.run in _answer": "uv, or pip by python_command; in /",
     "engines/uv.py: subprocess.run in _run": "by bound_command: uv, or pip by isolated_command; in /",
     "media/clipboard.py: subprocess.Popen in _run": "wl-paste and xclip are no Python programs; they run in /",
@@ -54,7 +54,7 @@ STARTS = {
 """Where a process is started whose command `vlmtui.processes` does not make, and why nothing of the current folder
 can run in it."""
 OPEN_COMMANDS = {
-    "engines/install.py: [str(python), '-c', _DESCRIBE, msgspec.json.encode(_LIGHT).decode()]",  # as above
+    "engines/installed.py: [str(python), '-c', _DESCRIBE, msgspec.json.encode(_LIGHT).decode()]",  # as above
 }
 PRIVATES_MAX = 15
 PRIVATES = {

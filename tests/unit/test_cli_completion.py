@@ -12,7 +12,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from vlmtui.engines.records import ADDED, EngineRecord, Engines
+from vlmtui.engines.installed import ADDED, EngineRecord, Engines
 from vlmtui.paths import Paths
 from vlmtui.store.store import Store
 

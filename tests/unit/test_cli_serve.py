@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.command_line import CommandLine, opened
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.engines.serve_flags import feature_flags, model_flags
+from vlmtui.engines.serve import feature_flags, model_flags
 from vlmtui.paths import bundled
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of

@@ -19,10 +19,9 @@ from tests.support.hosts import patient_host
 from vlmtui.domain.engine import EngineReady, LoadSpec
 from vlmtui.domain.model_reading import ReadRequest
 from vlmtui.engine.local.model_reader import LocalModelReader
-from vlmtui.engines.hardware import find_hardware
-from vlmtui.engines.install import describe_interpreter, find_python
+from vlmtui.engines.builds import VARIANTS, find_hardware
+from vlmtui.engines.installed import describe_interpreter, find_python
 from vlmtui.engines.uv import uv_for
-from vlmtui.engines.variants import VARIANTS
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.clipboard import clipboard_pictures
 from vlmtui.media.pages import page_picture

@@ -13,9 +13,8 @@ import pytest
 
 from tests.unit.registry.test_loader import GOOD
 from vlmtui.config.trust import TrustStore
-from vlmtui.engine.machine import Machine
-from vlmtui.engine.memory_fit import check_fit
-from vlmtui.engines.records import Engines
+from vlmtui.engine.machine import Machine, check_fit
+from vlmtui.engines.installed import Engines
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint

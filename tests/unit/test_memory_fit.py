@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vlmtui.engine.machine import GIB, Gpu, Machine
-from vlmtui.engine.memory_fit import Fit, check_fit, estimate, fit_text
+from vlmtui.engine.machine import GIB, Fit, Gpu, Machine, check_fit, estimate, fit_text
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, resolve
 

@@ -38,5 +38,5 @@ def test_a_gpu_must_have_the_engines_whole_share_free(model: Model, machine: Mac
 
 
 def test_a_model_of_unknown_size_does_not_count_as_fitting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmtui.engine.memory_fit.estimate", lambda model: None)
+    monkeypatch.setattr("vlmtui.engine.machine.estimate", lambda model: None)
     assert not fits_beside(shapes(), gpus(0.99))

@@ -27,7 +27,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.local.launcher import Launcher, WorkerProgram
-from vlmtui.engines.server_program import SERVER_VARIABLE, ServerProgram
+from vlmtui.engines.serve import SERVER_VARIABLE, ServerProgram
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint

@@ -18,8 +18,8 @@ from tests.zoo.own_classes import make
 from tests.zoo.parity import TOKENS, conversations
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engines.records import Engines, pinned_engine
-from vlmtui.engines.server_program import ServerProgram, program_of_record
+from vlmtui.engines.installed import Engines, pinned_engine
+from vlmtui.engines.serve import ServerProgram, program_of_record
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.session.generation import make_request

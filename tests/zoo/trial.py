@@ -29,8 +29,8 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND
 from vlmtui.domain.generation import Failed, Finished, PromptReady
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engines.records import Engines, pinned_engine
-from vlmtui.engines.server_program import SERVER_VARIABLE, program_of_record
+from vlmtui.engines.installed import Engines, pinned_engine
+from vlmtui.engines.serve import SERVER_VARIABLE, program_of_record
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, bundled
 from vlmtui.registry.match import Model, model_of, with_trust

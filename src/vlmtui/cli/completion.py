@@ -103,14 +103,14 @@ def _servers() -> dict[str, str]:
 
 
 def _installed() -> dict[str, str]:
-    from vlmtui.engines.records import Engines
+    from vlmtui.engines.installed import Engines
     from vlmtui.paths import Paths
 
     return {engine.name: engine.version for engine in Engines(Paths.default()).all()}
 
 
 def _backends() -> dict[str, str]:
-    from vlmtui.engines.records import Engines
+    from vlmtui.engines.installed import Engines
     from vlmtui.paths import Paths
 
     versions = {engine.version for engine in Engines(Paths.default()).all() if engine.engine == "vllm"}

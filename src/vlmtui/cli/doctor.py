@@ -36,9 +36,8 @@ from vlmtui.domain.backend_choice import BackendChoice, read_backend
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import TRANSFORMERS_BACKEND
 from vlmtui.engine.machine import GIB, Machine, gib
-from vlmtui.engines.hardware import Hardware, find_hardware
-from vlmtui.engines.records import Engines, choose_engine
-from vlmtui.engines.variants import VARIANTS
+from vlmtui.engines.builds import VARIANTS, Hardware, find_hardware
+from vlmtui.engines.installed import Engines, choose_engine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.images import stage_image
 from vlmtui.paths import Paths, bundled, private_dir

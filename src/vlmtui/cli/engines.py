@@ -11,8 +11,8 @@ import msgspec
 
 from vlmtui.bootstrap import build
 from vlmtui.cli.output import note, print_json, print_table
-from vlmtui.engines.records import Engines, choose_engine
-from vlmtui.engines.variants import VARIANTS, EngineBuild, build_of
+from vlmtui.engines.builds import VARIANTS, EngineBuild, build_of
+from vlmtui.engines.installed import Engines, choose_engine
 from vlmtui.errors import bad_input
 from vlmtui.paths import Paths
 from vlmtui.text import one_line
@@ -73,13 +73,13 @@ def engines(arguments: argparse.Namespace) -> int:
     installed = Engines(Paths.default())
     match arguments.action:
         case "install":
-            from vlmtui.engines.install import install_engine
+            from vlmtui.engines.installed import install_engine
 
             python = arguments.python and arguments.python.expanduser()
             record = install_engine(installed, build_for(arguments.version, arguments.variant), note, python=python)
             _say(arguments, "installed", record.name, f"is installed ({record.size_bytes / _GB:.1f} GB).")
         case "add":
-            from vlmtui.engines.install import add_engine
+            from vlmtui.engines.installed import add_engine
 
             record = add_engine(installed, arguments.python)
             _say(arguments, "added", record.name, "will be used, unless vLLM is installed in vlmtui's own environment.")
@@ -95,7 +95,7 @@ def engines(arguments: argparse.Namespace) -> int:
 
 def build_for(version: str, variant: str | None = None) -> EngineBuild:
     """Return the build of a version (empty: the current one) for this machine, or the `variant`. Raises VlmtuiError."""
-    from vlmtui.engines.hardware import find_hardware
+    from vlmtui.engines.builds import find_hardware
 
     if variant == "cpu":
         return build_of(version, variant)

@@ -9,8 +9,7 @@ import msgspec
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.output import note, print_json, print_table, print_warnings
-from vlmtui.engine.machine import Machine
-from vlmtui.engine.memory_fit import check_fit, fit_text
+from vlmtui.engine.machine import Machine, check_fit, fit_text
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_new
 from vlmtui.paths import private_dir

@@ -40,7 +40,7 @@ def serve(arguments: argparse.Namespace) -> int:
     from vlmtui.cli.engine import with_consent
     from vlmtui.cli.output import note, print_json, print_warnings
     from vlmtui.domain.adapter_choice import adapters_of
-    from vlmtui.engines.serve_flags import Flag, feature_flags, model_flags
+    from vlmtui.engines.serve import Flag, feature_flags, model_flags
     from vlmtui.registry.engine_values import with_engine_args
     from vlmtui.registry.match import resolve
 

@@ -1,8 +1,17 @@
-"""GPU and main memory of this machine."""
+"""The memory of this machine, and whether a model fits into it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
 import msgspec
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.reading import is_folder
+from vlmtui.registry.hub_cache import read_config, snapshot_of, weights_bytes
+from vlmtui.registry.match import Model
 
 GIB = 2**30
 
@@ -67,3 +76,180 @@ def _gpu(handle: object) -> Gpu:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     name = pynvml.nvmlDeviceGetName(handle)
     return Gpu(name if isinstance(name, str) else name.decode(), int(memory.free), int(memory.total))
+
+
+_OVERHEAD = 1.5 * GIB
+"""Bytes per GPU for the CUDA context, activations and the vision encoder."""
+_DEFAULT_UTILIZATION = 0.92
+"""vLLM's own `gpu_memory_utilization`."""
+_KV_SHARE = 0.08
+"""KV cache of one full context as a share of 16-bit weights, if the config is unknown: typical for models with 2 to 72
+billion parameters and grouped-query attention at 16k tokens."""
+_BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0}
+_QUANTISED_BYTES = {"fp8": 1.0, "compressed-tensors": 1.0, "awq": 0.56, "gptq": 0.56, "bitsandbytes": 0.56}
+
+
+class Fit(StrEnum):
+    """Whether a model fits."""
+
+    YES = "fits"
+    SEVERAL = "several GPUs"
+    NO = "too big"
+    UNKNOWN = "?"
+
+
+class MemoryEstimate(msgspec.Struct, frozen=True):
+    """The memory a model needs, in bytes summed over all GPUs."""
+
+    weights: int
+    kv_cache: int
+    """For one conversation that fills the context."""
+    measured: bool
+    """True if the weights' size was read from the files; False if derived from the number of parameters."""
+    max_model_len: int | None
+    tensor_parallel_size: int
+
+    def per_gpu(self, gpus: int, *, context_share: float = 1.0) -> float:
+        """Return the bytes needed on each of `gpus` GPUs for a share of the context."""
+        return (self.weights + self.kv_cache * context_share) / gpus + _OVERHEAD
+
+
+class FitResult(msgspec.Struct, frozen=True):
+    """Whether a model fits, and what would make it fit."""
+
+    fit: Fit
+    needed: int
+    """Total bytes."""
+    settings: tuple[str, ...] = ()
+    """Engine arguments that would make it fit, each as `name = value`; empty if it fits or none helps."""
+    smaller: tuple[str, ...] = ()
+    """Smaller models of the family, if no engine argument helps."""
+
+    @property
+    def advice(self) -> str:
+        """The change that would make it fit, for display; empty if it fits or nothing helps."""
+        return ", ".join(self.settings) or " or ".join(self.smaller)
+
+
+def estimate(model: Model) -> MemoryEstimate | None:
+    """Estimate a model's memory; None if neither its files nor its number of parameters are known. Reads only small
+    files."""
+    folder = _folder(model)
+    config = _config(folder)
+    arguments = model.spec.engine_args
+    dtype = _BYTES.get(str(arguments.get("dtype") or _get(config, "torch_dtype") or _get(config, "dtype")), 2.0)
+    on_disk = weights_bytes(folder) if folder is not None else 0
+    weights = on_disk or _from_parameters(model, config, dtype)
+    if not weights:
+        return None
+    context = _number(arguments.get("max_model_len")) or _number(_text(config, "max_position_embeddings"))
+    context = context or model.family.context
+    cache = _kv_bytes(config, context, dtype) or int(weights * _KV_SHARE * (context or 16384) / 16384)
+    parallel = _number(arguments.get("tensor_parallel_size")) or 1
+    return MemoryEstimate(weights, cache, bool(on_disk), context, parallel)
+
+
+def check_fit(model: Model, machine: Machine | None) -> FitResult:
+    """Check whether the model, loaded with its record's arguments, fits in the free memory, and find the smallest
+    change that would make it fit."""
+    found = estimate(model)
+    if found is None or machine is None:
+        return FitResult(Fit.UNKNOWN, 0 if found is None else found.weights + found.kv_cache)
+    needed = round(found.weights + found.kv_cache + _OVERHEAD)
+    if not machine.gpus:
+        fits = found.weights + found.kv_cache <= machine.ram_free
+        return FitResult(Fit.YES if fits else Fit.NO, needed, smaller=() if fits else _smaller(model))
+    share = claimed_share(model)
+    free = sorted((min(gpu.free, int(gpu.total * share)) for gpu in machine.gpus), reverse=True)
+    asked = found.tensor_parallel_size
+    if asked <= len(free) and found.per_gpu(asked) <= free[asked - 1]:
+        return FitResult(Fit.YES if asked == 1 else Fit.SEVERAL, needed)
+    for gpus in _sizes(len(free)):
+        if found.per_gpu(gpus) <= free[gpus - 1]:
+            return FitResult(Fit.SEVERAL if gpus > 1 else Fit.YES, needed, (f"tensor_parallel_size = {gpus}",))
+    for share_of_context in (0.5, 0.25, 0.125):
+        for gpus in _sizes(len(free)):
+            if found.max_model_len and found.per_gpu(gpus, context_share=share_of_context) <= free[gpus - 1]:
+                length = int(found.max_model_len * share_of_context)
+                also = (f"tensor_parallel_size = {gpus}",) if gpus != asked else ()
+                return FitResult(Fit.NO, needed, (f"max_model_len = {length}", *also))
+    return FitResult(Fit.NO, needed, smaller=_smaller(model))
+
+
+def claimed_share(model: Model) -> float:
+    """Return the share of each GPU's memory that the engine claims, from its arguments."""
+    utilization = model.spec.engine_args.get("gpu_memory_utilization")
+    return utilization if isinstance(utilization, float) and utilization > 0.2 else _DEFAULT_UTILIZATION
+
+
+def fit_text(verdict: FitResult, machine: Machine) -> str:
+    """Return the result as a sentence for display."""
+    if verdict.fit is Fit.UNKNOWN:
+        return "Size unknown; can't tell if it fits."
+    about = f"Needs about {gib(verdict.needed)}; here: {machine.describe()}."
+    return f"{about} It would fit with {verdict.advice}." if verdict.advice else about
+
+
+def _sizes(most: int) -> list[int]:
+    """Return the possible tensor-parallel sizes: powers of two."""
+    return [size for size in (1, 2, 4, 8, 16) if size <= most]
+
+
+def _smaller(model: Model) -> tuple[str, ...]:
+    return tuple(name for name in model.family.smaller if name != model.spec.model)
+
+
+def _folder(model: Model) -> Path | None:
+    local = Path(model.spec.model)
+    return local if is_folder(local) else snapshot_of(model.spec.model)
+
+
+def _config(folder: Path | None) -> Mapping[str, object]:
+    if folder is None:
+        return {}
+    try:
+        return read_config(folder)
+    except VlmtuiError:
+        return {}
+
+
+def _from_parameters(model: Model, config: Mapping[str, object], dtype: float) -> int:
+    family = model.family
+    billions = family.parameters_b if model.spec.model == family.models[0] or not family.models else None
+    if billions is None:
+        return 0
+    method = _get(_get(config, "quantization_config"), "quant_method")
+    per_parameter = _QUANTISED_BYTES.get(str(method), dtype)
+    if method is None and model.spec.model.casefold().endswith("fp8"):
+        per_parameter = 1.0
+    return int(billions * 1e9 * per_parameter)
+
+
+def _kv_bytes(config: Mapping[str, object], context: int | None, dtype: float) -> int:
+    layers = _number(_text(config, "num_hidden_layers"))
+    heads = _number(_text(config, "num_key_value_heads")) or _number(_text(config, "num_attention_heads"))
+    width = _number(_text(config, "head_dim"))
+    if width is None:
+        hidden, all_heads = _number(_text(config, "hidden_size")), _number(_text(config, "num_attention_heads"))
+        width = hidden // all_heads if hidden and all_heads else None
+    if not (layers and heads and width and context):
+        return 0
+    return int(2 * layers * heads * width * context * dtype)
+
+
+def _text(config: Mapping[str, object], name: str) -> object:
+    """Return a value of the language model's config, which most families nest in a sub-config."""
+    for inner in ("text_config", "llm_config", "language_config"):
+        found = _get(_get(config, inner), name)
+        if found is not None:
+            return found
+    return _get(config, name)
+
+
+def _get(config: object, name: str) -> object:
+    return config.get(name) if isinstance(config, Mapping) else None
+
+
+def _number(value: object) -> int | None:
+    """Return a plausible count from a model's config, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**12 else None

@@ -1,5 +1,5 @@
 """Engines that vlmtui installs: each has its own virtual environment in the data folder and a record.
 
 `tools/setup_env.py` uses the same steps for a checkout's `.venv`, before any package is installed. The modules that it
-imports (`variants`, `hardware`, `uv`) need only the standard library.
+imports (`builds`, `uv`) need only the standard library.
 """

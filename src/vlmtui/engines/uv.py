@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from vlmtui.engines.variants import UV_LOCK
+from vlmtui.engines.builds import UV_LOCK
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.processes import bound_command, find_program, isolated_command, python_command, safe_environment
 

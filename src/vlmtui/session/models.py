@@ -12,8 +12,7 @@ from vlmtui.config.trust import TrustStore
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.engine import REMOTE_BACKEND, TRANSFORMERS_BACKEND, EngineStatus, LoadSpec
-from vlmtui.engine.machine import Machine, gib
-from vlmtui.engine.memory_fit import Fit, check_fit, claimed_share, fit_text
+from vlmtui.engine.machine import Fit, Machine, check_fit, claimed_share, fit_text, gib
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.loader import Registry

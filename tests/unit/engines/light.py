@@ -13,20 +13,20 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from vlmtui.engines.variants import EngineBuild
+from vlmtui.engines.builds import EngineBuild
 
 PACKAGES = {"vllm": "0.0.1", "lightpkg": "2.5"}
 INSTALLING = """
 import os, signal, sys
 from pathlib import Path
 from tests.unit.engines.light import light_variant
-from vlmtui.engines import install, records, uv
+from vlmtui.engines import installed, uv
 from vlmtui.paths import Paths
 
 root, point = Path(sys.argv[1]), sys.argv[2]
 if point:
     where, _, name = point.partition(".")
-    holder = {"install": install, "Uv": uv.Uv, "Engines": records.Engines}[where]
+    holder = {"installed": installed, "Uv": uv.Uv, "Engines": installed.Engines}[where]
     name, _, count = name.partition("#")
     calls, real = [], getattr(holder, name)
 
@@ -37,7 +37,7 @@ if point:
         return real(*args, **options)
 
     setattr(holder, name, killing)
-record = install.install_engine(records.Engines(Paths.below(root / "app")), light_variant(root), print)
+record = installed.install_engine(installed.Engines(Paths.below(root / "app")), light_variant(root), print)
 print(record.name)
 """
 
@@ -114,7 +114,7 @@ def install(
     root: Path, *, killed_at: str = "", extra: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Install the variant in a process; `killed_at` names the function at whose call it is killed:
-    `install.describe_interpreter`, with `#1` at its second call."""
+    `installed.describe_interpreter`, with `#1` at its second call."""
     return subprocess.run(
         [sys.executable, "-c", INSTALLING, str(root), killed_at],
         env={**environment(root), **(extra or {})},

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from vlmtui.engines import hardware
-from vlmtui.engines.hardware import Hardware, find_hardware
-from vlmtui.engines.records import ADDED, EngineRecord, Engines, choose_engine
+from vlmtui.engines import builds
+from vlmtui.engines.builds import TORCH, VARIANTS, Hardware, find_hardware
+from vlmtui.engines.installed import ADDED, EngineRecord, Engines, choose_engine
 from vlmtui.engines.uv import PYTORCH_INDEX, Uv, uv_variables
-from vlmtui.engines.variants import TORCH, VARIANTS
 from vlmtui.paths import Paths
 
 PYTHON = Path(sys.executable)
@@ -85,10 +84,10 @@ def test_the_engine_that_fits_the_gpu_is_used(tmp_path: Path, monkeypatch: pytes
     engines = Engines(Paths.below(tmp_path))
     assert choose_engine(engines) is None
     cuda, cpu = record(engines, "cuda", 1.0), record(engines, "cpu", 2.0)
-    monkeypatch.setattr(hardware, "find_hardware", lambda: Hardware(("H",), "580.1"))
+    monkeypatch.setattr(builds, "find_hardware", lambda: Hardware(("H",), "580.1"))
     chosen = choose_engine(engines)
     assert chosen is not None and chosen.record == cuda
-    monkeypatch.setattr(hardware, "find_hardware", Hardware)
+    monkeypatch.setattr(builds, "find_hardware", Hardware)
     chosen = choose_engine(engines)
     assert chosen is not None and chosen.record == cpu
     added = record(engines, ADDED, 3.0)
@@ -105,9 +104,9 @@ def test_a_record_that_cannot_be_read_is_no_engine(tmp_path: Path) -> None:
 
 
 def test_the_set_up_of_a_checkout_needs_no_package() -> None:
-    imports = "; ".join(f"import vlmtui.engines.{name}" for name in ("variants", "hardware", "uv"))
+    imports = "; ".join(f"import vlmtui.engines.{name}" for name in ("builds", "uv"))
     code = f"import sys; sys.path.insert(0, sys.argv[1]); {imports}"
-    source = Path(hardware.__file__).parents[2]
+    source = Path(builds.__file__).parents[2]
     subprocess.run([sys.executable, "-I", "-S", "-c", code, str(source)], check=True)
 
 

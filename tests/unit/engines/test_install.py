@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.engines.light import environment, has_uv, install, light_variant, make_wheels
-from vlmtui.engines.install import add_engine, describe_interpreter, find_python, install_engine
-from vlmtui.engines.records import Engines
+from vlmtui.engines.installed import Engines, add_engine, describe_interpreter, find_python, install_engine
 from vlmtui.engines.uv import installation_lock
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
@@ -18,10 +17,10 @@ from vlmtui.paths import Paths
 pytestmark = pytest.mark.process
 
 STEPS = (
-    "install.uv_for",
+    "installed.uv_for",
     "Uv.install",
-    "install.describe_interpreter",
-    "install.EngineRecord",
+    "installed.describe_interpreter",
+    "installed.EngineRecord",
     "Engines.write",
 )
 
@@ -66,7 +65,7 @@ def test_after_a_kill_the_next_install_continues(root_with_uv: Path, step: str) 
 
 
 def test_an_unfinished_environment_is_made_again(root_with_uv: Path) -> None:
-    install(root_with_uv, killed_at="install.describe_interpreter")
+    install(root_with_uv, killed_at="installed.describe_interpreter")
     [package] = (engines_of(root_with_uv).folder).glob("*/env/lib/python*/site-packages/lightpkg/__init__.py")
     package.unlink()
     install(root_with_uv)
@@ -118,7 +117,7 @@ def test_a_python_with_vllm_is_added_as_it_is(root_with_uv: Path, monkeypatch: p
     install(root_with_uv)
     engines = engines_of(root_with_uv)
     [made] = engines.all()
-    monkeypatch.setattr("vlmtui.engines.install._LIGHT", {"lightpkg": "lightpkg"})
+    monkeypatch.setattr("vlmtui.engines.installed._LIGHT", {"lightpkg": "lightpkg"})
     record = add_engine(engines, Path(made.interpreter))
     assert (record.interpreter, record.variant, record.search_path) == (made.interpreter, "added", ())
     assert record in engines.all()

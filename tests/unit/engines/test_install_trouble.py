@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.unit.engines.light import INSTALLING, environment, has_uv, install, light_variant, make_wheels
-from vlmtui.engines.records import Engines
+from vlmtui.engines.installed import Engines
 from vlmtui.paths import Paths
 
 pytestmark = pytest.mark.process

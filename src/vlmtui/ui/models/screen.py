@@ -25,8 +25,7 @@ from textual.widgets.option_list import Option
 
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.engine import EngineStatus, LoadSpec
-from vlmtui.engine.machine import Machine, gib
-from vlmtui.engine.memory_fit import Fit, check_fit
+from vlmtui.engine.machine import Fit, Machine, check_fit, gib
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.match import Model, resolve

@@ -15,8 +15,7 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import EngineEvent, Request
 from vlmtui.domain.metrics import EngineMetrics
-from vlmtui.engines.serve_flags import cpu_arguments
-from vlmtui.engines.server_program import ServerProgram
+from vlmtui.engines.serve import ServerProgram, cpu_arguments
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.placeholders import placeholder_texts
 from vlmtui.paths import Paths

@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.engines.serve_flags import private_server_flags
-from vlmtui.engines.server_program import SERVER_VARIABLE, ServerProgram
+from vlmtui.engines.serve import SERVER_VARIABLE, ServerProgram, private_server_flags
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
 from vlmtui.paths import bundled_model

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.engines.serve_flags import cpu_arguments
+from vlmtui.engines.serve import cpu_arguments
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 SOCKET_FOLDER = "."
