@@ -113,7 +113,7 @@ def _backends() -> dict[str, str]:
     from vlmtui.engines.installed import Engines
     from vlmtui.paths import Paths
 
-    versions = {engine.version for engine in Engines(Paths.default()).all() if engine.engine == "vllm"}
+    versions = {engine.version for engine in Engines(Paths.default()).all()}
     return {"vllm": "", "transformers": "", **{f"vllm=={version}": "installed" for version in sorted(versions)}}
 
 

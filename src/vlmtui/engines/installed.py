@@ -33,7 +33,6 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An installed engine that can be used."""
 
     name: str
-    engine: str = "vllm"
     version: str
     """The engine's version, from its package metadata."""
     variant: str
@@ -159,7 +158,7 @@ import importlib.metadata as m, importlib.util as u, json, platform, sys
 found = [(one.metadata["Name"], one.version) for one in m.distributions()]
 names = {name.lower().replace("_", "-"): version for name, version in found if name}
 print(json.dumps({
-    "python": platform.python_version(), "new_enough": sys.version_info >= (3, 11),
+    "python": platform.python_version(),
     "vllm": bool(u.find_spec("vllm")),
     "missing": [name for name, module in json.loads(sys.argv[1]).items() if not u.find_spec(module)],
     "packages": names,
@@ -172,12 +171,16 @@ class InterpreterFacts(msgspec.Struct):
     """An interpreter's version and packages."""
 
     python: str
-    new_enough: bool
     vllm: bool
     missing: list[str]
     packages: dict[str, str]
     requires: list[str]
     """What vLLM's build for the CPU requires."""
+
+    @property
+    def python_version(self) -> tuple[int, ...]:
+        """Its first two numbers: (3, 11)."""
+        return tuple(int(part) for part in self.python.split(".")[:2])
 
     @property
     def version(self) -> str:
@@ -271,7 +274,7 @@ def add_engine(engines: Engines, python: Path) -> EngineRecord:
     """
     python = Path(os.path.abspath(python.expanduser()))  # noqa: PTH100 - a link into an environment must stay one
     described = describe_interpreter(python)
-    if not described.new_enough:
+    if described.python_version < OLDEST_PYTHON:
         message = f"{python} is Python {described.python}; the worker needs 3.11 or newer."
         raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint="Choose another interpreter.")
     if not described.vllm:
