@@ -37,9 +37,9 @@ class Server:
     """Its name in the settings, or its address."""
     address: str
     models: tuple[Model, ...] = ()
-    """What it serves; LoRA adapters follow the model that they belong to."""
+    """The models that it serves; LoRA adapters follow the model that they belong to."""
     facts: ServerFacts | None = None
-    """What it offers; None if it did not answer."""
+    """The features that it offers; None if it did not answer."""
     error: VlmtuiError | None = None
     """Why it did not answer."""
 
@@ -173,7 +173,7 @@ async def _connected(settings: EngineSettings) -> AsyncIterator[ServerApi]:
 
 
 def _called(engine: str, address: str) -> str:
-    """What the engine is called: its name in the settings, or its address."""
+    """Return the name of an engine: the one in the settings, or its address."""
     return address if ":" in engine or "/" in engine else engine
 
 

@@ -175,7 +175,7 @@ class InterpreterFacts(msgspec.Struct):
     missing: list[str]
     packages: dict[str, str]
     requires: list[str]
-    """What vLLM's build for the CPU requires."""
+    """The requirements of vLLM's build for the CPU."""
 
     @property
     def python_version(self) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from vlmtui.text import one_line
 NONE = "none"
 """Stands for no adapter."""
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM takes as `max_lora_rank`."""
+"""The values of `max_lora_rank` that vLLM accepts."""
 BUNDLED = "bundled:"
 """Before the name of an adapter that ships with the bundled model."""
 _ADAPTERS = "adapters"

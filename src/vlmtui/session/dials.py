@@ -94,7 +94,7 @@ def with_default_parameters(sampling: Sampling, family: Family | None, defaults:
 
 
 def with_default_arguments(sampling: Sampling, family: Family, defaults: Mapping[str, object]) -> Sampling:
-    """As `with_default_parameters`, of the family's processor alone."""
+    """Return the sampling with the settings' arguments of the family's processor alone; what is set stays."""
     wanted = {name: value for name, value in defaults.items() if name not in DIALS}
     return with_default_parameters(sampling, family, wanted)
 

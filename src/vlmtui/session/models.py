@@ -38,7 +38,7 @@ class Choice(msgspec.Struct, frozen=True):
     model: Model
     title: str
     default: bool = True
-    """Whether it is its family's default model, which the record's size and context describe."""
+    """Whether it is the default model of its family, which the record's size and context describe."""
     running: bool = False
     """Whether an engine with it runs on this machine."""
     current: bool = False
@@ -65,7 +65,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def served(self) -> ServedModel | None:
-        """What the server tells of it."""
+        """The server's facts about the model; None if there are none."""
         facts = self.server.facts if self.server is not None else None
         return next((one for one in facts.models if one.id == self.model.spec.model), None) if facts else None
 
@@ -367,14 +367,14 @@ def _names(names: Sequence[str]) -> str:
 
 
 class MemoryNeed(msgspec.Struct, frozen=True):
-    """What loading further engines here takes."""
+    """The memory that further engines need on this machine."""
 
     names: tuple[str, ...]
-    """Of the engines to load here; hostile."""
+    """The names of the engines to load here; hostile text."""
     fits: bool
     """Whether they probably fit beside what is loaded."""
     text: str
-    """What they need and what is free, for people."""
+    """A sentence for people: the memory that they need, and the free memory."""
 
 
 def fits_beside(model: Model, machine: Machine) -> bool:

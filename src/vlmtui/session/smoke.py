@@ -31,11 +31,11 @@ _WHAT = "What is in this image?"
 _WORDS = ("TIGER", "PIANO", "RIVER", "LEMON")
 
 Words = tuple[tuple[str, ...], ...]
-"""Of each group, one word has to be in the answer."""
+"""Groups of words: the answer needs one of each group."""
 
 
 class SmokeOutcome(StrEnum):
-    """What came of a question."""
+    """The result of a question."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -45,7 +45,7 @@ class SmokeOutcome(StrEnum):
 
 
 class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation about drawn pictures, and what its answer has to say."""
+    """A conversation about drawn pictures, and the words that its answer needs."""
 
     skill: Skill
     turns: tuple[Turn, ...]
@@ -59,7 +59,7 @@ class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmokeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked, seen and expected."""
+    """A question, the answer, and the answer that was expected."""
 
     skill: Skill
     asked: str

@@ -91,7 +91,7 @@ class LineSocket(asyncio.Protocol):
         self._has_ended = False
         self._rests = False
         self._read_bytes = 0
-        """How many were read last."""
+        """Number of bytes in the last read."""
         self._changed = asyncio.Event()
         """Set when a line or the end arrives before `listen`."""
         self._can_write = asyncio.Event()
@@ -307,7 +307,7 @@ class WorkerClient:
         self._pings = 0
         self._statuses: deque[asyncio.Future[StatusReport]] = deque()
         self._meters: set[asyncio.Queue[MetricsReport | None]] = set()
-        """Those who follow the metrics."""
+        """A queue for each reader of the metrics."""
         self._load = LatestProgress()
         self._load_failure: Failure | None = None
         self._log = LogRing(_LOG_LINES_HELD)

@@ -69,7 +69,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
         return self.record.spec.name if self.record is not None else self.endpoint.worker_id
 
     def is_called(self, name: str) -> bool:
-        """Whether people may mean it by this: its model's name, path or family, its pid or its id."""
+        """Whether `name` means this worker: its model's name, path or family, its pid or its id."""
         specs = [known.spec for known in (self.status, self.record) if known is not None]
         names = {text for spec in specs for text in (spec.name, spec.model, spec.family)}
         return name in names or name in (str(self.pid), self.endpoint.worker_id)
