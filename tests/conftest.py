@@ -37,7 +37,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 _LONG = ("zoo", "torture")
 """Folders with few tests that take minutes."""
 _COST = "processor_s"
-"""What a test's reports call the seconds of processor time that it took."""
+"""The property of a test's report with its seconds of processor time."""
 _BEGUN_AT = pytest.StashKey[float]()
 
 

@@ -47,7 +47,7 @@ OLDER_NEED = ("timm",)
 """Further packages that their models need."""
 
 Lines = dict[str, dict[str, str]]
-"""By package: its versions, each with its marker (empty: everywhere). Some packages have another version for newer
+"""The versions of a package, each with its marker (empty: everywhere). Some packages have another version for newer
 Pythons."""
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as functional
 
 WIDTH, HEADS, SIDE = 192, 3, 64
 Weights = tuple[Any, ...]
-"""Of a layer: queries, keys and values joined, their bias, the output, gate and up joined, down, and the two norms."""
+"""A layer's weights: queries, keys and values joined, their bias, output, gate and up joined, down, two norms."""
 
 
 class Layers:
@@ -90,7 +90,7 @@ def fed_forward(hidden: Any, weights: Weights) -> Any:
 
 
 def inner_layer(hidden: Any, turn: tuple[Any, Any], mask: Any, weights: Weights) -> Any:
-    """One layer, for all tokens."""
+    """Compute a layer for all tokens."""
     joined, bias, out = weights[:3]
     heads = functional.linear(normed(hidden, weights[5]), joined, bias)
     heads = heads.view(*hidden.shape[:2], HEADS + 2, SIDE).transpose(1, 2)

@@ -276,7 +276,7 @@ class Run:
             self.changes.export(self.args.export)
 
     def update(self, batch: Batch, rate: float) -> None:
-        """One optimiser step."""
+        """Take an optimiser step."""
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group["pace"]
         products = self.changes.products()

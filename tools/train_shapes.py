@@ -628,7 +628,7 @@ class Run:
         self.losses[name] = 0.95 * self.losses[name] + 0.05 * loss if self.losses[name] else loss
 
     def update(self, batches: list[Batch]) -> None:
-        """One optimiser step."""
+        """Take an optimiser step."""
         for group in self.optimiser.param_groups:
             group["lr"] = self.rate()
         for batch in batches:

@@ -23,7 +23,7 @@ from textual.widget import Widget
 from vlmtui.ui.terminal.driver import NonBlockingDriver
 
 _ROUNDS = 3
-"""How many rounds of the event loop nothing is to be drawn: a message that is being handled is in no queue."""
+"""Rounds of the event loop in which nothing may be drawn: a message that is being handled is in no queue."""
 
 
 class Moment(msgspec.Struct, frozen=True):

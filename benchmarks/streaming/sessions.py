@@ -158,7 +158,7 @@ def session(
 
 
 def chat(folder: Path, *, is_app: bool) -> Figures:
-    """One session of the size 120×40: everything in which the two programs are held against each other."""
+    """Play a session at 120×40, and return all figures in which the two programs are compared."""
     with session(folder, is_app=is_app) as one:
         idle_echo = one.type_idle(12)
         short = [one.ask(20, 100) for _ in range(5)]

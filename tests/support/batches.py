@@ -31,7 +31,7 @@ from vlmtui.session.batch.results import OutputFile
 from vlmtui.session.batch.run import BatchEngine, BatchJob, Tally, answer_items
 
 Trouble = Callable[[str], ErrorKind | None]
-"""By an item's question: how its request fails, or None. ENGINE_DIED takes the engine with it."""
+"""The failure of a request, by its item's question, or None. ENGINE_DIED ends the engine."""
 
 
 class Gate:
@@ -49,7 +49,7 @@ class Gate:
 
 
 class RepeatingEngine(ScriptedEngine):
-    """Answers "said: " and the question, with the number of its pictures; `most` is how many it had at once."""
+    """Answers "said: " and the question, with the number of its pictures; `most`: the most requests at once."""
 
     def __init__(self, trouble: Trouble = lambda question: None, info: EngineInfo | None = None) -> None:
         super().__init__(info=info)

@@ -43,7 +43,7 @@ _FRAME_BEGINS, _FRAME_ENDS = b"\x1b[?2026h", b"\x1b[?2026l"
 
 
 def search_paths() -> dict[str, str]:
-    """Where programs and modules are found, for an environment that has nothing else of the tests' own. Without
+    """Return PATH and PYTHONPATH, for an environment that has nothing else of the tests' own. Without
     PYTHONPATH the app would be another checkout's, and start a worker for its own copy of the bundled model."""
     return {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
 

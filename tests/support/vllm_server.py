@@ -84,7 +84,7 @@ class VllmServer:
 
 
 def free_port() -> int:
-    """A port that nobody has, below those that the kernel gives to whoever asks for any: a server takes its own only
+    """Return a free port below those that the kernel gives out for port 0: a server takes its own only
     when it has loaded."""
     while True:
         with suppress(OSError), socket.socket() as found:

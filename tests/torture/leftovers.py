@@ -15,7 +15,7 @@ _SPOOL = "kept"
 
 
 def files_left(paths: Paths, temporary: Path, *, at_rest: bool) -> list[str]:
-    """What lies about below the folder of `paths`, and in the folder of temporary files.
+    """Return leftovers below the folder of `paths` and in the folder of temporary files.
 
     `at_rest`: all has ended in order, so that no app has a lock, no worker temporary files, and no answer is to be
     fetched. The lock files of a worker and of the database stay, as another process may just be waiting for one.

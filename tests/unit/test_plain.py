@@ -44,7 +44,7 @@ ROOT = Path(__file__).parents[2]
 SLASHES = {action.id for action in ACTIONS.values() if action.slash}
 PROMPT = "\r\n> "
 CONTROL = re.compile(rb"[\x00-\x06\x0b-\x0c\x0e-\x1f\x7f]")
-"""What a terminal that only appends has no use for; readline rings no bell, and edits with backspaces."""
+"""Bytes that a terminal that only appends can't use. readline rings no bell and edits with backspaces."""
 
 
 def services(

@@ -1,4 +1,4 @@
-"""A real worker with the real guardian and server, and an engine that repeats what it is told (`tests.worker.hosted`).
+"""A real worker with the real guardian and server, and an engine that repeats the question (`tests.worker.hosted`).
 
 The word `hold` of an answer waits until the file `$ECHO_RELEASE` exists.
 """

@@ -445,7 +445,7 @@ async def test_other_servers_have_no_videos_and_no_logprobs(server: FaultServer)
 
 
 async def test_an_old_server_gets_raw_prompts_through_a_template(server: FaultServer, tmp_path: Path) -> None:
-    """vLLM 0.23 answers such a request as if there were no picture."""
+    """vLLM 0.23 answers these requests as if there were no picture."""
     server.version, server.takes_templates, server.generate_status = "0.23.0", True, 200
     engine = await connected(server)
     assert engine.info.capabilities.raw_media and engine.info.capabilities.message_prompts

@@ -1,4 +1,4 @@
-"""How a recipe for a tiny model is written.
+"""The parts of a recipe for a tiny model.
 
     from tests.zoo.kit import architecture, recipe, text_model, write_config, write_tokenizer
     from tests.zoo.templates import chat_template

@@ -1,4 +1,4 @@
-"""What lint finds, as a table: `PYTHONPATH=src/vlmtui/worker/site python -m tests.zoo.lint_table` (two minutes).
+"""Lint's findings as a table: `PYTHONPATH=src/vlmtui/worker/site python -m tests.zoo.lint_table` (two minutes).
 
 Each of the broken templates of `tests/unit/inspection/test_lint.py` with the kind and line that are named, then every
 family: by the template that its record generates, or, where the tokenizer or processor writes its prompts, by that of

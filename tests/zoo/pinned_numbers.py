@@ -1,4 +1,4 @@
-"""What vLLM 0.23.0, the last version with Tarsier and Tarsier2, computes from the weights that vlmtui's classes get:
+"""Numbers of vLLM 0.23.0, the last version with Tarsier and Tarsier2, from the weights that vlmtui's classes get:
 `python -m tests.zoo.pinned_numbers --keep FOLDER`, with an installed engine of that version. Writes `NUMBERS`.
 
 The weights depend on the names of the parameters alone, so a test compares with the numbers without that engine.

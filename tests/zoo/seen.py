@@ -24,7 +24,7 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 _NONE, _HALF = ((0.0,) * 3, (1.0,) * 3), ((0.5,) * 3, (0.5,) * 3)
 UNTOLD = {"Step3VLProcessor": _CLIP, "LlamaNemotronNanoVLProcessor": _NONE}
-"""Of other processors of vLLM that do not tell them. Those that the recipes write have halves."""
+"""Values of other processors of vLLM, which do not report them. Those that the recipes write have halves."""
 LIKE_MAX = 12.0
 """Most levels of 255 by which the most similar picture may differ from the attachment in the mean, by scaling."""
 

@@ -1,4 +1,4 @@
-"""A disk that is full, tears what it was not told to flush, or loses a page: nothing acknowledged is lost."""
+"""A disk that is full, tears unflushed writes, or loses a page: nothing acknowledged is lost."""
 
 from __future__ import annotations
 
