@@ -21,7 +21,7 @@ class TypedLines(LineTerminal):
     def write_line(self, text: str) -> None:
         self.text += f"{text}\n"
 
-    def read_message(self, prompt: str, prefill: str = "") -> str | None:
+    def read_message(self, prompt: str) -> str | None:
         return next(self._lines, None)
 
     def read_answer(self, prompt: str) -> str:

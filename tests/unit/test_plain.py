@@ -300,7 +300,7 @@ def test_a_whole_session_has_no_escape_sequence(tmp_path: Path, picture: Path) -
         session.say("count", "one ")
         session.process.sendcontrol("c")
         session.wait("stopped by you", PROMPT)
-        session.say(f"/attach {picture}", "64 × 48", "tokens", "]> ")
+        session.say(f"/attach {picture}", "64 × 48", "]> ")
         session.say("what is in [Image #1] here?", "a red circle at the left", PROMPT)
         session.say("/retry", "answer 2/2", PROMPT)
         session.say("/branch 1", "answer 1/2", PROMPT)
@@ -375,17 +375,16 @@ def test_a_second_ctrl_c_quits_after_the_first_has_stopped_an_answer(tmp_path: P
 
 
 @pytest.mark.process
-def test_an_unsent_message_is_in_the_line_and_the_draft(tmp_path: Path, picture: Path) -> None:
+def test_an_unsent_message_is_told_and_stays_as_the_draft(tmp_path: Path, picture: Path) -> None:
     clip = tmp_path / "tone.wav"
     write_tone(clip, 2.5)
     with opened(tmp_path) as session:
         session.wait(PROMPT)
         session.say(f"/attach {picture} {clip}", "[Image #1][Audio #2]> ")
-        session.say("what is it?", "does not accept sounds", "[Audio #2]> what is it?")
-        session.process.send(b"\x15")  # Ctrl+U: the words were deleted
-        session.say("/detach 2", "[Image #1]> what is it?")
+        session.say("what is it?", "does not accept sounds", "sends it): what is it?", "[Audio #2]> ")
+        session.say("/detach 2", "[Image #1]> ")
         session.process.sendcontrol("c")
-        session.wait("Ctrl+C again or Ctrl+D quits", "[Image #1]> what is it?")
+        session.wait("Ctrl+C again or Ctrl+D quits", "[Image #1]> ")
         session.process.sendcontrol("c")
         assert session.end() == 0
         assert session.draft() == "[Image #1]what is it?"
@@ -456,3 +455,10 @@ def test_emacs_shell(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "> hello\na red circle at the left" in ran.stdout
     assert not CONTROL.search(ran.stdout.encode())
+
+
+async def test_an_empty_line_sends_the_draft(tmp_path: Path) -> None:
+    text, report = await said(tmp_path, "hello", "/model shapes", "", model=None)
+    assert "Draft (Enter on an empty line sends it): hello" in text
+    assert "a red circle at the left" in text
+    assert report.conversation is not None

@@ -1,4 +1,4 @@
-"""Plain mode: the chat in lines. While a line is read, the session rests."""
+"""Plain mode: the chat in lines. While a line is read, the event loop rests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from vlmtui.registry.match import Model, resolve
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.conversation_holder import Severity, keep_house
-from vlmtui.session.cost import Cost, CostEstimate, draft_cost
 from vlmtui.session.dials import with_setting
 from vlmtui.session.draft import token_text
 from vlmtui.session.engines import AppEngines, EngineState
@@ -38,7 +37,6 @@ from vlmtui.ui.actions import ACTIONS
 from vlmtui.ui.actions.table import REMEDIES, parse_slash
 from vlmtui.ui.services import ExitReport, Services
 
-_SHOWN_EXCHANGES = 3
 _DETAIL_LINES = 12
 """Most lines of an error's technical detail; the log has all."""
 _MARKS: Mapping[Severity, str] = {"information": "", "warning": "Warning: ", "error": "Error: "}
@@ -71,8 +69,8 @@ class AnswerLines:
 
     def __init__(self, terminal: LineTerminal, answer: Answer) -> None:
         self._terminal = terminal
-        self._written: dict[str, str] = {}
-        """The text written so far, by its heading."""
+        self._written: dict[str, int] = {}
+        """How many characters are written, by their heading."""
         self.follow(answer)
 
     def follow(self, answer: Answer) -> None:
@@ -92,15 +90,11 @@ class AnswerLines:
             return
         if heading not in self._written and (heading == "Reasoning:" or self._written):
             self._terminal.write_line(heading)
-        written = self._written.setdefault(heading, "")
-        if written.startswith(text):
-            return
-        if not text.startswith(written):  # it is told anew
-            self._terminal.write_line("")
-            written = ""
-        end = len(text) if is_over else max(text.rfind(" "), text.rfind("\n"), len(written) - 1) + 1
-        self._terminal.write(text[len(written) : end])
-        self._written[heading] = text[:end]
+        written = self._written.setdefault(heading, 0)
+        end = len(text) if is_over else max(text.rfind(" "), text.rfind("\n")) + 1
+        if end > written:
+            self._terminal.write(text[written:end])
+            self._written[heading] = end
 
 
 class Repl:
@@ -176,11 +170,6 @@ class Repl:
         ways = {id: ACTIONS[id].slash if id in self.commands else ELSEWHERE.get(id) for id in _named(sentence)}
         return "" if None in ways.values() else re.sub(r"\{([a-z_.]+)\}", lambda found: str(ways[found[1]]), sentence)
 
-    def _confirm(self, question: str) -> bool:
-        """Ask a question whose answer is no unless it is y or yes. Raises TerminalGone."""
-        self._lines_of(question)
-        return self._terminal.read_answer("[y/N] ").lower() in ("y", "yes")
-
     def _choose_one(self, options: Sequence[str]) -> int | None:
         """Let the user choose by number; return the option's index, or None for anything else. Raises TerminalGone."""
         self._lines_of(*(f"  {number}  {option}" for number, option in enumerate(options, 1)))
@@ -217,12 +206,13 @@ class Repl:
                 await self._run(work())
         self._holder.tell_notice()
         while not self._is_leaving:
+            prompt = ""
             if (chat := self._holder.chat) is not None:
                 await chat.recorder.flush()  # nothing is stored while a line is read
-                prompt, prefill = f"{chat.draft.only_tokens()}> ", chat.draft.words.strip()
-            else:
-                prompt, prefill = "> ", self._holder.typed_ahead
-            line = self._terminal.read_message(prompt, prefill)
+                prompt = chat.draft.only_tokens()
+            if self._unsent:
+                self.tell(f"Draft (Enter on an empty line sends it): {self._unsent}")
+            line = self._terminal.read_message(f"{prompt}> ")
             if line is None:
                 return
             await self._take(line)
@@ -259,12 +249,13 @@ class Repl:
         return is_saved, ExitReport(name, stays, self._services.keep_alive_s, chat.id if chat is not None else None)
 
     async def _take(self, line: str) -> None:
-        """Run a line: a command, or a message."""
+        """Run a line: a command, or a message. An empty one sends the draft."""
         chat = self._holder.chat
         command = parse_slash((chat.draft.without_tokens(line) if chat is not None else line).strip())
         if command is None:
-            self._take_words(line)
             if line.strip():
+                self._take_words(line)
+            if line.strip() or self._unsent:
                 await self._run(self._send())
         elif command.action is None:
             hint = "/help lists them; // sends a text that begins with a slash."
@@ -275,10 +266,16 @@ class Repl:
             other = ELSEWHERE.get(command.action.id)
             self.tell(f"{command.action.title} is in the full screen{f', or {other}' if other else ''}.")
 
+    @property
+    def _unsent(self) -> str:
+        """The words of the draft."""
+        chat = self._holder.chat
+        return (chat.draft.words if chat is not None else self._holder.typed_ahead).strip()
+
     def _take_words(self, line: str) -> None:
         """Make the draft of a line: attachments that it does not name come first."""
         if self._holder.chat is None:
-            self._holder.typed_ahead = line
+            self._holder.typed_ahead = "\n".join(filter(None, (self._holder.typed_ahead, line)))
             return
         draft = self._holder.chat.draft
         draft.text = draft.only_tokens()
@@ -379,23 +376,19 @@ class Repl:
             self.tell_error(answer.failure.error())
 
     async def _show_brought_back(self, *, is_open: bool = False) -> None:
-        """Show the conversation that was opened; one that was shown already, only its last answer if it is another."""
-        last = self._conversation().last
-        if not is_open:
-            self._show()
-        elif last is not None and (self._lines is None or self._lines.answer.request_id != last.answer.request_id):
-            self._show(newest=1)
+        """Show the conversation that was opened; of one that was open before, only the last answer."""
+        self._conversation()
+        self._show(newest=1 if is_open else 3)
 
-    def _show(self, newest: int = _SHOWN_EXCHANGES) -> None:
+    def _show(self, newest: int = 3) -> None:
         """Write the newest messages and answers."""
-        chat = self._chat
-        everything = chat.branch.all
+        everything = self._chat.branch.all
         shown = everything[-newest:]
         if len(everything) > len(shown):
             self.tell(f"{len(everything) - len(shown):,} earlier messages; /save FILE writes all.")
-        for exchange in shown:
+        for number, exchange in enumerate(shown, len(everything) - len(shown) + 1):
             media = [f"  {one_line(item.name)}, {attachment_facts(item)}" for item in exchange.user.attachments]
-            self._lines_of(f"{chat.number_of(exchange)} You: {exchange.user.text}", *media)
+            self._lines_of(f"{number} You: {exchange.user.text}", *media)
             self._lines = AnswerLines(self._terminal, exchange.answer)
             self._end_answer(exchange)
 
@@ -433,18 +426,13 @@ class Repl:
         for problem in found.problems:
             self.tell_error(problem)
         sources: list[Path | str] = [*found.paths, *found.urls]
-        if len(sources) > ASK_ABOVE and not self._confirm(f"Attach all {len(sources)} files?"):
-            return
+        if len(sources) > ASK_ABOVE:
+            raise bad_input(f"Can't attach {len(sources)} files at once; the limit is {ASK_ABOVE}.")
         for source in sources:
             try:
                 await self._attach_one(source)
             except VlmtuiError as error:
                 self.tell_error(error)
-        cost = await draft_cost(self._chat, self._controller)
-        if isinstance(cost, Cost | CostEstimate):
-            self.tell(cost.text)
-        elif isinstance(cost, VlmtuiError):
-            self.tell_error(cost)
 
     async def _attach_one(self, source: Path | str) -> None:
         """Open and check a file, and put it at the end of the draft. Raises VlmtuiError."""

@@ -35,8 +35,6 @@ class LineTerminal:
         self._is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         is_edited = self._is_terminal and not os.environ.get("INSIDE_EMACS")
         self._readline = self._import_readline() if is_edited else None
-        self._prefill = ""
-        """Stands in the next line that is read."""
         self._is_reading = False
         self._is_line_start = True
         """Whether the cursor stands at the start of a line."""
@@ -75,22 +73,19 @@ class LineTerminal:
         """Append lines of their own."""
         self.write(("" if self._is_line_start else "\n") + text + "\n")
 
-    def read_message(self, prompt: str, prefill: str = "") -> str | None:
+    def read_message(self, prompt: str) -> str | None:
         """Read a message: a line, and the next one after a backslash at its end. Ctrl+C clears the line, which stays
-        in the history. `prefill` stands in the line; where lines cannot be edited it is shown, and Enter alone takes
-        it. Return None when the input ends, or after two Ctrl+C in a row. Raises TerminalGone with all that was
-        typed."""
+        in the history. Return None when the input ends, or after two Ctrl+C in a row. Raises TerminalGone with all
+        that was typed."""
         read = ""
-        if prefill and self._readline is None:
-            self.write_line(f"Draft (Enter on an empty line sends it): {prefill}")
         while True:
             try:
-                line = self._read("… " if read else prompt, "" if read else prefill)
+                line = self._read("… " if read else prompt)
             except EOFError:
                 return None
             except KeyboardInterrupt as interrupt:
                 read, typed = "", str(interrupt)
-                if self._is_second and typed in ("", prefill):
+                if self._is_second and not typed:
                     return None
                 self._is_second = True
                 self.write_line("Ctrl+C again or Ctrl+D quits; /help lists the commands.")
@@ -99,7 +94,7 @@ class LineTerminal:
                 raise TerminalGone(read + gone.typed) from gone
             self._remember(line)
             if not line.endswith("\\"):
-                return read + line or (prefill if self._readline is None else "")
+                return read + line
             read += f"{line[:-1]}\n"
 
     def read_answer(self, prompt: str) -> str:
@@ -119,12 +114,11 @@ class LineTerminal:
             os.dup2(null, number)
         os.close(null)
 
-    def _read(self, prompt: str, prefill: str = "") -> str:
+    def _read(self, prompt: str) -> str:
         """Read a line. Raises EOFError, KeyboardInterrupt with the line typed so far, and TerminalGone."""
         self.write("" if self._is_line_start else "\n")
         if self.ended_by:
             raise TerminalGone
-        self._prefill = prefill
         line, is_over = "", False
         try:
             self._is_reading = True
@@ -195,7 +189,6 @@ class LineTerminal:
         for entry in self._history.entries:
             if "\n" not in entry:
                 readline.add_history(entry)
-        readline.set_startup_hook(lambda: readline.insert_text(self._prefill))
         return readline
 
 
