@@ -22,7 +22,7 @@ from vlmtui.plain.terminal import LineTerminal, TerminalGone
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.conversation_holder import Severity, keep_house
+from vlmtui.session.conversation_holder import Severity
 from vlmtui.session.dials import with_setting
 from vlmtui.session.draft import token_text
 from vlmtui.session.engines import AppEngines, EngineState
@@ -127,9 +127,7 @@ class Repl:
         self._controller.on_death = self._tell_death
         self._holder = services.conversation_holder(self, self._controller)
         self._holder.on_damage = self._tell_damage
-        self._interrupted = services.interrupted_answers(
-            self, self._controller, self._holder, show=self._show_brought_back, load=self._load
-        )
+        self._interrupted = services.interrupted_answers(self._holder, show=self._show_brought_back, load=self._load)
         self._checks = LoadChecks(TrustStore(services.paths))
         self._is_subscribed = False
         self._is_leaving = False
@@ -198,7 +196,7 @@ class Repl:
     async def _talk(self) -> None:
         """Load the model and open the conversation of the start, complete interrupted answers, then take lines."""
         services = self._services
-        self._start(keep_house(services.store, services.paths, services.settings, self.tell_error))
+        self._start(self._holder.keep_house())
         for warning in services.registry.warnings:
             self.tell(one_line(str(warning)), severity="warning")
         for work in (self._load_first, self._open_first, self._interrupted.bring_back):
@@ -375,10 +373,13 @@ class Repl:
         if answer.failure is not None:
             self.tell_error(answer.failure.error())
 
-    async def _show_brought_back(self, *, is_open: bool = False) -> None:
-        """Show the conversation that was opened; of one that was open before, only the last answer."""
-        self._conversation()
-        self._show(newest=1 if is_open else 3)
+    async def _show_brought_back(self, is_open: bool) -> None:
+        """Show the conversation that was opened; if it was open before, only a last answer that is not written yet."""
+        last = self._conversation().last
+        if not is_open:
+            self._show()
+        elif last is not None and (self._lines is None or self._lines.answer.request_id != last.answer.request_id):
+            self._show(newest=1)
 
     def _show(self, newest: int = 3) -> None:
         """Write the newest messages and answers."""

@@ -57,12 +57,12 @@ class ConversationHolder:
         retry_s: float = 3.0,
     ) -> None:
         """`retry_s`: seconds between attempts to write to a store that fails. The store is closed with the holder."""
-        self._teller = teller
-        self._store = store
+        self.teller = teller
+        self.store = store
         self._settings = settings
         self._paths = paths
         self._retry_s = retry_s
-        self._engine_controller = engine_controller
+        self.engine_controller = engine_controller
         engine_controller.on_ready = self.follow_model
         self._recorder: Recorder | None = None
         self.chat: Conversation | None = None
@@ -82,7 +82,7 @@ class ConversationHolder:
         from vlmtui.session.conversation import Conversation
 
         if self.chat is None:
-            model = self._engine_controller.model
+            model = self.engine_controller.model
             first = self._first_settings(model.family if model else None)
             self.chat = Conversation(first, self.recorder(), self._opened)
             self.follow_model(model)
@@ -106,11 +106,11 @@ class ConversationHolder:
         try:
             chat.settings = before.for_family(model.family, self._settings.parameters)
         except VlmtuiError as error:
-            self._teller.tell_error(error)
+            self.teller.tell_error(error)
             return
         if changed := before.changed_to(chat.settings):
             told = f"Another processor: {changed}. Each family keeps its own values."
-            self._teller.tell(one_line(told), seconds=10)
+            self.teller.tell(one_line(told), seconds=10)
 
     def recorder(self) -> Recorder:
         """Return the recorder, creating it if needed."""
@@ -118,7 +118,7 @@ class ConversationHolder:
 
         if self._recorder is None:
             self._recorder = Recorder(
-                self._store,
+                self.store,
                 on_trouble=self._trouble_changed,
                 on_saved_again=self._tell_saved_again,
                 retry_s=self._retry_s,
@@ -127,8 +127,8 @@ class ConversationHolder:
 
     def tell_notice(self) -> None:
         """Tell once what the user must know about the opening of the store."""
-        if notice := self._store.take_notice():
-            self._teller.tell(one_line(notice), seconds=60, severity="warning")
+        if notice := self.store.take_notice():
+            self.teller.tell(one_line(notice), seconds=60, severity="warning")
 
     async def settle(self, *, stops: bool) -> bool:
         """Prepare to quit: stop the running answer (`stops`) or leave it to the engine, and store everything. False
@@ -138,7 +138,7 @@ class ConversationHolder:
         if chat is None or recorder is None:
             return True
         if stops:
-            await chat.stop(self._engine_controller.engine)
+            await chat.stop(self.engine_controller.engine)
         else:
             chat.answers.detach()
         chat.draft_changed()
@@ -149,11 +149,46 @@ class ConversationHolder:
         """Write the last changes. A running answer continues in the engine."""
         if self._recorder is not None:
             await self._recorder.close()
-        await self._store.close()
+        await self.store.close()
+
+    async def keep_house(self) -> None:
+        """Delete the unfinished files of killed processes, copy the database if no copy of the last 24 hours is there,
+        and purge conversations whose time after deletion is over. Tell damage; the next session tries again what else
+        fails."""
+        from vlmtui.store.backup import back_up_daily
+        from vlmtui.store.database import StoreError
+
+        await asyncio.to_thread(remove_abandoned_files, self._paths)
+        try:
+            await asyncio.to_thread(back_up_daily, self._paths.data)
+        except (VlmtuiError, OSError) as error:
+            _log.warning("there is no backup of today: %s", error)
+            if isinstance(error, StoreError) and error.damage is not None:
+                self.teller.tell_error(error)
+        try:
+            await self._purge()
+        except (VlmtuiError, OSError) as error:
+            _log.warning("deleted conversations stay for now: %s", error)
+
+    async def _purge(self) -> None:
+        from vlmtui.session.comparison import draft_file
+
+        keep_s = self._settings.keep_deleted_s
+        if keep_s is None:
+            return
+
+        def work(store: Store) -> list[ConversationId]:
+            purged = store.purge_deleted(keep_s)
+            for conversation in purged:
+                draft_file(self._paths, conversation).unlink(missing_ok=True)
+            return purged
+
+        if purged := await self.store.run(work):
+            _log.info("purged, as they were deleted long ago: %s", ", ".join(purged))
 
     def _opened(self) -> None:
-        if self._engine_controller.is_loaded:
-            self.follow_model(self._engine_controller.model)
+        if self.engine_controller.is_loaded:
+            self.follow_model(self.engine_controller.model)
 
     def _first_settings(self, family: Family | None) -> ChatSettings:
         """Return the model's recommended settings, overridden by the user's."""
@@ -165,65 +200,24 @@ class ConversationHolder:
         try:
             sampling = with_default_parameters(sampling, family, settings.parameters)
         except VlmtuiError as error:
-            self._teller.tell_error(error)
+            self.teller.tell_error(error)
         return ChatSettings(settings.system_prompt, sampling)
 
     def _tell_saved_again(self) -> None:
         folder = one_line(str(self._paths.data))
         text = f"This conversation was missing from {folder}. It is saved there again as shown here."
-        self._teller.tell(f"{text} Other branches are lost.", seconds=60, severity="warning")
+        self.teller.tell(f"{text} Other branches are lost.", seconds=60, severity="warning")
 
     def _trouble_changed(self, error: VlmtuiError | None) -> None:
         self.tell_notice()
-        if self._store.damage is not None:
+        if self.store.damage is not None:
             self.on_damage()
             return
         if error is None:
-            self._teller.tell("Everything is saved now; nothing was lost.", seconds=10)
+            self.teller.tell("Everything is saved now; nothing was lost.", seconds=10)
             return
         text = f"{error} The conversation continues in memory and is saved as soon as possible."
-        self._teller.tell(one_line(text), seconds=30, severity="error")
-
-
-async def keep_house(
-    store: AsyncStore, paths: Paths, settings: Settings, tell_error: Callable[[VlmtuiError], object]
-) -> None:
-    """Delete the unfinished files of killed processes, copy the database if no copy of the last 24 hours is there, and
-    purge conversations whose time after deletion is over. Damage is told; what else fails is tried by the next
-    session."""
-    from vlmtui.store.backup import back_up_daily
-    from vlmtui.store.database import StoreError
-
-    await asyncio.to_thread(remove_abandoned_files, paths)
-    try:
-        await asyncio.to_thread(back_up_daily, paths.data)
-    except (VlmtuiError, OSError) as error:
-        _log.warning("there is no backup of today: %s", error)
-        if isinstance(error, StoreError) and error.damage is not None:
-            tell_error(error)
-    if settings.keep_deleted_s is None:
-        return
-    try:
-        purged = await _purge(store, paths, older_than_s=settings.keep_deleted_s)
-    except (VlmtuiError, OSError) as error:
-        _log.warning("deleted conversations stay for now: %s", error)
-        return
-    if purged:
-        _log.info("purged, as they were deleted long ago: %s", ", ".join(purged))
-
-
-async def _purge(conversations: AsyncStore, paths: Paths, *, older_than_s: float) -> list[ConversationId]:
-    """Purge conversations deleted more than `older_than_s` seconds ago, and return their ids. Raises VlmtuiError as
-    the store does."""
-    from vlmtui.session.comparison import draft_file
-
-    def work(store: Store) -> list[ConversationId]:
-        purged = store.purge_deleted(older_than_s)
-        for conversation in purged:
-            draft_file(paths, conversation).unlink(missing_ok=True)
-        return purged
-
-    return await conversations.run(work)
+        self.teller.tell(one_line(text), seconds=30, severity="error")
 
 
 def remove_abandoned_files(paths: Paths) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,7 +18,7 @@ from vlmtui.session.answers import LiveAnswers
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_holder import ConversationHolder, Teller
 from vlmtui.session.death_counts import DeathCounts
-from vlmtui.session.engines import AppEngines, EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.session.exchange import exchanges_of
 from vlmtui.session.generation import Answer
 from vlmtui.session.persistence import LiveConversation, Recorder
@@ -35,13 +35,6 @@ _ANSWERS_MAX = 5
 _ANSWERED_WITHIN_S = 7 * 24 * 3600.0
 """Older answers are not looked up: no engine keeps them that long."""
 _SETTLE_S = 2.0
-
-
-class ShowConversation(Protocol):
-    """Shows the conversation that was just opened."""
-
-    def __call__(self, *, is_open: bool = False) -> Awaitable[None]:
-        """`is_open`: it was open before, and its current draft stays."""
 
 
 class _Report:
@@ -80,24 +73,19 @@ class InterruptedAnswers:
 
     def __init__(
         self,
-        teller: Teller,
-        engine_controller: AppEngines,
         holder: ConversationHolder,
         *,
         host: EngineHost,
-        store: AsyncStore,
         registry: Registry,
-        show: ShowConversation,
+        show: Callable[[bool], Awaitable[None]],
         load: Callable[[Model], None],
         opens_another: bool = False,
     ) -> None:
-        """`show` shows the conversation that was opened; `load` loads a model without asking, or uses it if it is
-        loaded. `opens_another`: the user named a conversation to continue, which stays on screen."""
-        self._teller = teller
-        self._engine_controller = engine_controller
+        """`show` shows the conversation that was opened; True: it was open before, and its draft stays. `load` loads a
+        model without asking, or uses it if it is loaded. `opens_another`: the user named a conversation to continue,
+        which stays on screen."""
         self._holder = holder
         self._host = host
-        self._store = store
         self._registry = registry
         self._show = show
         self._load = load
@@ -112,13 +100,13 @@ class InterruptedAnswers:
     async def bring_back(self) -> None:
         """Complete the answers that an engine or spool has kept, and drop other kept ones. Raises VlmtuiError."""
         host = self._host
-        if await self._store.run(_has_interrupted):
+        if await self._holder.store.run(_has_interrupted):
             await self._complete(host)
         if kept := await host.unfetched_answers():
-            await forget_ended(self._store, host, kept)
+            await forget_ended(self._holder.store, host, kept)
 
     async def _complete(self, host: EngineHost) -> None:
-        for turn, title in await interrupted_answers(self._store):
+        for turn, title in await interrupted_answers(self._holder.store):
             for _ in range(_LOOKS):
                 unfetched = await find_unfetched(turn, title, host)
                 if unfetched is None or await self._bring_back(unfetched):
@@ -126,7 +114,7 @@ class InterruptedAnswers:
 
     async def _bring_back(self, unfetched: UnfetchedAnswer) -> bool:
         """False if the answer is no longer kept."""
-        report = _Report(self._teller, unfetched.title)
+        report = _Report(self._holder.teller, unfetched.title)
         if self._may_show(unfetched):
             return await self._go_on_with(unfetched, report)
         answer = await fetch_answer(unfetched, self._host, self._holder.recorder(), report.is_live)
@@ -136,7 +124,7 @@ class InterruptedAnswers:
 
     def _may_show(self, unfetched: UnfetchedAnswer) -> bool:
         """Whether the user has started nothing else."""
-        chat, model = self._holder.chat, self._engine_controller.model
+        chat, model = self._holder.chat, self._holder.engine_controller.model
         if chat is not None and chat.running is not None:
             return False
         if chat is not None and chat.id == unfetched.turn.conversation:
@@ -147,7 +135,7 @@ class InterruptedAnswers:
     async def _go_on_with(self, unfetched: UnfetchedAnswer, report: _Report) -> bool:
         """Show the answer and receive the rest of it. False if its engine no longer keeps it."""
         chat = self._holder.require_chat()
-        await self._store.run(lambda store: store.activate(unfetched.turn.id))
+        await self._holder.store.run(lambda store: store.activate(unfetched.turn.id))
         is_open = chat.id == unfetched.turn.conversation
         await chat.open(unfetched.turn.conversation)
         exchange = chat.branch.find(unfetched.turn.id)
@@ -157,12 +145,12 @@ class InterruptedAnswers:
             if await chat.answers.take_over(chat.live, exchange):
                 chat.answers.restore(self._host, exchange, unfetched.events)
                 report.ended(exchange.answer)
-            await self._show(is_open=is_open)
+            await self._show(is_open)
             return True
         # The engine is one of this user's, so its spec holds as it is.
         family = self._registry.get(unfetched.spec.family or "")
         self._load(Model(family or resolve(self._registry, unfetched.spec.name).family, unfetched.spec))
-        await self._show(is_open=is_open)
+        await self._show(is_open)
         engine = await self._engine_of(unfetched.spec)
         if engine is None:
             return False
@@ -175,7 +163,7 @@ class InterruptedAnswers:
 
     async def _engine_of(self, spec: LoadSpec) -> Engine | None:
         """Return the engine with this spec once it is loaded; None if that failed."""
-        controller = self._engine_controller
+        controller = self._holder.engine_controller
         while controller.model is None or controller.model.spec != spec or controller.state is EngineState.LOADING:
             await self._engine_moved.wait()
         return controller.engine if controller.is_loaded else None

@@ -678,7 +678,7 @@ class VlmtuiApp(App[ExitReport | None]):
             await self.stored.resume()
             if self._interrupted is None:
                 self._interrupted = self.services.interrupted_answers(
-                    self, self.engine_controller, self.conversation, show=self.stored.show, load=self.models.load
+                    self.conversation, show=self.stored.show, load=self.models.load
                 )
             await self._interrupted.bring_back()
         except VlmtuiError as error:

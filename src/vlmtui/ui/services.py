@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +18,7 @@ from vlmtui.session.engines import AppEngines
 if TYPE_CHECKING:
     from vlmtui.config.settings import Settings
     from vlmtui.domain.backend_choice import BackendChoice
-    from vlmtui.session.recovery import InterruptedAnswers, ShowConversation
+    from vlmtui.session.recovery import InterruptedAnswers
     from vlmtui.session.resume import ResumePoint
     from vlmtui.store.records import ConversationId
 
@@ -96,22 +96,17 @@ class Services(msgspec.Struct, frozen=True):
 
     def interrupted_answers(
         self,
-        teller: Teller,
-        controller: AppEngines,
         holder: ConversationHolder,
         *,
-        show: ShowConversation,
+        show: Callable[[bool], Awaitable[None]],
         load: Callable[[Model], None],
     ) -> InterruptedAnswers:
         """Return what completes the answers that went on while the app was closed."""
         from vlmtui.session.recovery import InterruptedAnswers
 
         return InterruptedAnswers(
-            teller,
-            controller,
             holder,
             host=self.host,
-            store=self.store,
             registry=self.registry,
             show=show,
             load=load,

@@ -30,7 +30,7 @@ class StoredConversations:
     def keep_house(self) -> None:
         """Make the day's backup, purge conversations whose time after deletion is over, and delete the unfinished files
         of killed processes. What fails is retried at another start."""
-        self._app.start(self._keep_house, "housekeeping")
+        self._app.start(self._app.conversation.keep_house, "housekeeping")
 
     def offer_backup(self, then: Steps | None = None) -> None:
         """Where the database is damaged, ask whether a backup takes its place; the damaged file stays. `then` runs once
@@ -45,7 +45,7 @@ class StoredConversations:
             await self.show()
             self._tell_import(resumed)
 
-    async def show(self, *, is_open: bool = False) -> None:
+    async def show(self, is_open: bool = False) -> None:
         """Show the opened conversation as soon as a model is loaded. `is_open`: it was open before, and its current
         draft stays."""
         screen = self._app.chat_screen()
@@ -103,9 +103,3 @@ class StoredConversations:
         self._app.tell(one_line(done), seconds=60, severity="warning")
         if then is not None:
             await then()
-
-    async def _keep_house(self) -> None:
-        from vlmtui.session.conversation_holder import keep_house
-
-        services = self._app.services
-        await keep_house(services.store, services.paths, services.settings, self._app.tell_error)
