@@ -70,7 +70,7 @@ class AnswerLines:
     def __init__(self, terminal: LineTerminal, answer: Answer) -> None:
         self._terminal = terminal
         self._written: dict[str, int] = {}
-        """How many characters are written, by their heading."""
+        """The number of characters written, by their heading."""
         self.follow(answer)
 
     def follow(self, answer: Answer) -> None:
@@ -115,7 +115,7 @@ class Repl:
             "stop": self._stop,
             "system": self._set_system_prompt,
         }
-        """By action id. Each raises VlmtuiError."""
+        """The commands by action id. Each raises VlmtuiError."""
         self._services = services
         self._terminal = terminal
         self._controller = AppEngines(

@@ -37,9 +37,9 @@ class LineTerminal:
         self._readline = self._import_readline() if is_edited else None
         self._is_reading = False
         self._is_line_start = True
-        """Whether the cursor stands at the start of a line."""
+        """True while the cursor stands at the start of a line."""
         self._is_second = False
-        """Whether the next Ctrl+C is the second one in a row."""
+        """True if the next Ctrl+C is the second in a row."""
         self.ended_by = 0
         """The signal that ends the session; 0: none. SIGHUP, too, when the terminal has gone."""
         self.on_interrupt: Callable[[bool], object] = lambda is_second: None

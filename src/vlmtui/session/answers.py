@@ -96,7 +96,7 @@ class LiveAnswers:
             await engine.cancel(exchange.answer.request_id)
 
     async def stop(self, engine: Engine | None, exchange: Exchange) -> None:
-        """As `cancel`, and wait a limited time for the end."""
+        """Cancel the answer, and wait a limited time for the end."""
         await self.cancel(engine, exchange)
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_WITHIN_S):
@@ -207,7 +207,7 @@ class LiveAnswers:
 
 
 def _has_less(event: EngineEvent, answer: Answer, before: Answer) -> bool:
-    """Whether a kept answer ended with less than there was before."""
+    """Return whether a kept answer ended with less than there was before."""
     if not isinstance(event, Failed):
         return False
     kind = event.failure.kind

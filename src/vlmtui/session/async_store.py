@@ -29,7 +29,7 @@ class AsyncStore:
         self._was_damaged = False
         """Damage was met in use, so that the next opening looks at everything."""
         self.damage: Damage | None = None
-        """Why the store cannot be opened, until `restore` or another process puts a backup in its place."""
+        """The damage that keeps the store from being opened, until `restore` or another process replaces the file."""
 
     async def run(self, work: Callable[[Store], _T]) -> _T:
         """Run `work` on the store's thread and return its result. Raises VlmtuiError as the store does.
@@ -48,7 +48,7 @@ class AsyncStore:
         return await asyncio.shield(asyncio.wrap_future(begun))
 
     def run_now(self, work: Callable[[Store], _T]) -> _T:
-        """As `run`, for a caller without an event loop; blocks until done."""
+        """Run `work` like `run`, for a caller without an event loop; block until it is done."""
         self._require_open()
         return self._thread.submit(self._work, work).result()
 
@@ -66,7 +66,7 @@ class AsyncStore:
         await asyncio.to_thread(self.close_now)
 
     def close_now(self) -> None:
-        """As `close`, for a caller without an event loop."""
+        """Close like `close`, for a caller without an event loop."""
         self._closed = True
         self._thread.shutdown(wait=True)
         store, self._store = self._store, None

@@ -73,7 +73,7 @@ class MessageQueue:
 
     @property
     def attachments(self) -> int:
-        """How many attachments all messages have together."""
+        """The number of attachments of all messages."""
         return sum(len(message.written.attachments) for message in self.messages)
 
     @property
@@ -150,7 +150,7 @@ class Conversation:
 
     @property
     def attachments_sent(self) -> int:
-        """How many attachments prompts include before the message being written."""
+        """The number of attachments that the prompt includes before the message being written."""
         return count_attachments(self.branch.until(self.queue.editing or self.editing)) + self.queue.attachments
 
     @property
@@ -201,7 +201,7 @@ class Conversation:
         return exchange
 
     def begin_queued(self, model: Model, info: EngineInfo | None = None) -> Exchange:
-        """As `begin`, for the first message of the queue; it stays queued if VlmtuiError is raised."""
+        """Begin the first message of the queue like `begin`; it stays queued if VlmtuiError is raised."""
         message = self.queue.messages[0]
         turns = self._turns_to(message.draft, message.editing, self.settings.system_prompt)
         made = self._generation(turns, model, info)
@@ -260,7 +260,7 @@ class Conversation:
             await self.answers.cancel(engine, self.running, why)
 
     async def stop(self, engine: Engine | None) -> None:
-        """As `cancel`, and wait a limited time for the end."""
+        """Cancel the answer, and wait a limited time for the end."""
         if self.running is not None:
             await self.answers.stop(engine, self.running)
 

@@ -70,11 +70,11 @@ class ConversationHolder:
         self.on_damage: Callable[[], object] = lambda: None
         """Called when something can't be written because the database is damaged."""
         self.typed_ahead = ""
-        """What was typed while a model loads; `take_typed` puts it into the draft."""
+        """The text typed while a model loads; `take_typed` puts it into the draft."""
 
     @property
     def trouble(self) -> VlmtuiError | None:
-        """Why the newest changes could not be stored, if so."""
+        """The error that keeps the newest changes from being stored, if any."""
         return self._recorder.trouble if self._recorder is not None else None
 
     def require_chat(self) -> Conversation:

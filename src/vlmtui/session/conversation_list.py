@@ -53,7 +53,7 @@ class ConversationList:
         self.query = ""
         self.entries: list[Entry] = []
         self.is_whole = False
-        """Whether `entries` is the complete list."""
+        """True if `entries` is the complete list."""
         self.deleted: list[ConversationRecord] = []
         """Conversations deleted here that can be restored, most recent last."""
 

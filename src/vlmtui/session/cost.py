@@ -40,7 +40,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def is_too_much(self) -> bool:
-        """Whether not even one token of an answer fits."""
+        """True if not even one token of an answer fits."""
         return self.prompt_tokens >= self.context
 
     @property
@@ -77,7 +77,7 @@ class CostEstimate(msgspec.Struct, frozen=True):
 
 
 class Uncounted(msgspec.Struct, frozen=True):
-    """Why the engine cannot count, and the estimate to show instead."""
+    """The reason why the engine cannot count, and the estimate to show instead."""
 
     why: str
     estimate: CostEstimate | None

@@ -51,7 +51,7 @@ class Draft:
         self.text = ""
         self._known: dict[int, Attachment] = {}
         self._pending: dict[int, str] = {}
-        """What to write instead of a token whose file is still loading, by number."""
+        """The text to write instead of a token whose file is still loading, by number."""
 
     @property
     def tokens(self) -> list[DraftToken]:
@@ -198,7 +198,7 @@ class Draft:
         return number
 
     def knows(self, number: int) -> bool:
-        """Whether an attachment has or had this number."""
+        """Return whether an attachment has or had this number."""
         return number in self._known
 
     def renumber(self, above: int, cursor: int) -> int | None:

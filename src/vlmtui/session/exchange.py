@@ -39,7 +39,7 @@ class Exchange:
     user: Turn
     answer: Answer
     is_left_out: bool = False
-    """Whether its attachments are left out of later prompts."""
+    """True if later prompts leave its attachments out."""
     above: Exchange | None = None
     """The exchange before it."""
     request: GenerateRequest | None = None
@@ -47,9 +47,9 @@ class Exchange:
     info: EngineInfo | None = None
     """Facts of the engine that answered; None if that was in an earlier session."""
     record: GenerationRecord | None = None
-    """How the answer was generated; None for exchanges loaded with less detail."""
+    """The record of how the answer was generated; None for exchanges loaded with less detail."""
     mode: PromptMode = "chat"
-    """How the answer's prompt was built."""
+    """The way in which the answer's prompt was built."""
     user_id: TurnId | None = None
     """None until it is stored."""
     answer_id: TurnId | None = None
@@ -61,13 +61,13 @@ class Exchange:
         return self.answer.outcome is None
 
     def needed(self, info: EngineInfo | None) -> bool:
-        """Whether its answer needs this engine: it is running there, or the engine died while generating it."""
+        """Return whether its answer needs this engine: it is running there, or the engine died while generating it."""
         failure = self.answer.failure
         return self.is_running or (self.info is info and failure is not None and failure.kind is ErrorKind.ENGINE_DIED)
 
     @property
     def is_remembered(self) -> bool:
-        """Whether later prompts include it: only if it has an answer."""
+        """True if later prompts include it: it has an answer."""
         return bool(self.answer.text)
 
     @property
@@ -279,7 +279,7 @@ class Branch:
 
     @property
     def older(self) -> int:
-        """How many exchanges precede the newest."""
+        """The number of exchanges before the newest."""
         return len(self._older)
 
     @property
@@ -316,7 +316,7 @@ class Branch:
 
     @property
     def attachments_above(self) -> int:
-        """How many attachments later prompts include from exchanges before the newest."""
+        """The number of attachments that later prompts include from exchanges before the newest."""
         return count_attachments(self._older)
 
     def load_older(self, limit: int) -> list[Exchange]:
@@ -341,8 +341,8 @@ class Branch:
         return next((exchange for exchange in self.all if exchange.answer_id == answer), None)
 
     def end_at(self, exchange: Exchange) -> Exchange:
-        """Let what is below an exchange leave the branch. Return the exchange that is the last now: another one where
-        something was below, as what has left keeps its own. Raises VlmtuiError where it is not stored."""
+        """End the branch at an exchange. Return its last exchange: a copy if others were below, since those keep the
+        original above them. Raises VlmtuiError if the exchange is not stored."""
         if exchange is self.last:
             return exchange
         if exchange.user_id is None:

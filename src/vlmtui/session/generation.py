@@ -112,9 +112,9 @@ class Answer:
     used: Sampling | None = None
     """The sampling values that the engine used, every one resolved; None: not recorded."""
     thought: ThoughtMeter = field(default_factory=ThoughtMeter)
-    """What its reasoning takes."""
+    """The tokens and seconds of its reasoning."""
     structure: StructureCheck | None = None
-    """Whether it has the structure that was asked for; None: none was, or it has not finished."""
+    """The check of the requested structure; None: none was requested, or the answer has not finished."""
     on_event: Callable[[], None] | None = field(default=None, compare=False, repr=False)
     """Called after each event, to show the answer."""
 

@@ -1,4 +1,4 @@
-"""What the model's processor made of each medium of a prompt: sizes, patches, tokens. No widgets here."""
+"""Sizes, patches and tokens that the model's processor made of each medium of a prompt."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class LiveConversation:
 
     id: ConversationId | None = None
     model: str = ""
-    """What the user calls the model that answered last."""
+    """The user's name for the model that answered last."""
     branch: Branch | None = None
     """The branch on screen, to store it again if the store has lost it."""
     draft: StoredDraft = field(default_factory=StoredDraft)
@@ -59,7 +59,7 @@ class PendingAnswer:
     record: GenerationRecord
     id: TurnId | None = None
     pieces: int = 0
-    """How many of the answer's pieces are stored."""
+    """The number of the answer's pieces that are stored."""
     has_prompt: bool = False
     is_over: bool = False
     was_gone: bool = False
@@ -77,7 +77,7 @@ class PendingAnswer:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether there is something to store."""
+        """True if there is something to store."""
         answer = self.answer
         return not self.is_over and (
             self.id is None
@@ -280,15 +280,15 @@ class Recorder:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self.trouble: VlmtuiError | None = None
-        """Why the pending writes failed."""
+        """The error of the pending writes, if they failed."""
 
     @property
     def waiting(self) -> int:
-        """How many answers, drafts and other changes are not completely written."""
+        """The number of answers, drafts and other changes that are not completely written."""
         return sum(pending.is_dirty for pending in self._pending) + len(self._drafts) + len(self._left_out)
 
     def is_waiting(self, conversation: LiveConversation) -> bool:
-        """Whether something of this conversation is not written yet."""
+        """Return whether an answer of this conversation is not written yet."""
         return any(pending.conversation is conversation and pending.is_dirty for pending in self._pending)
 
     def begin(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> PendingAnswer:

@@ -123,7 +123,7 @@ class InterruptedAnswers:
         return answer is not None
 
     def _may_show(self, unfetched: UnfetchedAnswer) -> bool:
-        """Whether the user has started nothing else."""
+        """Return whether the user has started nothing else."""
         chat, model = self._holder.chat, self._holder.engine_controller.model
         if chat is not None and chat.running is not None:
             return False

@@ -54,7 +54,7 @@ class Generation(msgspec.Struct, frozen=True):
     """The facts of the engine."""
     mode: PromptMode = "chat"
     sampling: Sampling | None = None
-    """As set, if it is not the conversation's; without the family's stop tokens."""
+    """The sampling as set, without the family's stop tokens; None: the conversation's."""
 
     def record(self, settings: ChatSettings) -> GenerationRecord:
         """Return everything but the prompt's text, which the engine reports. `settings` are the conversation's."""
@@ -93,7 +93,7 @@ def stored_model(spec: LoadSpec) -> StoredModel:
 
 
 def is_of_engine(record: GenerationRecord, info: EngineInfo) -> bool:
-    """Whether the engine is loaded as the one that gave the recorded answer was."""
+    """Return whether the engine is loaded in the same way as the one that gave the recorded answer."""
     return (
         not record.imported
         and record.made_by == stored_model(info.spec)
@@ -114,13 +114,13 @@ class ResumePoint(msgspec.Struct, frozen=True):
     model: str = ""
     """The model as named by the user; may be empty."""
     record: GenerationRecord | None = None
-    """How the last answer was made; None: unknown."""
+    """The record of how the last answer was made; None: unknown."""
     is_imported: bool = False
-    """Whether somebody else wrote that record, or without one the conversation."""
+    """True if somebody else wrote that record, or without a record the conversation."""
 
     @property
     def names_a_model(self) -> bool:
-        """Whether it says anything about the model."""
+        """True if it says anything about the model."""
         return bool(self.model) or (self.record is not None and self.record.made_by is not None)
 
 

@@ -21,7 +21,7 @@ _EXPRESSIONS = "patternProperties"
 
 
 class StructureCheck(msgspec.Struct, frozen=True):
-    """Whether an answer has the structure that was asked for."""
+    """The result of checking an answer's structure."""
 
     fits: bool | None
     """None: it could not be checked."""
@@ -106,7 +106,7 @@ def _passes(*_: object) -> Iterator[Any]:
 
 
 def _has_key(schema: object, key: str) -> bool:
-    """Whether a table anywhere in the schema has this key."""
+    """Return whether a table anywhere in the schema has this key."""
     waiting = [schema]
     while waiting:
         one = waiting.pop()

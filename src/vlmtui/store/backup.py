@@ -41,7 +41,7 @@ _BYTES_MAX = 1 << 44
 
 
 class RestoreResult(NamedTuple):
-    """What was restored."""
+    """The result of a restore."""
 
     media: int
     left_out: tuple[str, ...]

@@ -30,7 +30,7 @@ Value = str | int | float | None
 _AHEAD_MAX_MS = 366 * 86_400_000
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _UNUSABLE_INDEX = ("invalid fts5 file format", "vtable constructor failed")
-"""How SQLite's general error begins where an index for searching has lost its own settings."""
+"""The beginning of SQLite's general error if an index for searching has lost its own settings."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _UNWRITABLE = frozenset(
     {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
@@ -89,7 +89,7 @@ class ProcessLock:
             self._start()
 
     def is_alive(self, session: str) -> bool:
-        """Whether the process of another session still runs. Removes the file of a dead one."""
+        """Return whether the process of another session still runs. Remove the file of a dead process."""
         if session == self.id:
             return True
         path = self._folder / f"{session}.lock"
@@ -206,7 +206,7 @@ class Damage(NamedTuple):
     backup: Path | None
     """The newest good daily copy."""
     lacking: int | None
-    """How many messages and answers that lacks at most; None if unknown."""
+    """The most messages and answers that the backup lacks; None if unknown."""
     file: tuple[int, int] | None
     """The `file_identity` of the database."""
 
@@ -291,11 +291,11 @@ class Database:
         self._time: int | None = None
         """Time of the current transaction in milliseconds."""
         self.is_damaged = False
-        """Whether SQLite has met damage while it was used."""
+        """True once SQLite has reported damage."""
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another process has set the file aside, so that anything written to it would be lost."""
+        """True if another process has set the file aside, so that anything written to it would be lost."""
         return file_identity(self.path) != self._file
 
     @property
@@ -381,7 +381,7 @@ class Database:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another one in its place; None without a file."""
+    """Return the device and inode of a file, which tell it from another file in its place; None without a file."""
     try:
         found = path.stat()
     except OSError:

@@ -63,7 +63,7 @@ class DocumentMedia(msgspec.Struct, frozen=True, kw_only=True):
 
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
     suffix: Annotated[str, msgspec.Meta(pattern=r"^(\.[a-z0-9]{1,8})?$")]
-    """Of the exported file. An import goes by the content."""
+    """The ending of the exported file. An import goes by the content."""
     file: str | None = None
     """Relative to the document."""
     base64: str | None = None
@@ -152,7 +152,7 @@ def with_attachments(document: Document, change: Callable[[Attachment], Attachme
 
 
 class ImportResult(NamedTuple):
-    """What was added, and what was not."""
+    """The result of an import."""
 
     conversation: ConversationId
     missing: tuple[str, ...]

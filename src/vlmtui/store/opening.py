@@ -42,9 +42,9 @@ FILE = "conversations.db"
 COMPANIONS = ("-wal", "-shm")
 """Endings of SQLite's own files beside the database."""
 _CHECK_S = 1.0
-"""How long an opening looks at the pages at most; a gigabyte takes half of it."""
+"""Most seconds that an opening looks at the pages; a gigabyte takes half of it."""
 SAME_KIND_MAX = 20
-"""Most findings of one kind that are told one by one."""
+"""Most findings of a kind that are listed each; the rest is a count."""
 _COPY_TRIES = 3
 FaultKind = Literal["database", "search", "row", "missing media", "damaged media", "stray file"]
 """`database`: the file, its header, its schema or its pages. `search`: an index for searching. `row`: a row that refers
@@ -52,9 +52,8 @@ to one that is not there, or a value that cannot be decoded. `stray file`: among
 
 
 def prepare_database(folder: Path, media: Path, *, busy_s: float, thorough: bool = False) -> str:
-    """Make sure that an intact database is in `folder`, and return what the user must know about it, if anything. Where
-    only its indexes for searching are damaged, they are built anew. `thorough`: look at everything, however long it
-    takes.
+    """Make sure that an intact database is in `folder`, and return what the user must know about it, if anything. If
+    only its indexes for searching are damaged, build them again. `thorough`: look at everything, however long it takes.
 
     Raises StoreError if it is damaged, and VlmtuiError if the folder is unusable, the disk is full, or the
     database is of another version.
@@ -88,8 +87,8 @@ def prepare_database(folder: Path, media: Path, *, busy_s: float, thorough: bool
 
 
 def replace_database(folder: Path, other: Path, *, busy_s: float) -> Path | None:
-    """Put a database file, which is moved, in the place of that in `folder`; return where that one is now, or None if
-    there was none. Raises VlmtuiError."""
+    """Move a database file to the place of the one in `folder`; return the new path of the old file, or None if there
+    was none. Raises VlmtuiError."""
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
         _undo_set_aside(path)
@@ -200,7 +199,7 @@ def _page_fault(connection: sqlite3.Connection, seconds: float | None) -> str | 
 
 
 def _rows_are_sound(path: Path) -> bool:
-    """Whether all that is damaged can be made again from the rows."""
+    """Return whether everything that is damaged can be rebuilt from the rows."""
     with closing(open_connection(path)) as connection:
         try:
             checks = [f"PRAGMA quick_check({name})" for name in (*(table.name for table in TABLES), "clock")]
@@ -231,8 +230,8 @@ def _turns_after(path: Path, backup: Path) -> int | None:
 
 
 def _put_in_place(fresh: Path, path: Path) -> Path | None:
-    """Move a database to `path`; return where the one that was there is now. New rows get numbers that it never gave
-    out, as an app that has it open knows its rows by them: no database counts faster than the seconds since 1970."""
+    """Move a database to `path`; return the new path of the old file. New rows get numbers that the old database never
+    used, since an app that has it open knows its rows by them: no database counts faster than seconds since 1970."""
     if not path.exists():
         fresh.replace(path)
         return None
@@ -250,7 +249,7 @@ def _put_in_place(fresh: Path, path: Path) -> Path | None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Give the database another name, too, under which it stays; its journal has only that one."""
+    """Link the database to a second name, under which it stays, and move its journal there."""
     stem = f"{path.stem}.replaced-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     names = (path.with_name(f"{stem}{suffix}.db") for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
     aside = next(name for name in names if not name.exists())
@@ -265,8 +264,7 @@ def _set_aside(path: Path) -> Path:
 
 
 def _undo_set_aside(path: Path) -> None:
-    """Give the database its log back, if a process was killed after it set the database aside and before it put the new
-    one in its place."""
+    """Give the database its log back, if a process was killed between setting it aside and replacing it."""
     for aside in path.parent.glob(f"{path.stem}.replaced-*.db"):
         if path.exists() and aside.samefile(path):
             _move_companions(aside, path)
@@ -306,7 +304,7 @@ class StoreFinding(msgspec.Struct, frozen=True):
 
 
 class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found, and how much it looked at."""
+    """The findings of a check, and how much it looked at."""
 
     findings: tuple[StoreFinding, ...]
     conversations: int

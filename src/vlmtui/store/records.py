@@ -69,13 +69,13 @@ class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = ""
     """Its id in the engine, valid while the engine keeps the answer."""
     thinking: ThinkingTags | None = None
-    """What the family's models mark their reasoning with; None: the common tags."""
+    """The tags around the reasoning of the family's models; None: the common tags."""
     made_by: StoredModel | None = None
     """The model; None: not recorded."""
     adapter: str = ""
     """The folder of the LoRA adapter that answered; empty: none, or the engine's own."""
     imported: bool = False
-    """Whether it came with an imported conversation: then nothing in it is used but `made_by` and the sampling."""
+    """True if it came with an imported conversation: then only `made_by` and the sampling are used."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class ConversationRecord(ConversationData, frozen=True, kw_only=True):
 
     id: ConversationId
     imported: bool = False
-    """Whether it came from a document and no message was added here since."""
+    """True if it came from a document and no message was added here since."""
     deleted_ms: Milliseconds | None = None
     """Set: hidden until it is restored or purged."""
     length: int = 0
@@ -128,13 +128,13 @@ class TurnData(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Natural = 0
     """Number of tokens of the answer so far."""
     left_out: bool = False
-    """Whether this user turn is sent without its attachments."""
+    """True if later prompts include this user turn without its attachments."""
     used: Sampling | None = None
-    """What the engine sampled the answer with, every value resolved; None: not recorded."""
+    """The sampling that the engine used, every value resolved; None: not recorded."""
     statistics: Statistics | None = None
     failure: Failure | None = None
     generation: GenerationRecord | None = msgspec.field(default=None, name="recipe")
-    """How an answer was made; called `recipe` in tables and documents."""
+    """The record of how an answer was made; called `recipe` in tables and documents."""
 
 
 class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +158,7 @@ class StoredTurn(TurnData, frozen=True, kw_only=True):
     """Number of ancestors."""
     active_child: TurnId | None = None
     mode: Literal["chat", "raw"] = "chat"
-    """By what the answer's prompt was written, as `generation` has it."""
+    """How the answer's prompt was built; the same as in `generation`."""
     position: int = 1
     """Its position among its siblings, from 1."""
     siblings: int = 1

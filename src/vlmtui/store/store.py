@@ -113,7 +113,7 @@ class Store:
         self._lock = lock
         self.media = media
         self.notice = notice
-        """What the user must know about its opening; empty: nothing."""
+        """A message for the user about the opening; empty: nothing to tell."""
 
     @classmethod
     def open(
@@ -161,7 +161,7 @@ class Store:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the file is damaged or was replaced, so that the store must be closed and opened again."""
+        """True if the file is damaged or was replaced, so that the store must be closed and opened again."""
         return self.database.is_replaced or self.database.is_damaged
 
     @contextmanager
@@ -455,7 +455,7 @@ class Store:
         return [self.turn(TurnId(row[0])) for row in self.database.rows(sql, (limit,))]
 
     def ended_among(self, request_ids: Sequence[str]) -> list[str]:
-        """Which of these requests are answers that have ended, and are here as far as they came."""
+        """Return the ids of those requests whose answers have ended; all that came of them is stored."""
         sql = """
             SELECT r.value FROM json_each(?) AS r JOIN turns AS t
             ON r.value = CASE WHEN json_valid(t.recipe) THEN t.recipe ->> '$.request_id' END
@@ -464,7 +464,7 @@ class Store:
         return [row[0] for row in self.database.rows(sql, (msgspec.json.encode(request_ids).decode(),))]
 
     def is_answering(self, conversation: ConversationId) -> bool:
-        """Whether a living process is writing an answer in it."""
+        """Return whether a living process is writing an answer in the conversation."""
         sql = "SELECT writer FROM turns WHERE conversation = ? AND state = 'running'"
         return any(self._lock.is_alive(row[0] or "") for row in self.database.rows(sql, (conversation,)))
 

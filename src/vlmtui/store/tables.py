@@ -37,9 +37,9 @@ class Column(NamedTuple):
     field: str
     """In the struct."""
     type: Any
-    """Of the field."""
+    """The type of the field."""
     default: Any
-    """Of the field: the value that damaged JSON is read as."""
+    """The default of the field: damaged JSON is read as this."""
     is_json: bool
 
     def decode(self, value: Value) -> object:
