@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,10 +16,7 @@ from vlmtui.paths import Paths, close_to_others
 from vlmtui.registry.loader import Registry
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from vlmtui.domain.backend_choice import BackendChoice
-    from vlmtui.engines.installed import ChosenEngine
     from vlmtui.registry.match import Model
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.resume import ResumePoint
@@ -40,31 +37,25 @@ class Application(msgspec.Struct, frozen=True):
         return LocalModelReader(self.paths)
 
 
-def build(command_line: Mapping[str, object] | None = None, *, settings: Settings | None = None) -> Application:
+def build(
+    command_line: Mapping[str, object] | None = None,
+    *,
+    settings: Settings | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Application:
     """Build the application. `command_line` holds settings by name; `settings` replaces all other sources of settings.
+    `tell` is called with each warning of the registry.
 
     Raises VlmtuiError for invalid settings.
     """
     paths = Paths.default()
     for folder in (paths.config, paths.families):
         close_to_others(folder)
-    return Application(
-        paths=paths,
-        settings=settings or load_settings(paths, os.environ, command_line),
-        registry=Registry.with_users(paths.families),
-        host=WorkerHost(paths),
-    )
-
-
-def build_for(engine: ChosenEngine, runtime: Path) -> Application:
-    """Return the application with a host that uses only this engine. `runtime` is a separate folder for its sockets,
-    so that no worker of another engine is reused."""
-    from vlmtui.engine.local.launcher import Launcher, program_of
-
-    application = build(settings=Settings(keep_alive="0"))
-    paths = msgspec.structs.replace(application.paths, runtime=runtime)
-    host = WorkerHost(paths, Launcher(lambda spec: program_of(engine)))
-    return msgspec.structs.replace(application, paths=paths, host=host)
+    settings = settings or load_settings(paths, os.environ, command_line)
+    registry = Registry.with_users(paths.families)
+    for warning in registry.warnings:
+        tell(f"warning: {warning}")
+    return Application(paths, settings, registry, WorkerHost(paths))
 
 
 def key_warnings(settings: Settings) -> list[str]:

@@ -13,9 +13,9 @@ import msgspec
 from vlmtui.cli.attachments import add_media, stage_attachments, turns_with_placed
 from vlmtui.cli.engine import (
     AskSetup,
+    CommandEngines,
     add_engine_options,
     allow_adapters,
-    command_engines,
     models_on,
     prepare,
     ready_engine,
@@ -217,7 +217,7 @@ class _Ask:
     async def run(self) -> int:
         """Ask, and print the answers. Several engines are loaded together where memory allows."""
         if self.models:
-            async with command_engines(self.setup, one_by_one=self.arguments.one_by_one) as engines:
+            async with CommandEngines(self.setup, one_by_one=self.arguments.one_by_one) as engines:
                 lanes = Lanes([Lane(spec, None) for spec in self.specs])
                 run = partial(answer_in_turns, lanes, self.models, engines)
                 await (run() if self.setup.as_json else AnswerStream(lanes, run).run())

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vlmtui.cli.output import is_tty, note, print_json, print_table
+from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.cli.streams import DOCUMENT_BYTES_MAX, is_utf8, read_input
 from vlmtui.domain.times import local_time
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
@@ -209,7 +209,7 @@ def _print(document: Document, kind: str, *, paths: bool) -> None:
     text = exported.text
     if kind in _JSON and not is_utf8():
         text = json.dumps(json.loads(text), indent=1)
-    if is_tty(sys.stdout):
+    if sys.stdout.isatty():
         text = visible(text)
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     if exported.copies:

@@ -30,7 +30,7 @@ import psutil
 import vlmtui
 from vlmtui.bootstrap import build, key_warnings
 from vlmtui.cli.engine import AskSetup, ready_engine, run_interruptible, with_consent
-from vlmtui.cli.output import is_tty, note, print_error, print_json, print_warnings
+from vlmtui.cli.output import note, print_error, print_json
 from vlmtui.config.settings import Settings, config_file, load_settings, setting_names, sources
 from vlmtui.domain.backend_choice import BackendChoice, read_backend
 from vlmtui.domain.conversation import user_turn
@@ -179,8 +179,7 @@ async def _ask_model(arguments: argparse.Namespace) -> int:
 
 
 async def _ask_cases(arguments: argparse.Namespace) -> list[SmokeResult]:
-    application = build({"keep_alive": "0"})
-    print_warnings(application.registry.warnings)
+    application = build({"keep_alive": "0"}, tell=note)
     choice = read_backend(arguments.backend) if arguments.backend is not None else None
     model = with_consent(resolve(application.registry, arguments.model, choice), trust=arguments.trust_remote_code)
     sampling = application.settings.sampling.over(model.family.sampling)
@@ -380,7 +379,7 @@ async def _check_engine(paths: Paths, *, as_json: bool) -> Check:
 
 
 def _print(check: Check) -> None:
-    is_shown = is_tty(sys.stdout)
+    is_shown = sys.stdout.isatty()
     coloured = is_shown and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     width = max(shutil.get_terminal_size().columns, _NARROWEST) if is_shown else sys.maxsize
     for line in printed_check(check, width, coloured=coloured):

@@ -9,11 +9,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
 
 import msgspec
 
 from vlmtui.bootstrap import Application, build
-from vlmtui.cli.output import LoadLine, is_tty, note, print_warnings, stay_note
+from vlmtui.cli.output import LoadLine, note, stay_note
 from vlmtui.domain.backend_choice import read_backend
 from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress
 from vlmtui.domain.parameters import PARAMETERS
@@ -82,8 +83,7 @@ class AskSetup(msgspec.Struct, frozen=True):
 
 def prepare(arguments: argparse.Namespace) -> AskSetup:
     """Combine command line, environment and settings. Raises VlmtuiError if the model cannot be used."""
-    application = build({name: getattr(arguments, name) for name in _SETTINGS})
-    print_warnings(application.registry.warnings)
+    application = build({name: getattr(arguments, name) for name in _SETTINGS}, tell=note)
     if arguments.engine is not None:
         from vlmtui.engine.remote_models import find_remote_model
 
@@ -168,7 +168,7 @@ async def open_loaded(setup: AskSetup, *, client: str) -> Engine:
 
 async def _give_up(engine: Engine, setup: AskSetup) -> None:
     if engine.info is None and not engine.attached:
-        if is_tty(sys.stderr):
+        if sys.stderr.isatty():
             note(f"Stopping the load of {engine.spec.name}…")
         await engine.shutdown()
     else:
@@ -201,12 +201,12 @@ async def leave_engine(engine: Engine, setup: AskSetup) -> None:
         await engine.shutdown()
         return
     await engine.close()
-    if is_tty(sys.stderr) or not setup.as_json:
+    if sys.stderr.isatty() or not setup.as_json:
         note(stay_note(engine.spec.name, status.keep_alive_s))
 
 
 class CommandEngines:
-    """An `EngineSource`: engines stay loaded beside each other while memory allows."""
+    """An `EngineSource`: engines stay loaded beside each other while memory allows. Its context leaves them."""
 
     def __init__(self, setup: AskSetup, *, one_by_one: bool) -> None:
         """`one_by_one`: never load two on this machine at once."""
@@ -241,24 +241,16 @@ class CommandEngines:
         for engine in local:
             await release(engine, hung=False)
 
-    async def leave(self) -> None:
-        """Disconnect from all engines."""
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
         opened, self._opened = self._opened, []
         for setup, engine in opened:
             await leave_engine(engine, setup)
 
     def _loaded(self, model: Model) -> Engine | None:
         return next((engine for setup, engine in self._opened if setup.model.spec == model.spec), None)
-
-
-@asynccontextmanager
-async def command_engines(setup: AskSetup, *, one_by_one: bool) -> AsyncIterator[CommandEngines]:
-    """Yield the engines of a command; leave them at its end."""
-    engines = CommandEngines(setup, one_by_one=one_by_one)
-    try:
-        yield engines
-    finally:
-        await engines.leave()
 
 
 def models_on(names: Sequence[str], setup: AskSetup, arguments: argparse.Namespace) -> list[Model]:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from vlmtui.cli.main import make_parser
-from vlmtui.cli.output import is_tty, print_table
+from vlmtui.cli.output import print_table
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.text import one_line
 
@@ -84,7 +84,7 @@ def _show(markdown: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    styled = is_tty(sys.stdout) and os.environ.get("TERM", "dumb") != "dumb"
+    styled = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     width = min(shutil.get_terminal_size().columns, _WIDEST)
     console = Console(width=width, no_color=not styled or None, force_terminal=styled, highlight=False)
     page = Markdown(markdown, hyperlinks=False, code_theme="ansi_dark")

@@ -19,7 +19,7 @@ import msgspec
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.engine import AskSetup, models_on, ready_engine, run_interruptible, with_consent
-from vlmtui.cli.output import note, print_error, print_json, print_table, print_warnings
+from vlmtui.cli.output import note, print_error, print_json, print_table
 from vlmtui.domain.backend_choice import BackendChoice, read_backend
 from vlmtui.domain.engine import TRANSFORMERS_BACKEND, EngineInfo
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
@@ -278,8 +278,7 @@ class Lab(msgspec.Struct, frozen=True):
 def _run(face: Callable[[Lab], Coroutine[None, None, int]], arguments: argparse.Namespace) -> int:
     """Run a command. Return its exit code."""
     try:
-        application = build({"keep_alive": "0"})
-        print_warnings(application.registry.warnings)
+        application = build({"keep_alive": "0"}, tell=note)
         with tempfile.TemporaryDirectory(prefix="vlmtui-check-") as folder:
             return run_interruptible(partial(face, Lab(application, arguments, Path(folder).resolve())))
     except VlmtuiError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from vlmtui.bootstrap import build
-from vlmtui.cli.output import note, print_error, print_json, print_warnings
+from vlmtui.cli.output import note, print_error, print_json
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.lint.finding import LintFinding
 from vlmtui.registry.match import resolve
@@ -43,8 +43,7 @@ def fill_lint(lint: argparse.ArgumentParser) -> None:
 def lint(arguments: argparse.Namespace) -> int:
     """Print the findings. Return 0 if there are none, 1 if there are, 2 if the model can't be checked."""
     try:
-        application = build()
-        print_warnings(application.registry.warnings)
+        application = build(tell=note)
         model = resolve(application.registry, arguments.model)
         report = lint_model(model, application.reader, trust_remote_code=arguments.trust_remote_code)
     except VlmtuiError as error:

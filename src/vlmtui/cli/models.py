@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from vlmtui.bootstrap import Application, build
-from vlmtui.cli.output import note, print_json, print_table, print_warnings
+from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.engine.machine import Machine, check_fit, fit_text
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_new
@@ -49,8 +49,7 @@ def fill_models(models: argparse.ArgumentParser) -> None:
 
 def models(arguments: argparse.Namespace) -> int:
     """List the families, show one, or create a new record."""
-    application = build()
-    print_warnings(application.registry.warnings)
+    application = build(tell=note)
     match arguments.action:
         case "show":
             return _show(application, arguments)

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TextIO
 
@@ -23,13 +23,9 @@ _NUMBERS = r"\[\n\s*\d+(?:,\n\s*\d+)*\n\s*\]"
 """An indented list of integers. JSON strings contain no line breaks, so this never matches inside one."""
 
 
-def is_tty(stream: TextIO) -> bool:
-    return stream.isatty()
-
-
 def write_answer(text: str) -> None:
     """Stream a piece of an answer: raw to a pipe, with control characters made visible on a terminal."""
-    sys.stdout.write(visible(text) if is_tty(sys.stdout) else text)
+    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 
@@ -61,17 +57,11 @@ def print_json(value: object) -> None:
     hostile, and if stdout cannot encode all characters."""
     import json  # not needed for the app's start
 
-    text = json.dumps(value, indent=2, ensure_ascii=is_tty(sys.stdout) or not is_utf8())
+    text = json.dumps(value, indent=2, ensure_ascii=sys.stdout.isatty() or not is_utf8())
     print(
         re.sub(_NUMBERS, lambda match: " ".join(match[0].split()).replace("[ ", "[").replace(" ]", "]"), text),
         flush=True,
     )
-
-
-def print_warnings(warnings: Iterable[VlmtuiError]) -> None:
-    """Write warnings to stderr."""
-    for warning in warnings:
-        note(f"warning: {warning}")
 
 
 def stay_note(model: str, keep_alive_s: float | None) -> str:
@@ -95,7 +85,7 @@ class StatusLine:
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.updates = is_tty(stream) and os.environ.get("TERM", "dumb") != "dumb"
+        self.updates = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
     def show(self, text: str) -> None:
         """Show a text, cut to the width; nothing where the line cannot change."""

@@ -11,7 +11,7 @@ import msgspec
 from vlmtui.bootstrap import build
 from vlmtui.cli.attachments import add_media, stage_attachments, turns_with_placed
 from vlmtui.cli.engine import sampling_of
-from vlmtui.cli.output import note, print_json, print_warnings
+from vlmtui.cli.output import note, print_json
 from vlmtui.cli.streams import read_question
 from vlmtui.domain.adapter_choice import adapter_for
 from vlmtui.domain.attachment import Attachment, Modality
@@ -66,8 +66,7 @@ def _item_count(text: str) -> int:
 
 def prompt(arguments: argparse.Namespace) -> int:
     """Print the prompt. Raises VlmtuiError if the family does not accept the inputs."""
-    application = build({"system_prompt": arguments.system_prompt})
-    print_warnings(application.registry.warnings)
+    application = build({"system_prompt": arguments.system_prompt}, tell=note)
     model = resolve(application.registry, arguments.family)
     question = read_question(arguments.question)
     attachments = stage_attachments(

@@ -6,6 +6,13 @@ import argparse
 import shlex
 from collections.abc import Iterator
 
+from vlmtui.bootstrap import build
+from vlmtui.cli.engine import with_consent
+from vlmtui.cli.output import note, print_json
+from vlmtui.domain.adapter_choice import adapters_of
+from vlmtui.engines.serve import Flag, feature_flags, model_flags
+from vlmtui.registry.engine_values import with_engine_args
+from vlmtui.registry.match import resolve
 from vlmtui.text import visible
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -36,16 +43,7 @@ def fill_serve(serve: argparse.ArgumentParser) -> None:
 def serve(arguments: argparse.Namespace) -> int:
     """Print the line to stdout, and what its flags are for to stderr. Raises VlmtuiError if the model is unknown, or
     needs code that was not allowed."""
-    from vlmtui.bootstrap import build
-    from vlmtui.cli.engine import with_consent
-    from vlmtui.cli.output import note, print_json, print_warnings
-    from vlmtui.domain.adapter_choice import adapters_of
-    from vlmtui.engines.serve import Flag, feature_flags, model_flags
-    from vlmtui.registry.engine_values import with_engine_args
-    from vlmtui.registry.match import resolve
-
-    application = build()
-    print_warnings(application.registry.warnings)
+    application = build(tell=note)
     model = with_engine_args(resolve(application.registry, arguments.name), arguments.engine_arg)
     model = with_consent(model, trust=arguments.trust_remote_code)
     flags = [
