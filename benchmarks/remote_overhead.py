@@ -72,7 +72,7 @@ async def measure(address: str, rounds: int) -> list[tuple[Round, Round]]:
 
 def find_when_ready(registry: Registry, address: str) -> Model:
     """The server's model, once it listens."""
-    from vlmtui.worker.backends.remote.http_errors import NothingListens
+    from vlmtui.worker.backends.remote.http_api import NothingListens
 
     end = time.monotonic() + START_S
     while True:

@@ -29,7 +29,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.registry.match import Model
 from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
-from vlmtui.worker.limits import Limits
+from vlmtui.worker.server import Limits
 
 pytestmark = pytest.mark.engine
 

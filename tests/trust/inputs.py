@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.trust.canaries import MODULE, VARIABLE, Canaries
 from vlmtui.config.settings import EngineSettings
-from vlmtui.worker.backends.transformers.arguments import Arguments
+from vlmtui.worker.backends.transformers.loading import Arguments
 
 _KNOWN = Path(__file__).parents[1] / "data" / "vllm_arguments.json"
 ARGUMENTS = sorted(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vlmtui.worker.backends.transformers.adapters import PlacedWeight, adapter_of, only_ending_alike
+from vlmtui.worker.backends.transformers.loading import PlacedWeight, adapter_of, only_ending_alike
 
 
 @pytest.mark.parametrize(

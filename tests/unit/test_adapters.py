@@ -31,7 +31,7 @@ from vlmtui.session.fan_out import parse_plan, planned_specs, verdict
 from vlmtui.session.generation import make_request
 from vlmtui.session.lanes import LaneScore, TokenDrop
 from vlmtui.session.settings import ChatSettings
-from vlmtui.worker.backends.vllm.adapters import AdapterShelf
+from vlmtui.worker.backends.vllm.engine import AdapterShelf
 from vlmtui.worker.backends.vllm.engine_args import engine_arguments
 
 REGISTRY = Registry.bundled()

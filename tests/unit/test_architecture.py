@@ -39,8 +39,8 @@ BROAD_EXCEPTS = {
     "worker/engine_thread.py: except Exception in EngineThread._pump": "the edge of a request",
     "worker/server.py: except Exception in WorkerServer._serve": "the edge of the worker's loop",
     "worker/backends/vllm/engine.py: except Exception in VllmEngine.warm_up": "a failed warm-up is none",
-    "worker/model_reader/reader.py: except Exception in _loaded": "a tokenizer's own code may raise anything",
-    "worker/model_reader/prompts.py: except Exception in PromptMaker.make": "a processor's own code may raise anything",
+    "worker/model_reader/reader.py: except Exception in _loaded": "the code of a tokenizer may raise",
+    "worker/model_reader/templates.py: except Exception in PromptMaker.make": "the code of a processor may raise",
     "worker/site/sitecustomize.py: except Exception in run_hooks": "a hook never harms its process",
 }
 STARTS = {

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vlmtui.worker.hf.blank_media import BLACK, WHITE, blank_items, measured
 from vlmtui.worker.hf.media_items import MediaItem
-from vlmtui.worker.hf.seen_pixels import Normalisation
+from vlmtui.worker.hf.seen_pixels import BLACK, WHITE, Normalisation, blank_items, measured
 
 MEAN, STD = (0.48, 0.45, 0.4), (0.27, 0.26, 0.28)
 UNKNOWN = Normalisation(None, None)

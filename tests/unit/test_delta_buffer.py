@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from vlmtui.domain.generation import Candidate
-from vlmtui.worker.hf.delta_buffer import DeltaBuffer, token_logprob
-from vlmtui.worker.hf.media_spans import MediaSpans, patch_size_of
-from vlmtui.worker.hf.vocabulary import VocabularyReader, special_texts
+from vlmtui.worker.hf.media_items import MediaSpans, patch_size_of
+from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, special_texts, token_logprob
 
 ENTRIES: dict[int, Any] = {
     0: "<s>", 1: "Hi", 2: "▁there", 3: "âĤ", 4: "¬", 5: "<0xE2>", 6: None, 7: b"\xff", 8: "<|tool|>", 9: "ï¿½",

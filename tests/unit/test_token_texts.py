@@ -8,10 +8,9 @@ from typing import Any, cast
 import pytest
 
 from vlmtui.errors import ErrorKind
-from vlmtui.worker.backends.remote import token_texts
-from vlmtui.worker.backends.remote.http_api import ServerApi
-from vlmtui.worker.backends.remote.http_errors import Unanswered
-from vlmtui.worker.backends.remote.token_texts import TokenTexts
+from vlmtui.worker.backends.remote import bodies
+from vlmtui.worker.backends.remote.bodies import TokenTexts
+from vlmtui.worker.backends.remote.http_api import ServerApi, Unanswered
 
 
 class Stopped:
@@ -33,7 +32,7 @@ class Stopped:
 
 async def test_a_server_that_stands_still_is_asked_once_for_hundreds_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr(token_texts, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(bodies, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     server = Stopped()
     texts = TokenTexts(cast(ServerApi, server), "shapes")
     for token in range(300):

@@ -19,9 +19,8 @@ from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.worker.backends import contract
 from vlmtui.worker.backends.contract import Backend, HostedEngine, Report
-from vlmtui.worker.limits import Limits
 from vlmtui.worker.serve import make_server
-from vlmtui.worker.server import WorkerServer
+from vlmtui.worker.server import Limits, WorkerServer
 
 Loader = Callable[[LoadSpec], Awaitable[EchoEngine]]
 

@@ -12,8 +12,8 @@ import pytest
 
 from vlmtui.protocol.codec import decode_worker_message
 from vlmtui.protocol.messages import LogLines
-from vlmtui.worker.connection import Connection
-from vlmtui.worker.event_loop import new_event_loop
+from vlmtui.worker.engine_thread import new_event_loop
+from vlmtui.worker.server import Connection
 
 _MIB = 2**20
 Run = Callable[[Callable[[], Awaitable[None]]], None]

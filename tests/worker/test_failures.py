@@ -12,7 +12,7 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.vllm.engine_args import engine_arguments
 from vlmtui.worker.backends.vllm.failures import explain_death, explain_load, explain_request
-from vlmtui.worker.process_exits import ProcessExits
+from vlmtui.worker.health import ProcessExits
 
 SPEC = LoadSpec(model="m", name="m")
 

@@ -17,7 +17,7 @@ from vlmtui.worker.backends.remote.backend import BACKEND
 from vlmtui.worker.backends.transformers.backend import BACKEND as TRANSFORMERS
 from vlmtui.worker.backends.vllm.backend import BACKEND as VLLM
 from vlmtui.worker.health import EngineHealth
-from vlmtui.worker.limits import Limits
+from vlmtui.worker.server import Limits
 
 
 class Patient:

@@ -16,7 +16,7 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.metrics import EngineMetrics, MetricsSample, RankMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.limits import Limits
+from vlmtui.worker.server import Limits
 
 METRICS = 'vllm:num_requests_running{engine="0",model_name="shapes"} 2.0\n'
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from vlmtui.domain.engine import LoadStage
 from vlmtui.worker.backends.vllm.backend import BACKEND
-from vlmtui.worker.load_observer import LoadObserver
-from vlmtui.worker.log_file import RING_LINES, LineFormatter, LogFile
+from vlmtui.worker.log_file import RING_LINES, LineFormatter, LoadObserver, LogFile
 
 CPU_LOAD = """\
 (MainProcess pid=7) INFO 11-21 05:21:53 [model.py:733] Resolved architecture: Qwen2VLForConditionalGeneration

@@ -36,12 +36,10 @@ from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateReque
 from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.remote.bodies import MediaPart
-from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
+from vlmtui.worker.backends.remote.bodies import MediaPart, expansions, spans_between
+from vlmtui.worker.backends.remote.engine import FrameLimit, RemoteEngine, connect_to_server
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.options import ServerOptions, server_address
-from vlmtui.worker.backends.remote.prompt_checks import FrameLimit
-from vlmtui.worker.backends.remote.token_texts import expansions, spans_between
 
 CHAT = "/v1/chat/completions"
 

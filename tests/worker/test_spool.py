@@ -20,7 +20,7 @@ from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.protocol.spool import read_spooled, spool_path, write_spooled
-from vlmtui.worker.limits import Limits
+from vlmtui.worker.server import Limits
 
 Events = AsyncGenerator[EngineEvent, None]
 

@@ -12,7 +12,7 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.hf.template_limits import stop_templates, within_limits
+from vlmtui.worker.hf.rendering import stop_templates, within_limits
 
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 """Ten billion rounds; the sandbox allows ranges of a hundred thousand."""

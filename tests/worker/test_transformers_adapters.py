@@ -18,7 +18,7 @@ from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled
-from vlmtui.worker.backends.transformers.adapters import AdapterSwitch
+from vlmtui.worker.backends.transformers.loading import AdapterSwitch
 
 watch_for_torchvision()
 pytest.importorskip("peft")

@@ -21,8 +21,8 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import DEFAULT_MODEL, resolve
 from vlmtui.session.generation import make_request
-from vlmtui.worker.backends.transformers.arguments import read_arguments
 from vlmtui.worker.backends.transformers.engine import load_engine
+from vlmtui.worker.backends.transformers.loading import read_arguments
 
 watch_for_torchvision()
 pytest.importorskip("accelerate")

@@ -15,11 +15,9 @@ from tests.zoo.recipes.transformers_only import mllama_config
 from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.transformers.answer_reader import AnswerReader
-from vlmtui.worker.backends.transformers.answer_run import ForwardGate
-from vlmtui.worker.backends.transformers.arguments import read_arguments
 from vlmtui.worker.backends.transformers.backend import explain_load, explain_request, read_progress
-from vlmtui.worker.backends.transformers.mllama import cross_attention_note
+from vlmtui.worker.backends.transformers.engine import AnswerReader, ForwardGate
+from vlmtui.worker.backends.transformers.loading import cross_attention_note, read_arguments
 from vlmtui.worker.backends.transformers.prompt_inputs import runs_of
 from vlmtui.worker.backends.transformers.sampling import (
     BatchChooser,

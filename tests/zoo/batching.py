@@ -27,7 +27,6 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of, with_trust
 from vlmtui.session.generation import make_request
 from vlmtui.worker.backends import load_backend
-from vlmtui.worker.backends.transformers import answer_run
 from vlmtui.worker.backends.transformers import engine as module
 
 SEEDS = (1, 2, 3, 4)
@@ -66,7 +65,7 @@ sizes: list[int] = []
 
 
 def watch() -> None:
-    real = answer_run.run_answers
+    real = module.run_answers
 
     def watched(loaded: Any, inputs: Any, rows: Any, *more: Any, **facts: Any) -> None:
         real(loaded, inputs, rows, *more, **facts)

@@ -80,7 +80,7 @@ def main() -> int:
 
         print(transformers.__version__, as_it_is)
         return 0
-    from vlmtui.worker.backends.transformers.mllama import repair_image_features
+    from vlmtui.worker.backends.transformers.loading import repair_image_features
 
     repaired = repair_image_features(built)
     again = repair_image_features(model())

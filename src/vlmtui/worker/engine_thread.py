@@ -17,8 +17,17 @@ from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished, R
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.contract import Backend, HostedEngine, ProcessEnded, Report, TellsMetrics
-from vlmtui.worker.event_loop import new_event_loop
-from vlmtui.worker.process_exits import ProcessExits
+from vlmtui.worker.health import ProcessExits
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop of uvloop, which comes with vLLM and wakes for less; one of asyncio where it is not installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
 
 _log = logging.getLogger(__name__)
 

@@ -1,14 +1,25 @@
-"""Detects a hung engine: a hang ends no process, so this module looks for signs of life."""
+"""Watch the engine: signs of life, memory, metrics, and how its processes ended."""
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 
+import msgspec
 import psutil
+
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.metrics import EngineMetrics, MetricsSample
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.protocol.messages import MetricsReport
 
 _QUIET_S = 2.0
 """Seconds without an event from the engine before its processes are checked."""
@@ -85,3 +96,163 @@ class EngineHealth:
 
     def _ponged(self) -> None:
         self._pinged_at = None
+
+
+_COUNTERS = (Path("/proc/vmstat"), Path("/sys/fs/cgroup/memory.events"))
+"""Files with a line `oom_kill N`: for the machine, and for this process's cgroup (v2)."""
+
+
+class ProcessExits:
+    """Remembers the processes of a loaded engine and reports how they exited."""
+
+    def __init__(self, counters: Iterable[Path] = _COUNTERS) -> None:
+        self._counters = tuple(counters)
+        self._children: list[BaseProcess] = []
+        self._kills = 0
+
+    def begin(self) -> None:
+        """Remember this process's current children as the engine's. Call it when the engine is loaded."""
+        self._children = multiprocessing.active_children()
+        self._kills = self._count_kills()
+
+    def add_exits(self, error: VlmtuiError) -> VlmtuiError:
+        """Return the error. ENGINE_DIED gets the known exits of the engine's processes added to its message."""
+        if error.kind is not ErrorKind.ENGINE_DIED:
+            return error
+        codes = [(child.name, child.exitcode) for child in self._children]
+        exits = [f"{name} {describe_exit(code)}." for name, code in codes if code is not None]
+        if exits and self._count_kills() > self._kills:
+            exits.append("The kernel's out-of-memory killer ended a process at that time.")
+        return VlmtuiError(error.kind, " ".join([error.message, *exits]), detail=error.detail, hint=error.hint)
+
+    def _count_kills(self) -> int:
+        """Return how many processes the kernel's out-of-memory killer has ended."""
+        return sum(_counter(path) for path in self._counters)
+
+
+def describe_exit(code: int) -> str:
+    """Return `exited with status 1` or `was killed by signal 9 (SIGKILL)` for an exit code of multiprocessing's."""
+    if code >= 0:
+        return f"exited with status {code}"
+    try:
+        name = f" ({signal.Signals(-code).name})"
+    except ValueError:
+        name = ""
+    return f"was killed by signal {-code}{name}"
+
+
+def _counter(path: Path) -> int:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    found = (line.split() for line in lines if line.startswith("oom_kill "))
+    return next((int(words[1]) for words in found if words[1:] and words[1].isdecimal()), 0)
+
+
+class Memory(msgspec.Struct, frozen=True):
+    rss_bytes: int
+    gpu_bytes: int | None
+    """None without the driver of an NVIDIA GPU."""
+
+
+def memory_of(pid: int) -> Memory:
+    """Return the resident and GPU memory of a process and all its descendants. Blocks for some milliseconds."""
+    rss = 0
+    pids: set[int] = set()
+    with suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            with suppress(psutil.Error):
+                rss += process.memory_info().rss
+                pids.add(process.pid)
+    return Memory(rss, _nvidia_bytes(pids))
+
+
+def _nvidia_bytes(pids: set[int]) -> int | None:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    total = 0
+    try:
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                if process.pid in pids:
+                    total += process.usedGpuMemory or 0
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+    return total
+
+
+_SAMPLES = 150
+"""Five minutes of one every two seconds."""
+_ANSWER_S = 10.0
+
+
+class MetricsHistory:
+    """Asks the engine now and then, while somebody follows or it has work: an engine does not tell by itself.
+
+    Not when its work begins, for reading metrics would delay the first token."""
+
+    def __init__(
+        self,
+        ask: Callable[[], Awaitable[EngineMetrics]],
+        *,
+        every_s: Callable[[], float],
+        is_wanted: Callable[[], bool],
+        tell: Callable[[MetricsReport], None],
+    ) -> None:
+        """`every_s` returns the seconds until the next sample. `tell` gets each new sample, or why there is none."""
+        self._ask = ask
+        self._every_s = every_s
+        self._is_wanted = is_wanted
+        self._tell = tell
+        self._samples: deque[MetricsSample] = deque(maxlen=_SAMPLES)
+        self._changed = asyncio.Event()
+        self._now = asyncio.Event()
+
+    @property
+    def so_far(self) -> MetricsReport:
+        """The samples of the last minutes."""
+        return MetricsReport(samples=tuple(self._samples))
+
+    def wake(self) -> None:
+        """What `is_wanted` says may have changed."""
+        self._changed.set()
+
+    def ask_now(self) -> None:
+        """Take a sample at once."""
+        self._changed.set()
+        self._now.set()
+
+    async def run(self) -> None:
+        """Take samples for ever."""
+        while True:
+            while not self._is_wanted():
+                self._changed.clear()
+                await self._changed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s()):
+                    await self._now.wait()
+            self._now.clear()
+            self._tell(await self._sample())
+
+    async def _sample(self) -> MetricsReport:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                found = MetricsSample(at=time.time(), metrics=await self._ask())
+        except TimeoutError:
+            error = VlmtuiError(ErrorKind.ENGINE_BUSY, "The engine did not tell its metrics in time.")
+            return MetricsReport(failure=Failure.of(error))
+        except VlmtuiError as error:
+            return MetricsReport(failure=Failure.of(error))
+        self._samples.append(found)
+        return MetricsReport(samples=(found,))

@@ -1,13 +1,16 @@
-"""Follows the worker's log file, to which all its processes print."""
+"""The worker's log file, and the progress of a load that is read from it."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import time
 from pathlib import Path
 
+from vlmtui.domain.engine import LoadProgress, LoadStage
 from vlmtui.log_ring import LogRing
+from vlmtui.worker.backends.contract import Backend, LoadStep
 
 RING_LINES = 2000
 _LINE_MAX = 4000
@@ -58,3 +61,33 @@ class LogFile:
         """Skip all but the newest `_READ_MAX` bytes; the ring would not hold the others anyway."""
         if size - self._offset > _READ_MAX:
             self._offset, self._rest = size - _READ_MAX, b""
+
+
+_ORDER = list(LoadStage)
+
+
+class LoadObserver:
+    """Tracks the load stage. Stages only move forward, in whatever order they are reported."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._read = backend.read_progress
+        self._started = time.monotonic()
+        self.progress = LoadProgress(stage=LoadStage.ENVIRONMENT, elapsed_s=0.0, detail=f"importing {backend.title}")
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._started
+
+    def feed(self, line: str) -> LoadProgress | None:
+        """Return the progress after a log line, or None if the line does not change it."""
+        step = self._read(line)
+        return None if step is None else self.reach(step)
+
+    def reach(self, step: LoadStep) -> LoadProgress | None:
+        """Enter a stage or update the current one. Return None for an earlier stage."""
+        if _ORDER.index(step.stage) < _ORDER.index(self.progress.stage):
+            return None
+        self.progress = LoadProgress(
+            stage=step.stage, elapsed_s=self.elapsed_s, fraction=step.fraction, detail=step.detail
+        )
+        return self.progress

@@ -18,11 +18,9 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.worker import guardian
 from vlmtui.worker.backends import load_backend
 from vlmtui.worker.backends.contract import Backend, failing_backend
-from vlmtui.worker.engine_thread import EngineThread
-from vlmtui.worker.event_loop import new_event_loop
-from vlmtui.worker.limits import Limits
+from vlmtui.worker.engine_thread import EngineThread, new_event_loop
 from vlmtui.worker.log_file import LineFormatter, LogFile
-from vlmtui.worker.server import WorkerServer
+from vlmtui.worker.server import Limits, WorkerServer
 
 _log = logging.getLogger(__name__)
 _LOG_TAIL_LINES = 400

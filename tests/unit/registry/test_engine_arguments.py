@@ -20,7 +20,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import engine_args_of, model_of
 from vlmtui.registry.routes import choices_of
 from vlmtui.worker.backends.remote.options import ServerOptions
-from vlmtui.worker.backends.transformers.arguments import Arguments
+from vlmtui.worker.backends.transformers.loading import Arguments
 
 CLASSED = HARMLESS.union(*GUARDED.values())
 

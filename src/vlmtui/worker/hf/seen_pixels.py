@@ -25,7 +25,71 @@ from vlmtui.errors import bad_input
 from vlmtui.files import write_private
 from vlmtui.media.images import as_png
 from vlmtui.paths import is_private_dir
-from vlmtui.worker.hf.patch_order import cuts_row_by_row
+from vlmtui.worker.hf.media_items import MediaItem
+
+BLACK, WHITE = 0, 255
+_SAME = 0.01
+"""Most by which a pixel's share of white may differ from the middle one's, as a part of it."""
+_MOST = 0.9
+"""How many of the pixels that are not padding have to agree."""
+
+
+def blank_items(items: Sequence[MediaItem], level: int) -> list[MediaItem]:
+    """Return the attachments in their sizes, every pixel of which has this level of 255. Sounds stay."""
+    return [_blank(item, level) for item in items]
+
+
+def _blank(item: MediaItem, level: int) -> MediaItem:
+    uuid = f"{item.uuid} at {level}"
+    match item.modality:
+        case "image":
+            return MediaItem("image", Image.new("RGB", item.data.size, (level,) * 3), uuid)
+        case "video":
+            frames, metadata = item.data
+            return MediaItem("video", (np.full_like(frames, level), metadata), uuid)
+        case _:
+            return item
+
+
+def measured(how: Normalisation, black: Mapping[str, Any], white: Mapping[str, Any]) -> Normalisation:
+    """Add mean and deviation to `how`, from the processor's tensors of a black and a white picture of one size.
+
+    Padding is the same in both and is left out. Returns `how` where the pixels do not agree."""
+    dark, bright = ([np.asarray(one) for one in pictures_in(data, how)[2]] for data in (black, white))
+    if not dark or [one.shape for one in dark] != [one.shape for one in bright]:
+        return how
+    lows = np.concatenate([one.reshape(len(one), -1) for one in dark], axis=1)
+    spans = np.concatenate([one.reshape(len(one), -1) for one in bright], axis=1) - lows
+    mean, std = [], []
+    for low, span in zip(lows, spans, strict=True):
+        is_picture = np.abs(span) > 0
+        middle = float(np.median(span[is_picture])) if is_picture.any() else 0.0
+        if middle <= 0 or np.mean(np.abs(span[is_picture] - middle) <= _SAME * middle) < _MOST:
+            return how
+        std.append(1 / middle)
+        mean.append(-float(np.median(low[is_picture])) / middle)
+    return msgspec.structs.replace(how, mean=tuple(mean), std=tuple(std))
+
+
+_BLOCKS = 2
+"""Merged patches on each side of the drawing."""
+
+
+def cuts_row_by_row(processor: Any, patch: int, merge: int) -> bool:
+    """Return whether patches follow each other row by row, and not grouped to be merged. `patch`: the side of one in
+    pixels; `merge`: how many of them on each side become one token. False if the processor does not cut the drawing."""
+    if merge < 2:
+        return False
+    side = _BLOCKS * merge
+    shades = np.arange(side * side, dtype=np.uint8).reshape(side, side) * (255 // (side * side))
+    drawing = Image.fromarray(np.kron(shades, np.ones((patch, patch), np.uint8))).convert("RGB")
+    try:
+        values = processor(images=[drawing], do_resize=False, return_tensors="np")["pixel_values"]
+        means = np.asarray(values, np.float32).reshape(side * side, -1).mean(axis=1)
+    except (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError):
+        return False  # it takes no such picture, or cuts it in another way
+    return bool((np.diff(means) > 0).all())
+
 
 PICTURES_MAX = 64
 """Most pictures of one attachment that are written; further tiles and frames are left out."""

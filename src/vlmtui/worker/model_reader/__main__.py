@@ -11,7 +11,7 @@ import sys
 import msgspec
 
 from vlmtui.domain.model_reading import ReadRequest
-from vlmtui.worker.model_reader.limits import limit_process
+from vlmtui.worker.model_reader.templates import limit_process
 
 
 def main() -> int:

@@ -1,46 +1,332 @@
-"""A model on a server, through the worker's interface of an engine."""
+"""Adapt a server to the worker's HostedEngine interface."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
-from vlmtui.domain.attachment import Modality
+import msgspec
+
+from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.capabilities import Capabilities, Capability
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import (
+    Candidate,
+    Delta,
     EngineEvent,
     Finished,
     GenerateRequest,
+    MediaSpan,
     PromptReady,
     RenderRequest,
     Request,
     Timings,
+    TokenLogprob,
     Usage,
 )
 from vlmtui.domain.metrics import EngineMetrics
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
-from vlmtui.errors import VlmtuiError
+from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt, attachments_of
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.text import is_number, one_line
 from vlmtui.worker.backends.contract import DELTA_S, LoadStep, Report
-from vlmtui.worker.backends.remote.answer_stream import PartBuffer, StreamedPart, of_another, part_of, unfinished
-from vlmtui.worker.backends.remote.bodies import MediaPart, RequestBodies, read_media
-from vlmtui.worker.backends.remote.http_api import ServerApi
-from vlmtui.worker.backends.remote.http_errors import NOT_NOW, ConnectionBroken, ServerError, Unanswered, endless
-from vlmtui.worker.backends.remote.options import server_options
-from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServedModel, ServerFacts, ask_for_metrics, wait_for
-from vlmtui.worker.backends.remote.prompt_checks import FrameLimit, Placeholders
-from vlmtui.worker.backends.remote.token_texts import (
+from vlmtui.worker.backends.remote.bodies import (
     AnswerText,
+    MediaPart,
+    RequestBodies,
     TokenTexts,
     expansions,
+    read_media,
     reported_spans,
     spans_at,
     spans_between,
 )
+from vlmtui.worker.backends.remote.http_api import (
+    NOT_NOW,
+    ConnectionBroken,
+    ServerApi,
+    ServerError,
+    Unanswered,
+    endless,
+)
+from vlmtui.worker.backends.remote.options import server_options
+from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServedModel, ServerFacts, ask_for_metrics, wait_for
+
+_TOKEN = "token_id:"
+_COUNT_MAX = 10**9
+
+
+class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one event adds to an answer."""
+
+    id: str = ""
+    """Of the request that it answers."""
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: str | None = None
+    """`stop`, `length`, or another word that is no end of a whole answer."""
+    stop: str | int | None = None
+    """The stop string or token that ended it."""
+    prompt_ids: tuple[int, ...] | None = None
+    """The prompt's tokens, once, where the server tells them."""
+    prompt_text: str | None = None
+    """The prompt as the server's template wrote it, with one placeholder for each attachment."""
+    placeholders: object = None
+    """Where media are, as requests by token ids tell it."""
+    usage: Usage | None = None
+    """Counts, near the end."""
+    queued_s: float | None = None
+    """Seconds that the request waited for others, near the end, where the server tells them."""
+
+
+def part_of(event: dict[str, Any]) -> StreamedPart:
+    """Read an event. Fields of other kinds than expected count as missing: the server may be another one."""
+    choices = event.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    found = choice.get("delta")
+    delta = found if isinstance(found, dict) else {}
+    text = delta.get("content", choice.get("text"))
+    prompt_text = event.get("prompt_text")
+    finish, stop = choice.get("finish_reason"), choice.get("stop_reason")
+    number = event.get("id", event.get("request_id"))
+    return StreamedPart(
+        id=number if isinstance(number, str) else "",
+        text=text if isinstance(text, str) else "",
+        token_ids=_ids(choice.get("token_ids")) or (),
+        logprobs=tuple(_logprobs(choice.get("logprobs"))),
+        finish=finish if isinstance(finish, str) else None,
+        stop=stop if isinstance(stop, str | int) else None,
+        prompt_ids=_ids(event.get("prompt_token_ids", choice.get("prompt_token_ids"))),
+        prompt_text=prompt_text if isinstance(prompt_text, str) else None,
+        placeholders=event.get("mm_placeholders"),
+        usage=_usage(event.get("usage")),
+        queued_s=_queued(event.get("metrics")),
+    )
+
+
+def of_another(shown: str) -> VlmtuiError:
+    """Return the error for an event that belongs to the answer of another request."""
+    message = f"{shown} sent parts of another answer within this one."
+    return VlmtuiError(ErrorKind.PROTOCOL, message, hint="Is a proxy in between that mixes them up?")
+
+
+def unfinished(reason: str | None, shown: str) -> VlmtuiError:
+    """Return what an end means that is no end of a whole answer. `[DONE]` alone proves nothing."""
+    if reason == "abort":
+        message = f"{shown} gave this answer up, though the connection holds."
+        hint = "One of its engines may have died. Send the message again."
+    elif reason:
+        message, hint = f"{shown} ended the answer for a reason unknown here.", "Send the message again."
+    else:
+        message = f"{shown} ended the stream in the middle of the answer."
+        hint = "What came is kept. Send the message again."
+    return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=f"finish reason: {reason}", hint=hint)
+
+
+def _usage(found: object) -> Usage | None:
+    if not isinstance(found, dict):
+        return None
+    details = found.get("prompt_tokens_details")
+    return Usage(
+        prompt_tokens=_count(found, "prompt_tokens"),
+        completion_tokens=_count(found, "completion_tokens"),
+        cached_tokens=_count(details, "cached_tokens") if isinstance(details, dict) else 0,
+    )
+
+
+def _count(found: dict[str, Any], name: str) -> int:
+    value = found.get(name)
+    return value if isinstance(value, int) and 0 <= value < _COUNT_MAX else 0
+
+
+def _queued(found: object) -> float | None:
+    value = found.get("queue_time_ms") if isinstance(found, dict) else None
+    return value / 1000 if isinstance(value, int | float) and 0 <= value < _COUNT_MAX else None
+
+
+def _ids(found: object) -> tuple[int, ...] | None:
+    return tuple(found) if isinstance(found, list) and all(isinstance(one, int) for one in found) else None
+
+
+def _logprobs(found: object) -> Iterator[TokenLogprob]:
+    """Tokens are told as `token_id:338`, which was asked for, or by `token_id`."""
+    listed = found.get("content") if isinstance(found, dict) else None
+    for one in listed if isinstance(listed, list) else ():
+        own, top = _candidate(one), one.get("top_logprobs") if isinstance(one, dict) else None
+        if own is not None:
+            others = tuple(filter(None, map(_candidate, top if isinstance(top, list) else ())))
+            yield TokenLogprob(token_id=own.token_id, logprob=own.logprob, top=others)
+
+
+def _candidate(found: object) -> Candidate | None:
+    match found:
+        case {"token_id": int(token_id), "logprob": float(value) | int(value)}:
+            return Candidate(token_id=token_id, logprob=float(value))
+        case {"token": str(token), "logprob": float(value) | int(value)} if token.startswith(_TOKEN):
+            number = token.removeprefix(_TOKEN)
+            return Candidate(token_id=int(number), logprob=float(value)) if is_number(number) else None
+        case _:
+            return None
+
+
+class PartBuffer:
+    """What came since the last delta. `texts` is None where the server names no tokens; `decoded` decodes an answer
+    that comes as tokens alone. `told`: ids of tokens that the client knows from the prompt."""
+
+    def __init__(
+        self,
+        request_id: str,
+        texts: TokenTexts | None,
+        told: Iterable[int],
+        *,
+        decoded: AnswerText | None,
+        has_logprobs: bool,
+    ) -> None:
+        self._request_id = request_id
+        self._texts = texts
+        self._told = set(told)
+        self._decoded = decoded
+        self._has_logprobs = has_logprobs
+        self._parts: list[StreamedPart] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, part: StreamedPart) -> None:
+        self._parts.append(part)
+
+    async def flush(self) -> Delta:
+        """Return everything collected as one delta, and start a new one. Raises VlmtuiError."""
+        parts, self._parts = self._parts, []
+        ids = tuple(token for part in parts for token in part.token_ids)
+        logprobs = tuple(one for part in parts for one in part.logprobs)
+        wanted = {*ids, *(one.token_id for one in logprobs), *(other.token_id for one in logprobs for other in one.top)}
+        fresh = await self._texts.entries(wanted - self._told) if self._texts is not None else {}
+        self._told |= fresh.keys()
+        text = "".join(part.text for part in parts)
+        return Delta(
+            request_id=self._request_id,
+            text=text if self._decoded is None else await self._decoded.add(ids),
+            tokens=sum(len(part.token_ids) or 1 for part in parts),
+            token_ids=ids,
+            vocabulary=fresh,
+            logprobs=logprobs if self._has_logprobs else (),
+        )
+
+
+_ONE_EACH = "Use exactly one placeholder for each attachment."
+_EXPANDED = 8
+"""So many in a row are an expanded one: nobody attaches as many side by side."""
+
+
+class Placeholders:
+    """Those of a family, by modality, as its prompts write them: `<|image_pad|>`; `{i}` stands for a number."""
+
+    def __init__(self, texts: Mapping[Modality, Sequence[str]], ids: Mapping[int, tuple[Modality, str]]) -> None:
+        self._texts = texts
+        self._ids = ids
+
+    @classmethod
+    async def of(cls, texts: Mapping[Modality, Sequence[str]], tokens: TokenTexts | None) -> Placeholders:
+        """tokens: to find which of them are single tokens; None where the server does not tell."""
+        ids: dict[int, tuple[Modality, str]] = {}
+        for modality, written in texts.items():
+            for text in written:
+                found = None if tokens is None or "{i}" in text else await tokens.id_of(text)
+                if found is not None:
+                    ids[found] = (modality, text)
+        return cls(texts, ids)
+
+    def check(self, prompt: Prompt, attachments: Sequence[Attachment]) -> None:
+        """Raise VlmtuiError(PLACEHOLDER_MISMATCH) if the prompt, as written, does not go with its attachments."""
+        if isinstance(prompt, RawPrompt):
+            wanted = Counter(item.modality for item in attachments)
+            for modality in self._texts:
+                self._check_count(prompt.text, modality, wanted[modality])
+        elif isinstance(prompt, ChatPrompt):
+            for modality, text in self._ids.values():
+                if any(text in turn.text for turn in prompt.turns):
+                    raise _mismatch(f"{one_line(text)} in the text of a message would count as an attached {modality}.")
+
+    def check_given(self, ids: Sequence[int], spans: Sequence[MediaSpan], attachments: Sequence[Attachment]) -> None:
+        """Raise VlmtuiError(PLACEHOLDER_MISMATCH) if a placeholder is outside of all media's places, where these are
+        known."""
+        if attachments and not spans:
+            return
+        if len(spans) != len(attachments):
+            raise _mismatch(f"The server put {len(spans)} media into the prompt, of {len(attachments)} attached.")
+        covered = {place for span in spans for place in range(span.offset, span.offset + span.length)}
+        for place, token in enumerate(ids):
+            if token in self._ids and place not in covered:
+                modality, text = self._ids[token]
+                raise _mismatch(
+                    f"{one_line(text)} (token {place} of the prompt) does not match any attached {modality}."
+                )
+
+    def _check_count(self, text: str, modality: Modality, wanted: int) -> None:
+        forms = [re.escape(one).replace(r"\{i\}", r"\d+") for one in self._texts[modality]]
+        if not forms:
+            return
+        form = "|".join(sorted(forms, key=len, reverse=True))
+        found = sum(1 for _ in re.finditer(form, text))
+        if found == wanted:
+            return
+        if wanted and (run := re.search(rf"({form})\1{{{_EXPANDED - 1},}}", text)):
+            times = len(run[0]) // len(run[1])
+            raise _mismatch(
+                f"A placeholder is expanded already: {one_line(run[1])} stands {times} times in a row.",
+                "The server would expand it once more. Write it once for each attachment.",
+            )
+        raise _mismatch(f"The prompt has {found} {modality} placeholders for {wanted} {modality}s.")
+
+
+def _mismatch(message: str, hint: str = _ONE_EACH) -> VlmtuiError:
+    return VlmtuiError(ErrorKind.PLACEHOLDER_MISMATCH, message, hint=hint)
+
+
+_ALWAYS_KEPT = 32
+"""Frames that vLLM keeps unless it is told otherwise."""
+_FEWER_FRAMES = (
+    "Send 32 frames or fewer (/frames), or start the server with "
+    """--media-io-kwargs '{"video": {"num_frames": -1}}'."""
+)
+
+
+class FrameLimit:
+    """Asks a server that counts tokens, once."""
+
+    def __init__(self, api: ServerApi, model: str) -> None:
+        self._api = api
+        self._model = model
+        self._keeps_all = False
+
+    async def check(self, video: MediaPart) -> None:
+        """Raise VlmtuiError(UNSUPPORTED) if the video takes as many tokens as its first 32 frames alone."""
+        head, _, frames = (video.url or "").partition(";base64,")
+        pictures = frames.split(",")
+        if self._keeps_all or len(pictures) <= _ALWAYS_KEPT:
+            return
+        fewer = msgspec.structs.replace(video, url=f"{head};base64,{','.join(pictures[:_ALWAYS_KEPT])}", uuid="")
+        whole = await self._count(msgspec.structs.replace(video, uuid=""))
+        if whole is None:
+            return
+        if whole == await self._count(fewer):
+            message = f"{self._api.shown} drops frames: of the video's {len(pictures)} it uses {_ALWAYS_KEPT}."
+            raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint=_FEWER_FRAMES)
+        self._keeps_all = True
+
+    async def _count(self, video: MediaPart) -> int | None:
+        body = {"model": self._model, "messages": [{"role": "user", "content": [video.part]}]}
+        found = await self._api.post("/tokenize", body)
+        count = found.get("count") if isinstance(found, dict) else None
+        return count if isinstance(count, int) else None
+
 
 _UNKNOWN_LENGTH = 1_000_000
 """The context of a server that does not tell it."""

@@ -12,8 +12,7 @@ import msgspec
 
 from vlmtui.domain.metrics import EngineMetrics, parse_metrics
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.remote.http_api import ServerApi
-from vlmtui.worker.backends.remote.http_errors import NOT_NOW, NothingListens, ServerError
+from vlmtui.worker.backends.remote.http_api import NOT_NOW, NothingListens, ServerApi, ServerError
 
 CHAT = "/v1/chat/completions"
 GENERATE = "/inference/v1/generate"

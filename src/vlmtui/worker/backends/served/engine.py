@@ -1,4 +1,4 @@
-"""A model in a server that the worker has started."""
+"""A model in a server that the worker starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Adapts a model of Transformers to the worker's HostedEngine interface."""
+"""Adapt a model of Transformers to the worker's HostedEngine interface.
+
+Requests with the same prompt run as one batch, in a thread; their tokens become text as they come.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,6 +24,7 @@ from vlmtui.domain.generation import (
     Delta,
     EngineEvent,
     Finished,
+    FinishReason,
     GenerateRequest,
     PromptReady,
     RenderRequest,
@@ -33,23 +37,358 @@ from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, attachments
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Report
-from vlmtui.worker.backends.transformers.answer_reader import AnswerPiece, AnswerReader
-from vlmtui.worker.backends.transformers.answer_run import ForwardGate, Turns, Waiting, first_scores, run_answers
-from vlmtui.worker.backends.transformers.arguments import Arguments, read_arguments
-from vlmtui.worker.backends.transformers.loading import LoadedModel, eos_ids, load_model, read_engine_info
+from vlmtui.worker.backends.transformers.loading import (
+    Arguments,
+    LoadedModel,
+    eos_ids,
+    input_device,
+    load_model,
+    read_arguments,
+    read_engine_info,
+)
 from vlmtui.worker.backends.transformers.prompt_inputs import PromptBuilder, PromptInputs, check_limits, seen_media
 from vlmtui.worker.backends.transformers.sampling import (
+    BatchChooser,
     Logprobs,
     SamplingPlan,
+    TokenChooser,
     UnlikeAlone,
     configured_sampling,
     plan_sampling,
 )
-from vlmtui.worker.hf.delta_buffer import DeltaBuffer
 from vlmtui.worker.hf.media_items import MediaItem, load_items
 from vlmtui.worker.hf.remote_code import pin_remote_code
-from vlmtui.worker.hf.template_limits import within_limits
-from vlmtui.worker.hf.vocabulary import VocabularyReader
+from vlmtui.worker.hf.rendering import within_limits
+from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader
+
+_PRIMED = 6
+"""Tokens of the prompt before the answer: SentencePiece drops a space at the beginning of a text."""
+_UNFINISHED = "\ufffd"
+
+
+class AnswerPiece(msgspec.Struct, frozen=True):
+    """New tokens of an answer; the text may lag behind while it could be part of a stop string."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[Logprobs, ...]
+
+
+class AnswerReader:
+    """Reads one answer. `before`: the prompt's tokens, if the answer continues them (not for encoder-decoders)."""
+
+    def __init__(self, plan: SamplingPlan, tokenizer: Any, before: Sequence[int] = ()) -> None:
+        self._plan = plan
+        self._tokenizer = tokenizer
+        self._ids = list(before[-_PRIMED:])
+        self._from, self._shown = 0, len(self._ids)
+        self._held = ""
+        self._count = 0
+        self.reason: FinishReason | None = None
+        self.stop: str | None = None
+        """The stop string that ended it."""
+        self.stop_token: int | None = None
+
+    def take(self, token: int, logprobs: Logprobs | None) -> AnswerPiece:
+        """Read the next token. Sets `reason` if it is the last one."""
+        self._count += 1
+        found = (logprobs,) if logprobs is not None else ()
+        is_late = self._count > self._plan.further.min_tokens
+        if token in self._plan.stop_ids and is_late:
+            self.reason, self.stop_token = "stop", token
+            more = self._decoded(token) if self._plan.further.include_stop_str_in_output else ""
+            return AnswerPiece(self._release(more), (token,), found)
+        self._held += self._decoded(token)
+        if is_late and self._found_stop():
+            self.reason = "stop"
+            return AnswerPiece(self._release(""), (token,), found)
+        if self._count >= (self._plan.used.max_tokens or 0):
+            self.reason = "length"
+            return AnswerPiece(self._release(self._rest()), (token,), found)
+        hold = max((len(one) for one in self._plan.used.stop), default=1) - 1
+        ready = self._held[: max(0, len(self._held) - hold)]
+        self._held = self._held[len(ready) :]
+        return AnswerPiece(ready, (token,), found)
+
+    def _release(self, more: str) -> str:
+        text, self._held = self._held + more, ""
+        return text
+
+    def _found_stop(self) -> bool:
+        """Whether a stop string is in the text; cuts the text there."""
+        places = [(at, one) for one in self._plan.used.stop if (at := self._held.find(one)) >= 0]
+        if not places:
+            return False
+        at, self.stop = min(places)
+        self._held = self._held[: at + len(self.stop) if self._plan.further.include_stop_str_in_output else at]
+        return True
+
+    def _decoded(self, token: int) -> str:
+        """Return the text that the token completes: none while a character is unfinished."""
+        self._ids.append(token)
+        before, now = self._text(self._shown), self._text(len(self._ids))
+        if len(now) <= len(before) or now.endswith(_UNFINISHED):
+            return ""
+        self._from, self._shown = self._shown, len(self._ids)
+        return now[len(before) :]
+
+    def _rest(self) -> str:
+        return self._text(len(self._ids))[len(self._text(self._shown)) :]
+
+    def _text(self, end: int) -> str:
+        ids = self._ids[self._from : end]
+        return str(self._tokenizer.decode(ids, skip_special_tokens=self._plan.used.skip_special_tokens))
+
+
+class ForwardGate:
+    """Templates wait for the forward pass that is running; the next pass waits for the templates.
+
+    A template takes milliseconds, so an answer is held up between two of its tokens, unnoticed.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._computes = False
+        self._templates = 0
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Hold the gate in the thread that computes."""
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def between_passes(self) -> None:
+        """Let waiting templates through."""
+        with self._changed:
+            if not self._templates:
+                return
+        self._leave()
+        self._enter()
+
+    @asynccontextmanager
+    async def template(self) -> AsyncIterator[None]:
+        """Wait for the running forward pass, and hold up the next one."""
+        with self._changed:
+            self._templates += 1
+        try:
+            await asyncio.to_thread(self._wait_for_pass)
+            yield
+        finally:
+            with self._changed:
+                self._templates -= 1
+                self._changed.notify_all()
+
+    def _enter(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._templates)
+            self._computes = True
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._computes = False
+            self._changed.notify_all()
+
+    def _wait_for_pass(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._computes)
+
+
+TakePiece = Callable[[int, Logprobs | None], tuple[AnswerPiece, bool]]
+"""Reads a token; returns what is new, and whether the answer is complete."""
+_NO_STOPS = {"eos_token_id": [-1], "pad_token_id": 0}
+"""Each row's chooser knows where it ends. `generate` would replace None by the model's own EOS tokens, and puts the
+other token into rows that have ended."""
+
+
+class AnswerRow:
+    """One answer. `take` and `post` are called in the thread that runs it. `forced`: these tokens are taken instead of
+    chosen, to score them."""
+
+    def __init__(
+        self,
+        plan: SamplingPlan,
+        take: TakePiece,
+        post: Callable[[AnswerPiece], object],
+        forced: Sequence[int] = (),
+    ) -> None:
+        self.plan = plan
+        self.forced = forced
+        self._take = take
+        self._post = post
+        self._stopped = threading.Event()
+
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        """End it before its next token."""
+        self._stopped.set()
+
+    def take(self, token: int, logprobs: Logprobs | None) -> bool:
+        """Post what the token brings; return whether the answer is complete."""
+        piece, is_complete = self._take(token, logprobs)
+        self._post(piece)
+        return is_complete
+
+    @property
+    def most(self) -> int:
+        """The most tokens that it may have."""
+        return len(self.forced) or self.plan.used.max_tokens or 1
+
+
+def run_answers(
+    loaded: LoadedModel,
+    inputs: PromptInputs,
+    rows: Sequence[AnswerRow],
+    between_tokens: Callable[[], None],
+    *,
+    expected: Any = None,
+) -> None:
+    """Generate the answers of all rows to one prompt, in one batch. Blocking. `between_tokens` may raise to end all.
+
+    `expected`: the scores of the first token that each row has to have (see `first_scores`). Raises UnlikeAlone if one
+    has not, or if the model fails before that; then nothing has been said.
+    """
+    import torch
+
+    choosers = [TokenChooser(row.plan, inputs.ids, row.take, row.forced, row.is_stopped) for row in rows]
+    chooser = BatchChooser(choosers, between_tokens, expected)
+    try:
+        with torch.inference_mode():
+            loaded.model.generate(
+                **_tensors(loaded.model, inputs, len(rows)),
+                logits_processor=[chooser],
+                stopping_criteria=[chooser.should_stop],
+                max_new_tokens=max(row.most for row in rows),
+                do_sample=False,
+                **(_NO_STOPS if len(rows) > 1 or any(row.plan.further.ignore_eos for row in rows) else {}),
+            )
+    except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
+        if not chooser.awaits_check or "CUDA error" in str(error):
+            raise
+        raise UnlikeAlone(str(error)) from error
+
+
+def first_scores(loaded: LoadedModel, inputs: PromptInputs) -> Any:
+    """Return the scores of the first token after the prompt alone: (vocabulary,)."""
+    import torch
+
+    found: list[Any] = []
+
+    def keep(_: Any, scores: Any) -> Any:
+        found.append(scores[0].float().clone())
+        return scores
+
+    with torch.inference_mode():
+        loaded.model.generate(
+            **_tensors(loaded.model, inputs, 1), logits_processor=[keep], max_new_tokens=1, do_sample=False
+        )
+    return found[0]
+
+
+def _tensors(model: Any, inputs: PromptInputs, rows: int) -> dict[str, Any]:
+    """Return the inputs on the model's device, in its number format, as a processor gives them for so many equal
+    prompts: whether it has a row a prompt or puts the media of all behind each other, they follow along axis 0."""
+    import torch
+
+    device = input_device(model)
+
+    def placed(value: Any) -> Any:
+        kind = model.dtype if value.is_floating_point() else value.dtype
+        found = value.to(device, kind)
+        return found if rows == 1 or not found.ndim else torch.cat([found] * rows)
+
+    found: dict[str, Any] = {}
+    for name, value in inputs.tensors.items():
+        if isinstance(value, torch.Tensor):
+            found[name] = placed(value)
+        elif isinstance(value, list) and all(isinstance(one, torch.Tensor) for one in value):
+            kinds = [one.to(device, model.dtype if one.is_floating_point() else one.dtype) for one in value]
+            found[name] = kinds * rows
+        else:
+            found[name] = value * rows if isinstance(value, list) else value
+    return found
+
+
+ROWS_MAX = 16
+"""Most answers in one batch."""
+
+
+class Waiting(msgspec.Struct, frozen=True, eq=False):
+    """A request whose inputs are ready."""
+
+    request: GenerateRequest | ScoreRequest
+    inputs: PromptInputs
+    row: AnswerRow
+    arrived: asyncio.Queue[AnswerPiece | BaseException | None]
+    """Its pieces; at the end None, or the error."""
+    ended: asyncio.Event
+
+    def is_like(self, other: Waiting) -> bool:
+        """Whether both can be answered in one batch: the same prompt and adapter, and nothing to be scored."""
+        mine, its = self.request, other.request
+        same = mine.prompt == its.prompt and mine.adapter == its.adapter and self.inputs.ids == other.inputs.ids
+        return same and not self.row.forced and not other.row.forced
+
+
+Run = Callable[[Sequence[Waiting]], None]
+"""Answers requests that are alike, in a thread; raises what goes wrong. `None` and errors are posted by `Turns`."""
+
+
+class Turns:
+    """Runs one batch at a time."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._waiting: list[Waiting] = []
+        self._running: asyncio.Task[None] | None = None
+
+    async def pieces(
+        self,
+        request: GenerateRequest | ScoreRequest,
+        inputs: PromptInputs,
+        plan: SamplingPlan,
+        take: TakePiece,
+        forced: Sequence[int] = (),
+    ) -> AsyncGenerator[AnswerPiece, None]:
+        """Wait for the request's turn, and yield what is said. Closed early, it ends the answer before its next token,
+        and returns when it has ended."""
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Queue[AnswerPiece | BaseException | None] = asyncio.Queue()
+        row = AnswerRow(plan, take, lambda piece: loop.call_soon_threadsafe(arrived.put_nowait, piece), forced)
+        mine = Waiting(request, inputs, row, arrived, asyncio.Event())
+        self._waiting.append(mine)
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._answer_all())
+        try:
+            while (found := await arrived.get()) is not None:
+                if isinstance(found, BaseException):
+                    raise found
+                yield found
+        finally:
+            row.stop()
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            else:
+                await mine.ended.wait()
+
+    async def _answer_all(self) -> None:
+        while self._waiting:
+            first = self._waiting[0]
+            batch = [one for one in self._waiting if one is first or one.is_like(first)][:ROWS_MAX]
+            self._waiting = [one for one in self._waiting if one not in batch]
+            running = asyncio.ensure_future(asyncio.to_thread(self._run, batch))
+            try:
+                await asyncio.wait([running])
+            finally:
+                said = running.exception() if running.done() else None
+                for one in batch:
+                    one.arrived.put_nowait(said)
+                    one.ended.set()
+
 
 _log = logging.getLogger(__name__)
 

@@ -17,9 +17,8 @@ from vlmtui.domain.conversation import Text, Turn
 from vlmtui.domain.generation import MediaSpan, SeenMedium, View
 from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.worker.backends.transformers.arguments import Arguments
-from vlmtui.worker.hf.media_items import MediaItem
-from vlmtui.worker.hf.media_spans import PICTURES, patch_size_of, shape_of, size_and_grid
+from vlmtui.worker.backends.transformers.loading import Arguments
+from vlmtui.worker.hf.media_items import PICTURES, MediaItem, patch_size_of, shape_of, size_and_grid
 from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.rendering import render_messages
 from vlmtui.worker.hf.seen_pixels import normalisation_of, view_folder, write_seen

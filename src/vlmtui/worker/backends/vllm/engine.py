@@ -1,4 +1,4 @@
-"""Adapts vLLM's AsyncLLM to the worker's HostedEngine interface."""
+"""Adapt vLLM's AsyncLLM to the worker's HostedEngine interface."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import importlib.util
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from PIL import Image
 
+from vlmtui.domain.adapter_choice import adapter_for, adapters_of
 from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.dials import PROCESSOR
-from vlmtui.domain.engine import LoadSpec, LoadStage
+from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import (
     EngineEvent,
     Finished,
@@ -34,9 +37,8 @@ from vlmtui.domain.generation import (
 from vlmtui.domain.metrics import METRIC_NAMES, EngineMetrics, parse_metrics
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Report
-from vlmtui.worker.backends.vllm.adapters import AdapterShelf
 from vlmtui.worker.backends.vllm.engine_args import (
     CPU_ENVIRONMENT,
     EAGER_CPU_ENVIRONMENT,
@@ -47,27 +49,146 @@ from vlmtui.worker.backends.vllm.engine_args import (
     own_context,
     own_context_note,
 )
-from vlmtui.worker.backends.vllm.engine_info import read_engine_info
 from vlmtui.worker.backends.vllm.models import config_change
-from vlmtui.worker.backends.vllm.patches import keep_arguments_apart
 from vlmtui.worker.backends.vllm.requests import (
     check_placeholders,
     sampling_parameters,
     scored_delta,
     scoring_parameters,
+    seen_media,
     used_sampling,
     with_answer,
 )
-from vlmtui.worker.backends.vllm.seen_media import seen_media
-from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
-from vlmtui.worker.hf.delta_buffer import DeltaBuffer
-from vlmtui.worker.hf.media_items import MediaItem, cached_items, load_items, sound_rate_of
-from vlmtui.worker.hf.media_spans import MODALITIES, MediaSpans, patch_size_of
+from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION, keep_arguments_apart
+from vlmtui.worker.hf.media_items import (
+    MODALITIES,
+    MediaItem,
+    MediaSpans,
+    cached_items,
+    load_items,
+    patch_size_of,
+    sound_rate_of,
+)
 from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.remote_code import pin_remote_code
-from vlmtui.worker.hf.rendering import chat_message, render_messages
-from vlmtui.worker.hf.template_limits import within_limits
-from vlmtui.worker.hf.vocabulary import VocabularyReader
+from vlmtui.worker.hf.rendering import chat_message, render_messages, within_limits
+from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, special_texts
+
+
+class AdapterShelf:
+    """Numbers the adapters that requests name, each by its folder.
+
+    On a CPU, vLLM 0.32 computes requests without an adapter with that of its last slot (its index is -1, in
+    `lora/ops/torch_ops`), so that one slot has to stay empty there.
+    """
+
+    def __init__(self, spec: LoadSpec, arguments: Mapping[str, Any], *, on_cpu: bool) -> None:
+        """`arguments` are the engine's. Downloads the record's adapters if they are missing."""
+        self._spec = spec
+        self._own = {request.lora_name: request for request in _of_record(spec)}
+        self._is_enabled = bool(arguments.get("enable_lora"))
+        slots = arguments.get("max_loras", 1)
+        self._most = slots - 1 - len(self._own) if on_cpu else None
+        self._numbers: dict[str, int] = {}
+
+    def of(self, request: GenerateRequest | ScoreRequest) -> Any:
+        """Return vLLM's request for the adapter that a request names, or else for the record's own that fits its media;
+        None: no adapter.
+
+        Raises VlmtuiError if the engine was loaded without LoRA, or the folder has no adapter.
+        """
+        folder = request.adapter
+        if not folder:
+            chosen = adapter_for(self._spec, (one.modality for one in attachments_of(request.prompt)))
+            return None if chosen is None else self._own[chosen.name]
+        if not self._is_enabled:
+            raise VlmtuiError(
+                ErrorKind.UNSUPPORTED,
+                "The model was loaded without LoRA.",
+                hint="Load it with the engine argument enable_lora = true.",
+            )
+        if not (Path(folder) / "adapter_config.json").is_file():
+            raise bad_input(f"The adapter's folder {Path(folder).name!r} is gone.")
+        if self._most is not None and folder not in self._numbers and len(self._numbers) >= self._most:
+            raise VlmtuiError(
+                ErrorKind.UNSUPPORTED,
+                f"On a CPU this engine takes {self._most} different adapters.",
+                hint="Load the model with a higher max_loras.",
+            )
+        from vllm.lora.request import LoRARequest
+
+        first = 1 + max((one.lora_int_id for one in self._own.values()), default=1)
+        number = self._numbers.setdefault(folder, first + len(self._numbers))
+        return LoRARequest(f"{Path(folder).name}-{number}", number, folder)
+
+
+def _of_record(spec: LoadSpec) -> Iterator[Any]:
+    """Yield the LoRA adapters of the record. Downloads their files if they are missing."""
+    for adapter in adapters_of(spec):
+        from huggingface_hub import snapshot_download
+        from vllm.lora.request import LoRARequest
+
+        folder = Path(spec.model)
+        if not folder.is_dir():
+            wanted = f"{adapter.path}/*"
+            folder = Path(snapshot_download(spec.model, revision=spec.revision, allow_patterns=[wanted]))
+        yield LoRARequest(adapter.name, adapter.id, str(folder / adapter.path))
+
+
+def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) -> EngineInfo:
+    """Read the facts of an AsyncLLM. `arguments`: the engine arguments it was created with."""
+    import vllm
+    from vllm.platforms import current_platform
+
+    config, tokenizer = llm.model_config, llm.get_tokenizer()
+    processor = getattr(llm.renderer, "mm_processor", None)
+    limits = dict(processor.info.allowed_mm_limits) if processor is not None else {}
+    template = _chat_template(llm)
+    bos = _bos_token(tokenizer)
+    return EngineInfo(
+        spec=spec,
+        architecture=config.architectures[0],
+        engine="vLLM",
+        engine_version=vllm.__version__,
+        device="cpu" if current_platform.is_cpu() else str(current_platform.get_device_name()),
+        dtype=str(config.dtype).removeprefix("torch."),
+        max_model_len=config.max_model_len,
+        has_chat_template=template is not None,
+        limits={modality: limits[modality] for modality in MODALITIES if limits.get(modality)},
+        load_s=0.0,
+        engine_args=dict(arguments),
+        revision=getattr(config.hf_config, "_commit_hash", None) or config.revision,
+        chat_template=template or "",
+        special_tokens=special_texts(tokenizer),
+        stop_tokens=_stop_tokens(config, tokenizer),
+        bos_token=bos,
+        adds_bos=bos is not None and list(tokenizer.encode("x"))[:1] == [tokenizer.bos_token_id],
+        capabilities=msgspec.structs.replace(ALL, chat_template_source=bool(template)),
+    )
+
+
+def _chat_template(llm: Any) -> str | None:
+    """Return the template's source; empty if code formats the model's messages, None if there is no template."""
+    from vllm.renderers.hf import HfRenderer, resolve_chat_template
+
+    if not isinstance(llm.renderer, HfRenderer):
+        return ""
+    found = resolve_chat_template(llm.get_tokenizer(), None, None, model_config=llm.model_config)
+    return None if found is None else str(found)
+
+
+def _stop_tokens(config: Any, tokenizer: Any) -> tuple[str, ...]:
+    """Return the texts of the EOS tokens of the tokenizer and of the generation config."""
+    configured = config.try_get_generation_config().get("eos_token_id")
+    ids = [tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
+    entries = VocabularyReader(tokenizer)
+    return tuple(dict.fromkeys(entries.text(token) for token in ids if isinstance(token, int)))
+
+
+def _bos_token(tokenizer: Any) -> str | None:
+    token = getattr(tokenizer, "bos_token_id", None)
+    return VocabularyReader(tokenizer).text(token) if isinstance(token, int) else None
+
 
 _log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import chain_text
+from vlmtui.worker.health import describe_exit
 from vlmtui.worker.hf.failures import FILE_RULES, FailureRule, classify
-from vlmtui.worker.process_exits import describe_exit
 
 _DETAIL_LINES = 12
 _ERROR_LINE = re.compile(
