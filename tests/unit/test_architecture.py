@@ -56,6 +56,52 @@ can run in it."""
 OPEN_COMMANDS = {
     "engines/installed.py: [str(python), '-c', _DESCRIBE, msgspec.json.encode(_LIGHT).decode()]",  # as above
 }
+SLICES = {
+    "cli.batch_ray": "imports Ray, so only when it is asked for",
+    "cli.completion": "imported only where a shell completes",
+    "cli.help": "imported only where a page of help is shown",
+    "engine.local.client": "one connection; its importer is the host that finds and starts workers",
+    "engine.local.processes": "what processes are a worker's; nothing else ends any",
+    "engines.uv": "the commands of uv and pip",
+    "inspection.pixel_values": "imports NumPy",
+    "media.download": "imports the HTTP client, so only where something is fetched",
+    "media.pdf_renderer": "a process of its own",
+    "plain.terminal": "the lines of plain mode; what is said in them is the other module",
+    "session.batch.media_desk": "the media of a run's items, each read and stored once",
+    "ui.actions.chat": "rows of the table",
+    "ui.actions.screens": "rows of the table",
+    "ui.batch": "a screen, which the app opens",
+    "ui.chat.comparisons": "a part of the chat: comparing and fanning out",
+    "ui.chat.conversation_actions": "parts of the chat: branches and settings",
+    "ui.chat.frame": "the bars around the chat",
+    "ui.chat.inspections": "a part of the chat: what is shown of an answer on other screens",
+    "ui.chat.prompt_cost": "a part of the chat: the tokens that the draft would take",
+    "ui.chat.suggestions": "the menus of the composer",
+    "ui.chat.turn_sender": "a part of the chat: sending, and the queue",
+    "ui.conversations": "a screen, which the app opens",
+    "ui.departure": "a part of the app: stopping and quitting",
+    "ui.document.tables": "tables that are no Markdown, and how any table is drawn",
+    "ui.help": "a screen, which the app opens",
+    "ui.inspector.answer_tokens": "a part of the inspector: an answer's tokens and their probabilities",
+    "ui.model_loading": "a part of the app: loading and changing models",
+    "ui.palette": "imported only where the palette is opened",
+    "ui.settings": "a screen, which the app opens",
+    "ui.stored_conversations": "a part of the app: opening what is stored",
+    "ui.terminal.frames": "the one output seam",
+    "ui.terminal.pictures": "imports Pillow, so only after the first paint",
+    "worker.backends.remote.bodies": "what is sent to a server",
+    "worker.backends.served.engine": "the engine; its importer only names it",
+    "worker.backends.transformers.engine": "the engine; its importer only names it",
+    "worker.backends.transformers.prompt_inputs": "a prompt as tensors",
+    "worker.backends.transformers.sampling": "vLLM's sampling parameters as Transformers has them",
+    "worker.backends.vllm.engine": "the engine; its importer only names it",
+    "worker.backends.vllm.requests": "a prompt and its parameters as vLLM takes them",
+    "worker.backends.vllm.worker_extension": "runs in vLLM's own worker processes",
+    "worker.model_reader.reader": "reads a model; its importer is the program",
+    "worker.requests": "the requests that run; the server has the connections",
+    "worker.server": "its importer is the program",
+}
+"""The modules that only a sibling imports, and why they stand apart."""
 PRIVATES_MAX = 15
 PRIVATES = {
     "_compositor": "the two kinds of update that are written as frames: the one output seam",
@@ -114,6 +160,10 @@ def test_attribute_docstrings_stand_below_their_attribute(house: House) -> None:
 
 def test_nothing_is_written_twice(house: House) -> None:
     assert architecture.copies(house) == []
+
+
+def test_modules_that_one_sibling_imports_have_a_reason(house: House) -> None:
+    assert {name.removeprefix("vlmtui.") for name in architecture.slices(house)} == set(SLICES)
 
 
 def test_every_module_is_in_an_import_contract(house: House) -> None:
