@@ -293,7 +293,7 @@ def _open_file(descriptor: int) -> str:
 
 
 def _is_written_through(path: Path) -> bool:
-    """Whether `path` exists and is neither a regular file nor a folder (a device or pipe)."""
+    """Return True if `path` exists and is neither a regular file nor a folder (a device or pipe)."""
     absolute = Path(os.path.abspath(path))  # noqa: PTH100  (links must stay)
     try:
         mode = path.stat().st_mode

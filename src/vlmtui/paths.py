@@ -141,8 +141,8 @@ def private_dir(path: Path) -> Path:
 
 
 def is_private_dir(path: Path) -> bool:
-    """Whether `path` exists; if so, it is made private. Call this before trusting files in it. Raises VlmtuiError as
-    `private_dir` does."""
+    """Make `path` private if it exists; return True if so. Call this before trusting files in it. Raises VlmtuiError
+    as `private_dir` does."""
     return os.path.lexists(path) and bool(private_dir(path))
 
 

@@ -42,7 +42,7 @@ def source_text(path: Path) -> str:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether `path` is a folder; False also for invalid paths."""
+    """Return True if `path` is a folder; False also for invalid paths."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
@@ -50,7 +50,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether `path` is a regular file; False also for invalid paths."""
+    """Return True if `path` is a regular file; False also for invalid paths."""
     try:
         return path.is_file()
     except (OSError, ValueError):

@@ -34,7 +34,7 @@ class TrustStore:
         self._file = paths.config / "trusted.json"
 
     def is_trusted(self, code: RemoteCode) -> bool:
-        """Whether the user allowed exactly this code."""
+        """Return True if the user allowed exactly this code."""
         commits, folders = self._read()
         if code.files is not None:
             return _TrustedFolder(code.model, dict(code.files), _other(code)) in folders

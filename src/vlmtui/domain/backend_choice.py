@@ -35,7 +35,7 @@ class BackendChoice(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """As `read_backend` reads it."""
+        """The form that `read_backend` reads."""
         return f"vllm=={self.pinned}" if self.pinned is not None else self.backend
 
     @property

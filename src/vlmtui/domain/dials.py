@@ -17,7 +17,7 @@ from vlmtui.errors import bad_input
 PROCESSOR = "mm_processor_kwargs"
 STRUCTURED = "structured_outputs"
 ArgumentKind = Literal["bool", "int", "float", "object"]
-"""What the values of a processor's argument are."""
+"""The type of a processor argument's values."""
 _KINDS: dict[ArgumentKind, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "true or false"),
     "int": ((int,), "a whole number"),
@@ -80,7 +80,7 @@ DIALS = {
         Dial("json_object", DialKind.FLAG, "an answer that is a JSON object"),
     )
 }
-"""By name. The names are vLLM's; `json` to `json_object` are those of its structured outputs."""
+"""The dials by name. The names are vLLM's; `json` to `json_object` are those of its structured outputs."""
 ARGUMENTS = frozenset(
     {
         "crop_to_patches", "do_pan_and_scan", "dynamic_hd", "dynamic_image_size", "fps", "max_dynamic_patch",
@@ -91,7 +91,7 @@ ARGUMENTS = frozenset(
 )  # fmt: skip
 """The processors' arguments that records name: a fan-out is planned before it is known which model answers."""
 FROM_FILES = ("json", "grammar")
-"""Those whose value may be `@FILE`."""
+"""The dials whose value may be `@FILE`."""
 _EXTRA = frozenset(
     {
         "allowed_token_ids", "bad_words", "extra_args", "ignore_eos", "include_stop_str_in_output", "logit_bias",
@@ -111,7 +111,7 @@ STRUCTURED_DIALS = ("json", "regex", "choice", "grammar", "json_object")
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is a number, a switch, a word, or a list or table of these without a key that names anything."""
+    """Return True for a number, a switch, a word, and a list or table of these whose keys can't name code or a file."""
     match value:
         case None | bool() | int() | float():
             return True

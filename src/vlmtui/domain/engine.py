@@ -21,7 +21,7 @@ PINNED_BACKEND = "pinned"
 SERVED_BACKEND = "served"
 """The installed vLLM's own server, started here."""
 SERVED_BACKENDS = frozenset({PINNED_BACKEND, SERVED_BACKEND})
-"""Those for which the worker starts a server."""
+"""The backends for which the worker starts a server."""
 REMOTE_BACKEND = "remote"
 """A server that runs elsewhere: nothing is loaded here."""
 PinnedVersion = Annotated[str, msgspec.Meta(pattern=r"^\d{1,6}(\.\d{1,6}){1,3}$")]
@@ -49,16 +49,16 @@ class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
     backend: BackendName = DEFAULT_BACKEND
     """The kind of engine that runs it."""
     pinned: PinnedVersion | None = None
-    """For `pinned`: the version of vLLM."""
+    """The version of vLLM, for the backend `pinned`."""
     family: str | None = None
     revision: str | None = None
     """The commit to load; None: the newest."""
     trust_remote_code: bool = False
-    """Whether the model's own Python code may run, limited to `code_revision` or `code_sha256`."""
+    """True if the model's own Python code may run, limited to `code_revision` or `code_sha256`."""
     code_revision: str | None = None
     """The commit of the code's repository; None: `revision`."""
     code_sha256: str | None = None
-    """For a local folder: `RemoteCode.digest` of the code that may run."""
+    """`RemoteCode.digest` of the code that may run, for a model in a local folder."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """The backend's arguments by name (for `vllm`, fields of `AsyncEngineArgs`). The worker adds defaults for this
     machine, such as the dtype on a CPU."""
@@ -69,7 +69,7 @@ class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Default number of frames per video."""
     lora: LoraAdapter | None = None
     more_loras: tuple[LoraAdapter, ...] = ()
-    """Of these and `lora`, the first that fits a request's media answers it."""
+    """Further adapters. The first of `lora` and these that fits a request's media answers it."""
 
 
 class LoadStage(StrEnum):
@@ -137,14 +137,14 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The texts of the tokens that end an answer, from the model's configuration."""
     bos_token: str | None = None
     adds_bos: bool = False
-    """Whether the tokenizer adds the BOS token to a raw prompt."""
+    """True if the tokenizer adds the BOS token to a raw prompt."""
     address: str = ""
     """Where its server listens, for other clients; empty if it has none, or for a server that runs elsewhere."""
     capabilities: Capabilities = Capabilities()
     remedies: dict[str, str] = msgspec.field(default_factory=dict)
-    """What would give the engine a capability that it lacks, by the capability's name; none for most."""
+    """The way to give the engine a capability that it lacks, by the capability's name. Most have none."""
     notes: tuple[str, ...] = ()
-    """What a person has to know of this load, a sentence each: a shorter context than asked for, a repaired fault."""
+    """Sentences about this load for the user: a context shorter than requested, a fault that was repaired."""
 
 
 class Activity(StrEnum):

@@ -77,7 +77,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The token decoded on its own, special tokens kept. Hostile text."""
     special: bool = False
     data: bytes | None = None
-    """Its bytes, if the text does not determine them (parts of a character)."""
+    """The token's bytes, if the text does not determine them (parts of a character)."""
 
 
 Vocabulary = dict[int, Token]
@@ -139,7 +139,7 @@ class SeenMedium(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     """Index among the attachments of this modality, from 0."""
     layout: Literal["", "picture", "tiles", "patches", "frames"] = ""
-    """How the tensor held the pictures; empty: in a way that cannot be read."""
+    """The arrangement of the pictures in the tensor; empty: unknown, so that they can't be read."""
     tensor: str = ""
     """The tensor's name (`pixel_values`)."""
     pictures: tuple[SeenPicture, ...] = ()
@@ -199,10 +199,10 @@ class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready")
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
     """Every distinct token of the prompt. Empty with `final_only`."""
     text: str = ""
-    """Of a `RenderRequest`: the prompt's text before it was tokenized, as the template wrote it; empty
-    where the engine doesn't tell. Hostile text."""
+    """The prompt's text as the template wrote it, before it was tokenized. Set for a `RenderRequest` only; empty if
+    the engine does not report it. Hostile text."""
     seen: tuple[SeenMedium, ...] = ()
-    """If requested by `RenderRequest.view`."""
+    """The processed pictures, if `RenderRequest.view` requests them."""
     used: Sampling | None = None
     """The sampling as the engine uses it: the model's own defaults filled in, the seed drawn. None where nothing is
     generated, or where the engine does not tell."""

@@ -35,7 +35,7 @@ _READ = (
 METRIC_NAMES = tuple(f"vllm:{name}" for name in _READ)
 """The samples that are read: one in seven of those that vLLM tells."""
 _Buckets = dict[float, float]
-"""Of a histogram: counts up to a value, by that value."""
+"""The buckets of a histogram: the number of samples up to each value."""
 
 Percentiles = tuple[float | None, float | None, float | None]
 """The 50th, 90th and 99th percentile; None: nothing counted yet, or beyond the last bucket of the histogram."""
@@ -61,7 +61,7 @@ class RankMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine tells about itself. Times in seconds, since its start, over all ranks."""
+    """The metrics that an engine reports. Times in seconds, since its start, over all ranks."""
 
     models: tuple[str, ...]
     ranks: tuple[RankMetrics, ...]

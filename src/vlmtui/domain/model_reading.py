@@ -38,7 +38,7 @@ LIMITS: dict[TemplateTrouble, str] = {
     TemplateTrouble.ENDLESS: "The template was stopped after 3 seconds of processor time.",
     TemplateTrouble.TOO_BIG: "The template writes more than 2 MB, or takes more memory than its limit.",
 }
-"""What is said of a template that exceeded its limits."""
+"""The error's words for a template that exceeded its limits."""
 
 
 class ReadTrouble(StrEnum):
@@ -71,17 +71,17 @@ class PromptCase(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None = None
     """Used instead of the model's own."""
     fallback_template: str | None = None
-    """Used if the model has none."""
+    """The chat template to use if the model has none."""
     attachments: tuple[Attachment, ...] = ()
-    """In the order of their placeholders."""
+    """The attachments, in the order of their placeholders."""
     adds_special: bool = False
-    """Whether the tokenizer may add BOS: vLLM lets it for raw prompts only."""
+    """True if the tokenizer may add BOS. vLLM allows that for raw prompts only."""
     processor_arguments: dict[str, object] = {}
-    """For the processor, by name (`min_pixels`)."""
+    """The processor's arguments, by name (`min_pixels`)."""
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read, and what to render."""
+    """A request: the files to read and the prompts to render."""
 
     folder: str = ""
     """The model's folder; empty: only `templates`."""
@@ -125,58 +125,58 @@ class TemplateReading(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     line: int | None = None
     renderings: dict[str, Rendering] = {}
-    """By `rendering_key`."""
+    """The renderings, by `rendering_key`."""
 
 
 class TokenizerReading(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of a tokenizer that prompts depend on."""
 
     name: str
-    """Its class."""
+    """The tokenizer's class."""
     bos: str | None = None
     eos: str | None = None
     adds_bos: bool = False
-    """Whether it puts BOS before a plain text."""
+    """True if the tokenizer puts BOS before a plain text."""
     special: tuple[str, ...] = ()
     """Texts of the tokens it treats as special."""
     stops: tuple[str, ...] = ()
     """Texts of the tokens that end an answer: its EOS, and those of generation_config.json and config.json."""
     known: dict[str, bool] = {}
-    """Whether each text that looks like a special token, in a rendering, is one token."""
+    """The texts in renderings that look like special tokens: True for each that is one token."""
 
 
 class PromptReading(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt, as the model's own tokenizer and processor make it."""
 
     text: str = ""
-    """With the placeholders as they were written."""
+    """The prompt's text, placeholders not expanded."""
     token_ids: tuple[int, ...] = ()
-    """With the placeholders expanded."""
+    """The prompt's tokens, placeholders expanded."""
     media: tuple[MediaSpan, ...] = ()
-    """In the order of the attachments."""
+    """The places of the attachments, in their order."""
     problem: str = ""
     """Why there is no prompt, or nothing about its attachments; empty: it is complete. Hostile."""
 
 
 class ModelReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read of a model."""
+    """The result of reading a model's files."""
 
     templates: tuple[TemplateReading, ...] = ()
-    """In the order in which vLLM looks for one."""
+    """The chat templates, in the order in which vLLM looks for one."""
     tokenizer: TokenizerReading | None = None
     trouble: ReadTrouble | None = None
     """Why there is no tokenizer."""
     message: str = ""
     prompts: dict[str, PromptReading] = {}
-    """By the name of their case."""
+    """The prompts, by the name of their case."""
 
 
 _LOOPS = re.compile(r"\bfor\s+\w+\s+in\s+[^%]*content")
 
 
 def reads_parts(template: str) -> bool:
-    """Whether a template loops over the parts of a message's content; others need a string. vLLM decides by the same
-    sign (`_detect_content_format`)."""
+    """Return True if a template loops over the parts of a message's content; others need a string. vLLM decides by the
+    same sign (`_detect_content_format`)."""
     return _LOOPS.search(template) is not None
 
 

@@ -96,7 +96,7 @@ PARAMETERS = {
         ),
     )
 }
-"""By name, in the order of the settings form. The bounds are vLLM's."""
+"""The parameters by name, in the order of the settings form. The bounds are vLLM's."""
 
 
 def find_parameter(name: str) -> Parameter | None:

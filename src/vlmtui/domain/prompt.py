@@ -43,7 +43,7 @@ class MessagesPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="messages"):
     by: Literal["tokenizer", "processor"]
     chat_template: str | None = None
     attachments: tuple[Attachment, ...] = ()
-    """In the order of their placeholders."""
+    """The attachments, in the order of their placeholders."""
 
 
 Prompt = ChatPrompt | RawPrompt | MessagesPrompt

@@ -48,7 +48,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         return self.temperature == 0
 
     def drawn(self) -> list[str]:
-        """What decided the tokens besides the prompt, with its values; `greedy` where the likeliest was taken."""
+        """Return the parameters that chose the tokens, with their values; `greedy` if the likeliest token was taken."""
         if self.is_greedy:
             return ["greedy"]
         numbers = self.numbers()

@@ -13,7 +13,7 @@ class ThinkingTags(msgspec.Struct, frozen=True):
 
 
 COMMON_TAGS = ThinkingTags("<think>", "</think>")
-"""Those of most models: for models whose record names none."""
+"""The tags of most models; used for a model whose record names none."""
 
 
 class Thought(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +21,6 @@ class Thought(msgspec.Struct, frozen=True, kw_only=True):
 
     tags: ThinkingTags = COMMON_TAGS
     tokens: int | None = None
-    """Its tokens, tags included; None: unknown."""
+    """The number of tokens of the reasoning, tags included; None: unknown."""
     seconds: float | None = None
-    """From the first token to the closing tag; None: unknown."""
+    """Seconds from the first token to the closing tag; None: unknown."""

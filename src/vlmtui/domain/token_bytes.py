@@ -16,7 +16,7 @@ def bytes_of_entry(entry: str) -> bytes | None:
 
 
 def is_text(data: bytes) -> bool:
-    """Whether the bytes are valid UTF-8."""
+    """Return True if the bytes are valid UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -95,7 +95,7 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """An opaque id for `EngineHost.end`."""
     title: str
-    """For display: `shapes (pid 4242)`. Hostile text."""
+    """The engine's name for people: `shapes (pid 4242)`. Hostile text."""
 
 
 class EngineHost(Protocol):

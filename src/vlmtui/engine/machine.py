@@ -90,7 +90,7 @@ _QUANTISED_BYTES = {"fp8": 1.0, "compressed-tensors": 1.0, "awq": 0.56, "gptq": 
 
 
 class Fit(StrEnum):
-    """Whether a model fits."""
+    """The answers to the question whether a model fits."""
 
     YES = "fits"
     SEVERAL = "several GPUs"
@@ -103,7 +103,7 @@ class MemoryEstimate(msgspec.Struct, frozen=True):
 
     weights: int
     kv_cache: int
-    """For one conversation that fills the context."""
+    """The KV cache of one conversation that fills the context."""
     measured: bool
     """True if the weights' size was read from the files; False if derived from the number of parameters."""
     max_model_len: int | None
@@ -115,7 +115,7 @@ class MemoryEstimate(msgspec.Struct, frozen=True):
 
 
 class FitResult(msgspec.Struct, frozen=True):
-    """Whether a model fits, and what would make it fit."""
+    """The answer to the question whether a model fits, and the settings that would make it fit."""
 
     fit: Fit
     needed: int

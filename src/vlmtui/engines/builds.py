@@ -42,11 +42,11 @@ class EngineBuild(NamedTuple):
     newest_python: tuple[int, int] = NEWEST_PYTHON
     """The newest Python for which its packages have wheels."""
     is_pinned: bool = False
-    """Whether it serves only models that ask for this version, by a server of its own."""
+    """True for a build that only loads models which need this version of vLLM, through vLLM's own server."""
 
     @property
     def name(self) -> str:
-        """The name of the engine that it becomes."""
+        """The name of the engine that this build installs."""
         return f"vllm-{self.version}-{self.variant}"
 
     @property
@@ -96,7 +96,7 @@ class Hardware(NamedTuple):
 
     @property
     def driver_is_new_enough(self) -> bool:
-        """Whether this driver supports the CUDA build."""
+        """True if this driver supports the CUDA build."""
         major = re.match(r"\d+", self.driver)
         return major is not None and int(major[0]) >= DRIVER
 

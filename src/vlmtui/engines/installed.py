@@ -49,7 +49,7 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     installed_at: float
     """Seconds since the epoch."""
     pinned: bool = False
-    """Whether it serves only models that ask for its version, by a server of its own."""
+    """True for an engine that only loads models which need this version of vLLM, through vLLM's own server."""
 
     @property
     def torch(self) -> str:

@@ -119,7 +119,7 @@ class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
     """vLLM's, without a local tag: `0.23.0`."""
     is_for_cpu: bool
     has_older_transformers: bool = False
-    """Whether its Transformers is older than 5, and so can't read checkpoints that 5 saved."""
+    """True if the environment has Transformers 4 or older, which can't read checkpoints that Transformers 5 saved."""
     search_path: tuple[str, ...] = ()
     """Extra folders with packages."""
 

@@ -66,7 +66,7 @@ class Uv(NamedTuple):
         _run([self.program, "pip", "install", "--python", str(self.python), *compiling, *arguments], self.environment)
 
     def offers(self, requirement: str, *arguments: str) -> bool:
-        """Whether the indexes have this package for this interpreter."""
+        """Return True if the indexes have this package for this interpreter."""
         dry = ["pip", "install", "--dry-run", "--no-deps", "--python", str(self.python)]
         quickly = {**self.environment, "UV_HTTP_RETRIES": "0"}
         return _answer([self.program, *dry, *arguments, requirement], quickly) is not None

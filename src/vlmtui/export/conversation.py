@@ -175,7 +175,7 @@ def notes_of(turn: DocumentTurn) -> list[str]:
 
 
 def is_intact(attachment: Attachment) -> bool:
-    """Whether the stored file exists and is unchanged."""
+    """Return True if the stored file exists and is unchanged."""
     if not is_file(Path(attachment.path)):
         return False
     try:

@@ -30,7 +30,7 @@ class AnswerDiff(msgspec.Struct, frozen=True):
     spans: tuple[AnswerSpan, ...]
     """In order; the left sides joined are the left answer, the right sides joined the right one."""
     identical: bool
-    """Whether the texts are equal. The tokens may still differ: then `first_divergence` is not None."""
+    """True if the texts are equal. The tokens may still differ: then `first_divergence` is not None."""
     first_difference: int | None
     """Offset in characters of the first differing word, in both answers; None when the texts are the same."""
     first_divergence: int | None

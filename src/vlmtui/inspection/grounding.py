@@ -69,7 +69,7 @@ class PlacedMark(msgspec.Struct, frozen=True, kw_only=True):
     mark: GroundingMark
     points: tuple[XY, ...]
     is_clipped: bool
-    """Whether a part of it lies outside of the picture."""
+    """True if a part of the place lies outside of the picture."""
 
     @property
     def xyxy(self) -> tuple[float, float, float, float]:

@@ -96,7 +96,7 @@ def _step(ours: Floats, theirs: Floats, largest: float) -> PixelStep:
 
 
 def _is_linear(ours: Floats, theirs: Floats) -> bool:
-    """Whether `ours` is a linear function of `theirs`, other than itself."""
+    """Return True if `ours` is a linear function of `theirs`, other than itself."""
     centred, target = theirs - theirs.mean(), ours - ours.mean()
     spread = float(centred @ centred)
     if spread <= 1e-9:

@@ -24,7 +24,7 @@ class Form(msgspec.Struct, frozen=True):
 
     modality: Modality
     full: str
-    """With the tokens around it, but without label and white space: `<|vision_start|><|image_pad|><|vision_end|>`."""
+    """The placeholder with its surrounding tokens, without label: `<|vision_start|><|image_pad|><|vision_end|>`."""
     core: str
     """The part that the engine replaces: `<|image_pad|>`. Equal to `full` where that is one token, or a pair."""
     prefix: str
@@ -33,7 +33,7 @@ class Form(msgspec.Struct, frozen=True):
 
     @property
     def numbered(self) -> bool:
-        """Whether the engine reads the number, not only the model."""
+        """True if the number is part of the placeholder that the engine looks for, not only of its label."""
         return "{i}" in self.core
 
     @property

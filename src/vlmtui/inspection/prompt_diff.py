@@ -834,7 +834,7 @@ class PromptDiff(msgspec.Struct, frozen=True):
     spans: tuple[PromptSpan, ...]
     """In order; joined they are both prompts."""
     identical: bool
-    """Whether token ids, images, videos and their places are equal."""
+    """True if token ids, images, videos and their places are equal."""
     first_divergence: int | None
     """Index of the first differing token, the same in both; an image counts from its first token."""
     first_turn: str = ""

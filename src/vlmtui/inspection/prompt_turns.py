@@ -287,7 +287,7 @@ class PromptTurn(msgspec.Struct, frozen=True):
     """The turn as shown. Hostile."""
 
     def equals(self, other: PromptTurn) -> bool:
-        """Whether both have the same text and the same pictures."""
+        """Return True if both have the same text and the same pictures."""
         return self._key == other._key
 
     @property
@@ -303,7 +303,7 @@ class TurnPair(msgspec.Struct, frozen=True):
 
     @property
     def is_equal(self) -> bool:
-        """Whether both sides have this turn, with the same text and the same pictures."""
+        """True if both sides have this turn, with the same text and the same pictures."""
         return self.left is not None and self.right is not None and self.left.equals(self.right)
 
 

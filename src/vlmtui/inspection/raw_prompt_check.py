@@ -122,8 +122,8 @@ class Loss(msgspec.Struct, frozen=True):
     original_start: int
     """Offset in the original prompt."""
     is_torn: bool
-    """Whether `text[start:end]` is what is left of `original`; otherwise that was deleted, and other text may stand
-    there."""
+    """True if `text[start:end]` is the remainder of `original`. False if `original` was deleted; other text may stand
+    in its place."""
 
 
 class LostPlaceholders(msgspec.Struct, frozen=True):
@@ -223,7 +223,7 @@ def _pieces(text: str, tokens: AbstractSet[str]) -> list[str]:
 
 
 def _is_torn(left: str, original: Sequence[str]) -> bool:
-    """Whether `left` is what is left of one of these: a beginning or end with one of its signs, or almost all of it."""
+    """Return True if `left` is the remainder of a placeholder: the beginning or end of a token, or almost all of it."""
     if not left.strip() or re.fullmatch(r"[\w\s]+", left):
         return False
     tokens = [token for token in original if len(token) > 1]
@@ -610,7 +610,7 @@ class CheckedPrompt(msgspec.Struct, frozen=True):
     raw: RawTemplate | None
     """None where the model's own template writes the prompt."""
     exact: bool
-    """Whether `raw` matches this number of items exactly, white space included."""
+    """True if `raw` matches this number of items exactly, white space included."""
     lead: int
     """Offset after the placeholders at the front."""
 

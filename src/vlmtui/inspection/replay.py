@@ -73,7 +73,7 @@ class LogprobRecord(Record, frozen=True, kw_only=True):
 
 
 class EngineFingerprint(Record, frozen=True, kw_only=True):
-    """What answered: enough to tell what changed between two answers. Hostile texts."""
+    """The engine that answered, in enough detail to tell what changed between two answers. Hostile texts."""
 
     model: str
     revision: str | None = None
@@ -98,12 +98,12 @@ class Side(Record, frozen=True, kw_only=True):
 
     mode: Literal["chat", "raw"]
     label: str = ""
-    """What people call it, where the mode does not say: `seed 2`. Hostile text."""
+    """The side's name, if the mode does not say it: `seed 2`. Hostile text."""
     adapter: str = ""
     """The folder of the LoRA adapter that answered, `~/…` below the home folder; empty: none, or the engine's own.
     Hostile text."""
     engine: EngineFingerprint | None = None
-    """What answered; None: the comparison's engine."""
+    """The engine that answered; None: the comparison's engine."""
     sampling: dict[ParameterName, Number | None] = msgspec.field(default_factory=dict)
     """The parameters that differ from the comparison's, by name."""
     own: Sampling | None = None
@@ -113,7 +113,7 @@ class Side(Record, frozen=True, kw_only=True):
     request: Prompt | None = None
     """The request, to run it again; its attachments have hashes instead of paths."""
     prompt: str
-    """As the model was given it, decoded; with every token of an image."""
+    """The prompt that the model got, decoded; with every token of an image."""
     prompt_token_ids: tuple[Natural, ...]
     prompt_token_texts: tuple[str, ...] = ()
     """The prompt's tokens, decoded one by one; as many as the ids, or none."""
@@ -125,7 +125,7 @@ class Side(Record, frozen=True, kw_only=True):
     answer: str = ""
     answer_token_ids: tuple[Natural, ...] = ()
     answer_token_texts: tuple[str, ...] = ()
-    """As many as the ids, or none."""
+    """The answer's tokens, decoded one by one; as many as the ids, or none."""
     usage: Usage = Usage()
     timings: Timings = Timings()
     finish_reason: FinishReason | None = None

@@ -28,7 +28,7 @@ Item = tuple[Modality, int]
 
 
 class Stage(StrEnum):
-    """What is compared, in the order in which an answer is made."""
+    """The stages that are compared, in the order in which an answer is made."""
 
     TEXT = "prompt text"
     TOKENS = "token ids"
@@ -39,7 +39,7 @@ class Stage(StrEnum):
 
 
 class StageOutcome(StrEnum):
-    """What comparing a stage gave."""
+    """The outcome of comparing a stage."""
 
     SAME = "same"
     DIFFERS = "differs"
@@ -47,21 +47,21 @@ class StageOutcome(StrEnum):
 
 
 class CheckedSide(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine made of a request, or what is recorded of it. With `error`, the other fields hold what it reached
-    before."""
+    """An engine's results for a request, or recorded results. With `error`, the other fields hold what was reached
+    before it."""
 
     text: str = ""
     """The prompt before the tokenizer; empty: unknown."""
     token_ids: tuple[int, ...] = ()
     media: tuple[MediaSpan, ...] = ()
-    """Those of a golden prompt have no length: where they are is unknown."""
+    """The places of the attachments. Those of a golden prompt have length 0, as their places are unknown."""
     seen: tuple[SeenMedium, ...] = ()
     answer: str = ""
     answer_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     """One per token of the answer; empty: unknown."""
     is_answered: bool = False
-    """Whether the answer is complete."""
+    """True if the answer is complete."""
     words: dict[int, str] = msgspec.field(default_factory=dict)
     """Texts of tokens. Hostile text."""
     error: str = ""
@@ -78,7 +78,7 @@ class Tolerance(msgspec.Struct, frozen=True):
 
 
 class StageResult(msgspec.Struct, frozen=True):
-    """What was found at a stage."""
+    """The result of comparing a stage."""
 
     stage: Stage
     outcome: StageOutcome
@@ -251,8 +251,8 @@ def _next_token(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> Sta
 
 
 def _answer(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageResult:
-    """By vLLM's own rule: at the first token that differs, each side's choice is among the other's likeliest. Up to
-    there the chosen tokens are as likely on both sides."""
+    """Compare the answers by vLLM's own rule: at the first token that differs, each side's choice is among the other's
+    likeliest. The tokens before it have to be equally likely on both sides."""
     at = _first_difference(ours.answer_ids, theirs.answer_ids)
     pairs = list(zip(ours.logprobs[:at], theirs.logprobs[:at], strict=False))
     apart = max((abs(one.logprob - other.logprob) for one, other in pairs), default=0.0)

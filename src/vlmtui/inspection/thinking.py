@@ -14,7 +14,7 @@ class ThinkingParts(NamedTuple):
     """The reasoning, without its tags; empty without any."""
     answer: str
     is_thinking: bool
-    """Whether the reasoning is still being generated."""
+    """True if the reasoning is still being generated."""
 
 
 def split_thinking(text: str, tags: ThinkingTags = COMMON_TAGS, *, over: bool, is_open: bool = False) -> ThinkingParts:

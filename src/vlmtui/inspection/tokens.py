@@ -25,8 +25,8 @@ class Piece(msgspec.Struct, frozen=True):
     """One token, or all tokens of one image or video."""
 
     text: str
-    """As decoded, displayable; hostile. Bytes that are not a character: `⟨e2 82⟩`. For an image or video the text of
-    its token, once."""
+    """The decoded token, displayable; hostile. Bytes that are not a character: `⟨e2 82⟩`. For an image or video the
+    text of its token, once."""
     ids: tuple[int, ...]
     kind: Kind
     offset: int

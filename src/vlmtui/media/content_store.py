@@ -127,8 +127,8 @@ def _folder_of(store: Path, sha256: str) -> Path:
 
 
 def _is_sound(target: Path, sha256: str) -> bool:
-    """Whether the file's content matches its name; after a full or failing disk it may not, and is written again. Tells
-    `remove_copies` that the file is used."""
+    """Return True if the file's content matches the hash in its name. After a full or failing disk it may not; the
+    caller then writes it again. Updates the file's time, so that `remove_copies` sees that it is used."""
     try:
         os.utime(target, follow_symlinks=False)
         return not target.is_symlink() and _digest_now(target) == sha256

@@ -47,7 +47,7 @@ def _sampled(sampling: VideoSampling) -> str:
 
 
 def human_duration(seconds: float) -> str:
-    """`4.2 s`, `3:07`, `2:00:05`."""
+    """Return a duration for people: `4.2 s`, `3:07`, `2:00:05`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

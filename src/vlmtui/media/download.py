@@ -42,9 +42,9 @@ class DownloadLimits(msgspec.Struct, frozen=True):
     """Time and size limits of one download."""
 
     total_s: float = 60.0
-    """In total, including redirects and slow servers."""
+    """Seconds for the whole download, including redirects and slow servers."""
     wait_s: float = 10.0
-    """For the connection, and for each chunk."""
+    """Seconds for the connection, and for each chunk."""
     bytes_max: int = 500_000_000
     redirects: int = 5
 

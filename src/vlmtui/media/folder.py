@@ -57,7 +57,7 @@ class FolderView:
 
     sort: Sort = Sort.NAME
     hidden: bool = False
-    """Whether to show files whose names begin with a dot."""
+    """True to show files whose names begin with a dot."""
 
     def arranged(self, entries: list[FolderEntry]) -> list[FolderEntry]:
         """Sort entries (already sorted by name) in the chosen order. Folders stay first."""

@@ -211,8 +211,8 @@ def _words(text: str, base: Path) -> list[str] | list[Path]:
 
 
 def _is_spaced_pattern(text: str, words: list[str], base: Path) -> bool:
-    """Whether the text is an unquoted pattern with spaces, `my shots/*.png`: the folder exists, the first word does
-    not."""
+    """Return True for an unquoted pattern with spaces, `my shots/*.png`: the folder exists, and no file has the first
+    word as its name."""
     if len(text) > _NAME_MAX or _failure(_path(words[0], base)) is None:
         return False
     folders = (text[: slash.start()] for slash in re.finditer("/", text) if _WILD.search(text, slash.end()))
@@ -235,5 +235,5 @@ def _failure(path: Path) -> OSError | ValueError | None:
 
 
 def _is_shown(path: Path) -> bool:
-    """Whether a folder means this file, too: pictures and videos, but no documents, of which one chooses pages."""
+    """Return True if attaching a folder includes this file: all media except PDFs, whose pages the user chooses."""
     return path.suffix.lower() != ".pdf" and looks_like_media(path)

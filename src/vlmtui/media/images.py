@@ -37,7 +37,7 @@ class PlainImage(NamedTuple):
     """Mode RGB."""
     notes: tuple[str, ...]
     is_recoloured: bool
-    """Whether a colour profile was applied."""
+    """True if a colour profile was applied."""
 
 
 def to_rgb(image: Image.Image) -> PlainImage:
@@ -93,7 +93,7 @@ def _extrema(image: Image.Image) -> tuple[float, float]:
 
 
 def is_recoloured(image: Image.Image) -> bool:
-    """Whether `to_rgb` would apply the image's colour profile, as far as its name says."""
+    """Return True if `to_rgb` would apply the image's colour profile, judged by the profile's name."""
     profile = image.info.get("icc_profile")
     if not isinstance(profile, bytes) or not profile:
         return False
@@ -272,7 +272,7 @@ def _require_fitting(image: Image.Image, path: Path, size_bytes: int) -> None:
 
 
 def is_animation(data: bytes, path: Path) -> bool:
-    """Whether a picture has more than one frame."""
+    """Return True if a picture has more than one frame."""
     with open_image(data, path) as image:
         try:
             return bool(getattr(image, "is_animated", False))
@@ -314,12 +314,12 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
 
 
 def smaller_note(original: tuple[int, int]) -> str:
-    """What is said of an image of fewer pixels than its file has."""
+    """Return the note of an image that has fewer pixels than its file."""
     return f"made smaller from {original[0]} × {original[1]}"
 
 
 def _is_plain(image: Image.Image, kind: str, pages: int) -> bool:
-    """Whether an image's file can be kept as it is, if it is upright."""
+    """Return True if an image's file can be kept as it is, if it is upright."""
     is_one = pages == 1 and image.format != "MPO" and "transparency" not in image.info
     return is_one and (kind, image.mode) in _SAME_WHEN_RGB
 

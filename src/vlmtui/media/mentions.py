@@ -53,12 +53,12 @@ class Mention(msgspec.Struct, frozen=True):
     end: int
     """Offsets in the text, quotes included."""
     name: str
-    """As it is written, without quotes and escapes. Hostile text."""
+    """The path or address, without quotes and escapes. Hostile text."""
     kind: MentionKind
     sources: tuple[Path | str, ...] = ()
-    """What can be attached for it; a text is a web address."""
+    """The files that can be attached for it; a text is a web address."""
     title: str = ""
-    """What it is, for people: `a PNG picture`, `a PDF document`; why it cannot be read."""
+    """The kind of file, for people: `a PNG picture`, `a PDF document`; or the reason why it can't be read."""
     size: int = 0
     """Bytes of the file."""
 
@@ -72,7 +72,7 @@ class _Spelling(msgspec.Struct, frozen=True):
 
 
 def may_name_files(text: str) -> bool:
-    """Whether `find_mentions` has anything to look up. Asks nobody but the text."""
+    """Return True if the text has anything that `find_mentions` would look up. Reads no files."""
     return any(True for _ in _places(text))
 
 
@@ -107,7 +107,7 @@ def find_mentions(text: str, base: Path) -> list[Mention]:
 
 
 def _places(text: str) -> Iterator[list[_Spelling]]:
-    """Where a path or an address may stand: for each place its readings, the longest first."""
+    """Yield, for each place where a path or an address may stand, its possible spellings, the longest first."""
     for line_start, line in _lines(text):
         at = 0
         while found := _WORD.search(line, at):
@@ -158,7 +158,7 @@ def _spellings(line: str, start: int, end: int) -> list[_Spelling]:
 
 
 def _later_ends(line: str, end: int) -> Iterator[int]:
-    """Where a name with spaces in it may end: at words with a media file's ending."""
+    """Yield the offsets at which a name with spaces may end: after words with a media file's ending."""
     for _ in range(_SPACED_WORDS):
         gap = _NEXT.match(line, end)
         word = _WORD.match(line, gap.end()) if gap else None
@@ -176,7 +176,7 @@ def _unescaped(word: str) -> str:
 
 
 def _mention(spellings: list[_Spelling], base: Path) -> Mention | None:
-    """What stands there: the first reading that exists; None where it is an ordinary word."""
+    """Return the first spelling that exists, or why none does; None if the place holds an ordinary word."""
     last = spellings[-1]
     if is_url(last.name):
         return Mention(last.start, last.end, last.name, MentionKind.WEB, (last.name,))

@@ -31,7 +31,7 @@ _PAGES = re.compile(
     rf"(?:&{_DOTS.format('dots')})?|{_DOTS.format('alone')})",
     re.DOTALL,
 )
-"""As web addresses name a page of a document (RFC 8118); a range, and dots per inch, are our own."""
+"""A page of a document after its path, in the form of web addresses (RFC 8118). Ranges and `dpi` are our additions."""
 
 SOUND_OF = "#sound"
 """Behind the path of a video: its audio track."""
@@ -105,7 +105,7 @@ def _part(kind: str | None) -> str:
 
 
 class ChosenPages(NamedTuple):
-    """What the end of a path such as `paper.pdf#page=3-7&dpi=300` chooses."""
+    """The pages and dots per inch that the end of a path chooses: `paper.pdf#page=3-7&dpi=300`."""
 
     file: str
     pages: range
@@ -157,7 +157,7 @@ _POINTS = 72
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """What the renderer tells; sizes in points."""
+    """The renderer's facts about a document; sizes in points."""
 
     pages: int
     wide: float
@@ -168,7 +168,8 @@ class _Facts(msgspec.Struct, frozen=True):
 def stage_page(path: Path, store: Path, *, page: int = 1, dots: int | None = None) -> Attachment:
     """Draw a page of a document, from 1, and store it as an image. Blocking. Raises VlmtuiError naming the document.
 
-    At 150 dots per inch, or as many as make the longer side 2,000 pixels. `dots`: so many, up to 6,000 pixels.
+    `dots`: the dots per inch; the longer side is at most 6,000 pixels. None: 150, or fewer if the longer side would
+    have more than 2,000 pixels.
     """
     if dots is not None and not DPI_MIN <= dots <= DPI_MAX:
         raise bad_input(f"{shown_name(path)} can't be drawn at {dots} dots per inch.", hint=f"{DPI_MIN} to {DPI_MAX}.")

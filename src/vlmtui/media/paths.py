@@ -22,7 +22,7 @@ _NAME_LONGEST = 120
 
 
 def is_url(text: str) -> bool:
-    """Whether `text` is exactly one `http` or `https` address."""
+    """Return True if `text` is exactly one `http` or `https` address."""
     bare = text.strip()
     if not bare or len(bare) > _LONGEST or any(char.isspace() or char < " " for char in bare):
         return False
@@ -93,12 +93,12 @@ def pasted_media(text: str) -> list[Path] | None:
 
 
 def has_media_name(name: str) -> bool:
-    """Whether a name has a media file's ending."""
+    """Return True if a name has a media file's ending."""
     return _MEDIA_NAME.fullmatch(name) is not None
 
 
 def looks_like_media(path: Path) -> bool:
-    """Whether a file is a picture or video, by its extension or else by its first bytes."""
+    """Return True if a file is a picture or video, by its extension or else by its first bytes."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return False

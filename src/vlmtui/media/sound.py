@@ -203,7 +203,7 @@ def draw_sound(samples: Samples, size: tuple[int, int]) -> Image:
 
 
 def sound_rows(shares: Sequence[float], rows: int) -> list[str]:
-    """Return `rows` lines of block characters, a column for each loudness from 0 to 1; what is not silent is seen."""
+    """Return `rows` lines of block characters, a column for each loudness from 0 to 1. Every sound shows a mark."""
     most = len(_BLOCKS) - 1
     levels = [0 if share <= 0 else max(1, round(share * rows * most)) for share in shares]
     heights = ([min(max(level - row * most, 0), most) for level in levels] for row in reversed(range(rows)))

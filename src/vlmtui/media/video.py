@@ -53,7 +53,7 @@ _INDEX_BYTES_MAX = 500_000_000
 _CONTENT = frozenset({b"mdat", b"free", b"skip", b"wide"})
 _END = b""
 _EDIT_BYTES = 12
-"""Of the smaller of the two forms."""
+"""Bytes of an entry in the smaller of its two forms."""
 _WINDOW = 65_536
 _PIECE = 16_000_000
 _OVERLAP = 16
@@ -369,7 +369,7 @@ class ContainerVideo:
             self._current, self._next = self._next, None
 
     def _keyframe_between(self, time: float) -> bool:
-        """Whether seeking to `time` would land after the current frame and so save decoding."""
+        """Return True if seeking to `time` would land after the current frame and so save decoding."""
         if self._current is None:
             return False
         wanted = self._pts_at(time)

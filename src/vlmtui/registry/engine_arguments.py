@@ -24,7 +24,7 @@ from vlmtui.registry.schema import OWN_CLASSES, Family
 
 
 class Names(StrEnum):
-    """What an engine argument names. The value is how a sentence says it."""
+    """The things that an engine argument can name. The values are the words for sentences."""
 
     CODE = "code to run"
     FILE = "a file or folder"
@@ -192,7 +192,7 @@ def _named_inside(name: str, value: object) -> Names | None:
 
 
 def _is_bundled(name: str, value: object) -> bool:
-    """Whether a bundled record sets this argument to this value."""
+    """Return True if a bundled record sets this argument to this value."""
     if name == "model_class_overrides":  # made from a route's `model_class`, which can name a class of vlmtui's alone
         return isinstance(value, dict) and all(str(one).startswith(OWN_CLASSES) for one in value.values())
     return (name, msgspec.json.encode(value, order="deterministic")) in _bundled_arguments()

@@ -26,7 +26,7 @@ class CachedModel(msgspec.Struct, frozen=True):
     weights_bytes: int
     """Total bytes of the weight files present."""
     complete: bool
-    """Whether all weight files listed in the index are present."""
+    """True if all weight files listed in the index are present."""
 
 
 def hub_cache_folder(environment: Mapping[str, str] | None = None) -> Path:

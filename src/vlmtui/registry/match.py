@@ -42,7 +42,7 @@ class Model(msgspec.Struct, frozen=True):
 
     @property
     def listed(self) -> bool:
-        """Whether its family is in the registry."""
+        """True if the registry has a record of the model's family."""
         return self.family.family != UNLISTED
 
 

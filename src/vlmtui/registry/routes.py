@@ -32,9 +32,9 @@ class Architectures(msgspec.Struct, frozen=True):
     vllm: str
     multimodal: tuple[str, ...]
     removed: dict[str, str]
-    """The last version that had each."""
+    """The architectures that vLLM removed, each with the last version that had it."""
     plugin: dict[str, str]
-    """Where to find the plugin for each."""
+    """The architectures that need a plugin, each with the place to find it."""
     transformers: tuple[str, ...] = ()
     """The classes that Transformers loads with AutoModelForImageTextToText."""
 
@@ -83,12 +83,12 @@ def known_architectures() -> Architectures:
 
 
 def is_multimodal(architecture: str) -> bool:
-    """Whether vLLM supports this vision-language architecture."""
+    """Return True if vLLM supports this vision-language architecture."""
     return architecture in known_architectures().multimodal
 
 
 def is_of_transformers(architecture: str) -> bool:
-    """Whether Transformers has a class of that name for images and text."""
+    """Return True if Transformers has a class of that name for images and text."""
     return architecture in known_architectures().transformers
 
 
@@ -145,7 +145,7 @@ def _installs(version: str) -> str:
 
 @cache
 def has_version(version: str) -> bool:
-    """Whether a version of vLLM is installed in an environment of its own."""
+    """Return True if a version of vLLM is installed in an environment of its own."""
     from vlmtui.engines.installed import Engines, pinned_engine
 
     return pinned_engine(Engines(Paths.default()), version) is not None
@@ -186,7 +186,7 @@ def why_closed(family: Family, choice: BackendChoice | None = None) -> VlmtuiErr
 
 
 def model_closed(family: Family, spec: LoadSpec) -> VlmtuiError | None:
-    """As `why_closed`, for the kind of engine that a spec names; None for kinds that are no route of a record."""
+    """Return `why_closed` for the kind of engine that a spec names; None for kinds that no record has as a route."""
     choice = BackendChoice.of(spec)
     return why_closed(family, choice) if choice.backend in _OF_ROUTES else None
 

@@ -53,7 +53,7 @@ class Takes(Layout, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_items: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 1
     """Most items of this modality per conversation."""
     interleave: bool = True
-    """Whether an item may be in the middle of the text; if not, it is moved to `place`."""
+    """True if an item may be in the middle of the text. False: it is moved to `place`."""
     several: Layout | None = None
     """The layout for conversations with two or more items, if different."""
     part: dict[str, object] = msgspec.field(default_factory=dict)
@@ -149,11 +149,11 @@ class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     format: GroundingFormat
     scale: CoordinateScale
     order: Literal["xy", "yx"] = "xy"
-    """Whether a pair of numbers begins with the horizontal or with the vertical one."""
+    """The order of a pair of numbers: `xy` if the horizontal one comes first."""
     prompt: str = ""
-    """What its models are asked for the place of `{what}`, as published; empty: unknown."""
+    """The published prompt that asks its models for the place of `{what}`; empty: unknown."""
     times_prompt: str = ""
-    """What they are asked for the times of what happens in a video, as published; empty: unknown."""
+    """The published prompt that asks its models when something happens in a video; empty: unknown."""
     source: str
     """Where the convention is documented."""
 
@@ -174,7 +174,7 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     open: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = COMMON_TAGS.open
     close: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = COMMON_TAGS.close
     special: bool = False
-    """Whether the tags are special tokens: then answers keep their special tokens."""
+    """True if the tags are special tokens. Answers then keep their special tokens."""
     source: str
     """Where the tags are documented."""
 
@@ -184,7 +184,7 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 Skill = Literal["what", "where", "count", "earlier", "compare", "read"]
-"""What `vlmtui doctor --model` asks for."""
+"""The tasks that `vlmtui doctor --model` sets."""
 ComparedStage = Literal["image tokens", "pixels", "next token"]
 
 
@@ -206,9 +206,9 @@ class ProcessorArgument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     kind: ArgumentKind
     default: bool | int | float | dict[str, int] | None = None
-    """What holds where the model's own files set nothing else; None: only those files tell."""
+    """The value unless the model's own files set another; None: known only from those files."""
     source: str = ""
-    """Where the default stands: `module:attribute.key`, or a bundled model's `folder/file.json:key`."""
+    """The source of the default: `module:attribute.key`, or a bundled model's `folder/file.json:key`."""
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -229,14 +229,14 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     takes: dict[Modality, Takes]
     raw: RawTemplate
     raw_several: RawTemplate | None = None
-    """For conversations with two or more items of a modality, if that prompt differs."""
+    """The template for conversations with two or more items of a modality, if it differs from `raw`."""
     question: Literal["free", "ignored", "task"] = "free"
     """`ignored`: the prompt has no place for the user's text. `task`: replaced by the first of `tasks` unless it starts
     with one of them."""
     tasks: tuple[str, ...] = ()
     """Task prompts; the first is the default."""
     chat: Literal["model", "registry"] = "model"
-    """Whether the model has its own chat template; if not, one is generated from `raw`."""
+    """The source of the chat template: `model`: the model's own; `registry`: one that is generated from `raw`."""
     stop_tokens: tuple[str, ...] = ()
     """Tokens that end an answer besides the model's EOS token; `@eos_token` is the tokenizer's."""
     stop_token_ids: tuple[Count, ...] = ()
@@ -244,15 +244,15 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Defaults for this family; the user's settings take precedence."""
     lora: Lora | None = None
     more_loras: tuple[Lora, ...] = ()
-    """Of these and `lora`, the first that fits a request's media answers it."""
+    """Further adapters. The first of `lora` and these that fits a request's media answers it."""
     grounding: Grounding | None = None
     """None: unknown, or its models give no coordinates."""
     thinking: Thinking | None = None
     """None: unknown, or its models don't reason; the common tags are recognised then, too."""
     untrained: tuple[Skill, ...] = ()
-    """What its models were not trained for."""
+    """The tasks that its models were not trained for."""
     differences: tuple[KnownDifference, ...] = ()
-    """What `vlmtui parity` is known to find between vLLM and Transformers."""
+    """The known differences between vLLM and Transformers that `vlmtui parity` finds."""
     trust_remote_code: bool = False
     """The model needs the repository's own Python code, which never runs without the user's permission."""
     processor: dict[str, ProcessorArgument] = msgspec.field(default_factory=dict)
@@ -271,7 +271,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How it was verified. `engine`: a tiny random model of the real architecture ran in the real engine with this
     record (tests/zoo); `trained`: a trained model did; empty: only compared with vLLM's tables."""
     checked_note: str = ""
-    """What was used to verify it, or why it was not."""
+    """The model and engine that verified the record, or the reason why none did."""
     parameters_b: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None
     """Billions of parameters of the default model, in total (for a mixture of experts, too)."""
     context: Count | None = None

@@ -63,7 +63,7 @@ class ShownMedium(NamedTuple):
 
     medium: Attachment
     second: float = 0.0
-    """Of a video; 0 for an image."""
+    """The moment of a video; 0 for an image."""
 
 
 def open_shown(shown: ShownMedium) -> Image:
@@ -94,7 +94,7 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[GroundingMark, ...]
     unreadable: tuple[tuple[int, int], ...]
     ranges: tuple[TimeRange, ...] = ()
-    """Of an answer about a video."""
+    """The times that an answer about a video names."""
 
     @property
     def image(self) -> Attachment:

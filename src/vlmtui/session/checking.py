@@ -337,12 +337,12 @@ def _staged(file: str, folder: Path, media: Path) -> Attachment:
 async def sides_by_engine(
     engine: Engine, cases: Sequence[CheckCase], folder: Path, *, is_asked: bool = True
 ) -> list[CheckedSide]:
-    """Return what an engine makes of each case, one after the other, as a batch would change the numbers of some
-    engines: its prompt, its processor's values (written into `folder`, which is made private) and an answer. A case
-    that fails says so in its side.
+    """Return an engine's results for each case: the prompt, the processor's values (written into `folder`, which is
+    made private) and an answer. The cases run one after the other: a batch changes the numbers of some engines. If a
+    case fails, its side has the error.
 
-    is_asked: False: the prompt alone, whose text has its placeholders expanded. Raises VlmtuiError if the engine can't
-    make prompts without answers."""
+    `is_asked` False: make only the prompts, whose texts have their placeholders expanded. Raises VlmtuiError if the
+    engine can't make prompts without answers."""
     if not is_asked:
         require_capability(engine.info, "render_only")
     private = private_dir(folder)

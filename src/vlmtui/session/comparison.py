@@ -209,7 +209,7 @@ class Difference(msgspec.Struct, frozen=True):
     is_stale: bool = False
     """The raw prompt changed since."""
     is_stored: bool = False
-    """Whether this is an earlier comparison, read from the store."""
+    """True if this is an earlier comparison, read from the store."""
     problem: VlmtuiError | None = None
     """Why nothing can be compared."""
 
@@ -423,7 +423,7 @@ class ComparedSide:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its answer failed or was stopped."""
+        """True if the side's answer failed or was stopped."""
         return self.lane is not None and self.lane.has_failed
 
     def waits_for(self) -> str:
@@ -460,7 +460,7 @@ class CompareController:
     input: ComparisonInput
     draft: RawDraft
     logprobs: bool = False
-    """Whether to request log-probabilities with the next answers."""
+    """True to request log-probabilities with the next answers."""
     engines: LaneEngines | None = None
     """The sides' engines, by mode; None: the app's for both."""
     engine_names: Mapping[str, str] = field(default_factory=lambda: {"chat": HERE, "raw": HERE})
@@ -485,12 +485,12 @@ class CompareController:
 
     @property
     def is_over(self) -> bool:
-        """Whether both sides were sent and have an outcome."""
+        """True if both sides were sent and have an outcome."""
         return all(side.is_over for side in self.sides)
 
     @property
     def is_stale(self) -> bool:
-        """Whether the raw prompt changed since the raw answer was requested."""
+        """True if the raw prompt changed since the raw answer was requested."""
         sent = self.raw.request.prompt if self.raw.request else None
         return isinstance(sent, RawPrompt) and sent.text != self.draft.text
 
@@ -631,7 +631,7 @@ class CompareController:
 
     @property
     def sends_draft(self) -> bool:
-        """Whether the conversation itself can send the left request: its engine is the app's."""
+        """True if the left side uses the app's engine, so that the conversation itself can send its request."""
         return self.engines is None or self.engines.is_current("chat")
 
     def model_of(self, side: ComparedSide) -> Model | None:

@@ -255,7 +255,7 @@ class Conversation:
         return exchange
 
     async def cancel(self, engine: Engine | None, why: str = "") -> None:
-        """Ask the engine to stop the running answer; keep the partial answer. `why`: the cause, if not the user."""
+        """Ask the engine to stop the running answer; keep the partial answer. `why`: the reason; empty: the user."""
         if self.running is not None:
             await self.answers.cancel(engine, self.running, why)
 

@@ -43,7 +43,7 @@ def with_setting(sampling: Sampling, text: str, family: Family | None = None) ->
 
 
 def names_file(name: str, text: str) -> bool:
-    """Whether a parameter's value stands in a file: `json=@schema.json`."""
+    """Return True if a parameter's value stands in a file: `json=@schema.json`."""
     return name in FROM_FILES and text.startswith("@")
 
 

@@ -109,7 +109,8 @@ class Draft:
 
     @property
     def _gap(self) -> tuple[int, int]:
-        """The range of the space between the tokens that the text begins with and the first word; empty without."""
+        """The range of the space between the tokens at the text's beginning and the first word; an empty range if there
+        is no such space."""
         lead = self.lead_in(self.text)
         return lead, lead + bool(lead and self.text[lead : lead + 1] == " ")
 

@@ -94,7 +94,7 @@ def names_of(model: Model) -> tuple[str, ...]:
 
 
 def is_remote(model: Model) -> bool:
-    """Whether a server runs the model, so that it takes no memory of this machine."""
+    """Return True if a server runs the model, which then takes no memory of this machine."""
     return model.spec.backend == REMOTE_BACKEND
 
 
@@ -139,7 +139,7 @@ class AppEngine:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the engine is loaded, answering or not."""
+        """True if the engine is loaded, idle or answering."""
         return self.state in (EngineState.READY, EngineState.HUNG)
 
     async def load(self, host: EngineHost, keep_alive_s: float | None) -> None:
@@ -290,7 +290,7 @@ class AppEngines:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether an engine is loaded, answering or not."""
+        """True if an engine is loaded, idle or answering."""
         return self._current is not None and self._current.is_loaded
 
     @property
@@ -300,7 +300,7 @@ class AppEngines:
 
     @property
     def keeps_former(self) -> bool:
-        """Whether the previous model is still loaded."""
+        """True if the previous model is still loaded."""
         return self._former is not None and self._former.is_loaded
 
     @property
@@ -513,7 +513,7 @@ class AppEngines:
         self._beside[held] = asyncio.ensure_future(self._until_gone(held))
 
     async def _until_gone(self, held: AppEngine) -> None:
-        """Forget an engine beside when it goes away by itself."""
+        """Wait until an engine that is kept beside the current one closes by itself, then forget it."""
         if (engine := held.engine) is not None:
             await engine.closed()
             del self._beside[held]
@@ -521,13 +521,13 @@ class AppEngines:
             await engine.close()
 
     def _forget(self, held: AppEngine) -> None:
-        """Take an engine away from those beside, if it is one."""
+        """Stop keeping an engine beside the current one, if it is."""
         watching = self._beside.pop(held, None)
         if watching is not None:
             watching.cancel()
 
     def _end_local_beside(self) -> None:
-        """Start stopping the engines beside that take memory of this machine."""
+        """Begin to stop the engines beside the current one that take memory of this machine."""
         for held in [one for one in self._beside if not is_remote(one.model)]:
             self._forget(held)
             self._end(held)

@@ -182,7 +182,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def changes_prompt(self) -> bool:
-        """Whether the same answer can be scored in each lane: what surrounds the message differs, or the adapter."""
+        """True if the plan changes the prompt or the adapter. An answer can then be scored in each lane."""
         return self.parameter in (SYSTEM, PICTURE, PIXELS, ADAPTER)
 
 

@@ -273,7 +273,7 @@ async def whole_answer(engine: Engine, request: Request) -> Answer:
 
 
 async def check_end(answer: Answer, event: EngineEvent, sampling: Sampling) -> None:
-    """Before an answer takes its last event, check the structure that `sampling` asks for."""
+    """Check the structured output that `sampling` asks for, before the answer takes its last event."""
     if isinstance(event, Finished) and structured_of(sampling):
         text = answer.parts(answer.text).answer
         answer.structure = await asyncio.to_thread(check_structure, sampling, text)

@@ -140,7 +140,7 @@ class Lane:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its answer failed or was stopped."""
+        """True if the lane's answer failed or was stopped."""
         return not self.is_running and not isinstance(self.answer.outcome, Finished)
 
     async def stop(self) -> None:
@@ -326,7 +326,7 @@ class TokenDrop(msgspec.Struct, frozen=True):
     """Hostile text."""
     before: float
     after: float
-    """Its probabilities before and after, 0 to 1."""
+    """The token's probability under the base's prompt (`before`) and under this lane's, 0 to 1."""
 
 
 class LaneScore(msgspec.Struct, frozen=True):
@@ -340,7 +340,7 @@ class LaneScore(msgspec.Struct, frozen=True):
     """None if no probability drops."""
 
     is_equal: bool = False
-    """Whether each token is as likely. Batching changes sums of floats a little."""
+    """True if all tokens are equally likely with both prompts, but for the small differences that batching makes."""
 
     @property
     def ratio(self) -> float:
@@ -543,7 +543,7 @@ class LaneEngines:
         self._controller = controller
         self._on_unloaded = on_unloaded
         self.models = dict(models)
-        """By the lane's label."""
+        """The models, by the lane's label."""
         self.one_by_one = False
         self._home: Model | None = None
         """The app's model, while it is unloaded."""
@@ -553,7 +553,7 @@ class LaneEngines:
         return self._controller.engine_of(self.models[label])
 
     def is_current(self, label: str) -> bool:
-        """Whether a lane's engine is the app's own."""
+        """Return True if a lane's engine is the app's own."""
         current = self._controller.model
         return current is not None and self.models[label].spec == current.spec
 

@@ -38,24 +38,24 @@ class Choice(msgspec.Struct, frozen=True):
     model: Model
     title: str
     default: bool = True
-    """Whether it is the default model of its family, which the record's size and context describe."""
+    """True for the default model of its family. The record's size and context describe that one."""
     running: bool = False
-    """Whether an engine with it runs on this machine."""
+    """True if an engine with this model runs on this machine."""
     current: bool = False
-    """Whether it is the app's loaded model."""
+    """True for the model that the app has loaded."""
     downloaded: bool = False
-    """Whether its files are on this machine."""
+    """True if the model's files are on this machine."""
     server: Server | None = None
-    """The server that serves it; None: it is loaded here."""
+    """The server that has the model; None: this machine loads it."""
 
     @property
     def closed(self) -> bool:
-        """Whether it cannot run here."""
+        """True if the model can't run on this machine."""
         return self.server is None and bool(mark_of(self.family, self.backend))
 
     @property
     def backend(self) -> BackendChoice:
-        """The kind of engine that would load it."""
+        """The kind of engine that would load the model."""
         return BackendChoice.of(self.model.spec)
 
     @property
@@ -270,7 +270,7 @@ class LoadOption(msgspec.Struct, frozen=True):
     label: str
     model: Model | None = None
     trusts_code: bool = False
-    """Whether choosing it permits the repository's own code."""
+    """True if this choice permits the repository's own code."""
 
 
 class LoadCheck(msgspec.Struct, frozen=True):
@@ -372,13 +372,13 @@ class MemoryNeed(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     """The names of the engines to load here; hostile text."""
     fits: bool
-    """Whether they probably fit beside what is loaded."""
+    """True if the engines probably fit beside those that are loaded."""
     text: str
     """A sentence for people: the memory that they need, and the free memory."""
 
 
 def fits_beside(model: Model, machine: Machine) -> bool:
-    """Whether a model fits in the free memory while another one is loaded; False if its size is unknown.
+    """Return True if a model fits in the free memory while another one is loaded; False if its size is unknown.
     Reads small files: call it in a thread.
 
     On a GPU the engine does not start unless its whole share of the memory is free, however small the model is.

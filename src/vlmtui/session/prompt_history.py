@@ -21,7 +21,7 @@ class PromptHistory:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._is_open = False
-        """Whether the last line is incomplete: the next entry must not be appended to it."""
+        """True if the last line of the file is incomplete: the next entry then begins a new line."""
         self._entries = self._read()
         self._place = len(self._entries)
         self._draft = ""

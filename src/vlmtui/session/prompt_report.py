@@ -62,7 +62,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
     logprobs: tuple[TokenLogprob, ...] = ()
     attachments: tuple[Attachment, ...] = ()
-    """In the order of their placeholders."""
+    """The attachments, in the order of their placeholders."""
     used: Sampling | None = None
     """The sampling that the engine used, every value resolved; None: not recorded, or no answer yet."""
     request: GenerateRequest | None = None

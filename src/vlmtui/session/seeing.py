@@ -117,7 +117,7 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: OcclusionPlan
     drops: tuple[tuple[float, ...], ...]
-    """For each window: how many nats less likely each token is without it; negative: more likely."""
+    """The drop of each token's log-probability without a window, in nats, window by window; negative: a rise."""
 
     def sums(self, tokens: range | None = None) -> list[float]:
         """Return each window's drop over some tokens, by default the whole answer."""

@@ -138,7 +138,7 @@ def _drawn(*shapes: tuple[str, str, float]) -> Image.Image:
 
 
 def is_right(case: SmokeCase, answer: str) -> bool:
-    """Whether an answer says what is expected, by its words alone, and none that is unwanted before it."""
+    """Return True if an answer has all expected words, and no unwanted word before them."""
     words = [word.removesuffix("s") for word in re.findall(r"[a-z]+|[0-9]+", answer.lower())]
     unwanted = _place(words, case.unwanted)
     return all(_place(words, group) < min(unwanted, len(words)) for group in case.expected)
@@ -172,5 +172,5 @@ async def ask_smoke(engine: Engine, family: Family, case: SmokeCase, sampling: S
 
 
 def sees(results: Sequence[SmokeResult]) -> bool:
-    """Whether at least two of the three lone shapes were named, colour and kind: chance names one in sixteen."""
+    """Return True if the answers name colour and kind of two or more of the three lone shapes. By chance: 1 in 16."""
     return sum(one.skill == "what" and one.outcome is SmokeOutcome.RIGHT for one in results) >= 2

@@ -33,9 +33,9 @@ class Column(NamedTuple):
     """A column of a table."""
 
     name: str
-    """In the database, and in a document's JSON."""
+    """The column's name in the database, and the key in a document's JSON."""
     field: str
-    """In the struct."""
+    """The name of the struct's field."""
     type: Any
     """The type of the field."""
     default: Any
@@ -146,7 +146,7 @@ MEDIA_REFERENCES = Table(
     "media_references", msgspec.Struct, own={"sha256": str, "turn": int | None, "draft": str | None}
 )
 TABLES = (CONVERSATIONS, TURNS, DRAFTS, COMPARISONS, MEDIA_REFERENCES)
-"""In insertion order: referenced tables first."""
+"""The tables in insertion order: referenced tables first."""
 
 
 def copy_rows(old: sqlite3.Connection, new: sqlite3.Connection, media: Path) -> None:

@@ -210,7 +210,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.run_worker(work, group=group, exclusive=exclusive)
 
     def start_dialog(self, steps: Steps) -> None:
-        """As `start`, for steps that show a screen: further keys wait until it is shown."""
+        """Start steps that show a screen. Further keys wait until it is shown."""
         run_before_keys(self, steps)
 
     def restart_engine(self) -> None:
@@ -356,9 +356,9 @@ class VlmtuiApp(App[ExitReport | None]):
         engines: FindEngines,
     ) -> None:
         """Compare the chat template with a raw prompt, until the user leaves. `send` sends the draft as the
-        conversation's next message; `on_edit` is called after changes of the raw text; `look` sends it without its
-        pictures, and returns whether the conversation continues with one of those answers; `engines` finds those of
-        the sides."""
+        conversation's next message; `on_edit` is called after changes of the raw text; `look` sends the message
+        without its pictures, and returns True if the user continues with one of those answers; `engines` finds the
+        engines of the two sides."""
         from vlmtui.ui.compare.screen import CompareScreen
 
         await ask_user(

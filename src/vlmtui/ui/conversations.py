@@ -270,7 +270,7 @@ class ConversationListView(ScrollView):
 
         entries: Sequence[Entry]
         is_near_end: bool
-        """Whether less than a page is below them."""
+        """True if less than a page follows below these conversations."""
 
     def __init__(
         self, swatches: Mapping[str, Swatch] | None, *, open_id: ConversationId | None = None, id: str | None = None
@@ -458,7 +458,7 @@ class ConversationsScreen(Screen[None]):
         self._swatches_asked: set[str] = set()
         self._search_timer: Timer | None = None
         self._open_found = False
-        """Whether Enter was pressed before the search finished."""
+        """True if Enter was pressed before the search finished."""
         self._moved_in = ""
         """The search in which the highlight was moved."""
         self._preview_timer: Timer | None = None

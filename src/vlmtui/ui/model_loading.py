@@ -62,7 +62,7 @@ class ModelLoading:
         self._app.open_before_load(model, check, go_on)
 
     def choose_by_name(self, name: str) -> None:
-        """As `choose`, for a family's name, a model id or a folder."""
+        """Choose a model by a family's name, a model id or a folder."""
         try:
             model = resolve(self._app.services.registry, name)
         except VlmtuiError as error:

@@ -40,9 +40,9 @@ class ExitReport(msgspec.Struct, frozen=True):
     model: str | None
     """The user's name for the model loaded last."""
     stays: bool
-    """Whether the engine stays loaded."""
+    """True if the engine stays loaded."""
     keep_alive_s: float | None
-    """For how many seconds; None: forever."""
+    """The seconds for which it stays loaded; None: forever."""
     conversation: ConversationId | None = None
     """The conversation shown last, if it is stored."""
 

@@ -37,7 +37,7 @@ class FurtherFields(Grid):
         self._family = model.family if model is not None else None
         self._arguments = self._family.processor if self._family is not None else {}
         self._loaded = processor_arguments(Sampling(), model.spec.engine_args) if model is not None else {}
-        """What the processor gets with every answer."""
+        """The processor's arguments from the model's load, which apply to every answer."""
         self._shown = {name: one_line(text) for name, text in typed_parameters(sampling, self._family).items()}
 
     def compose(self) -> ComposeResult:
@@ -52,8 +52,8 @@ class FurtherFields(Grid):
         return {name: self.query_one(f"#{name}", Input).value for name in self._shown}
 
     def read(self, sampling: Sampling) -> Sampling | None:
-        """Return the sampling with what was edited, but for values in files; None if a field is invalid, with the
-        problem shown below it."""
+        """Return the sampling with the edited fields, except values from files; None if a field is invalid: the problem
+        is then shown below it."""
         typed = self.typed
         texts = {name: "" if names_file(name, text) else text for name, text in typed.items()}
         read, problems = self._read(sampling, typed, texts)
@@ -61,7 +61,7 @@ class FurtherFields(Grid):
         return None if problems else read
 
     async def read_with_files(self, sampling: Sampling) -> Sampling | None:
-        """As `read`, with the values that stand in files."""
+        """Return the same as `read`, and also read values from the files that the fields name."""
         typed = self.typed
         read, problems = await asyncio.to_thread(self._read, sampling, typed, typed)
         self._show(problems)

@@ -33,8 +33,8 @@ class StoredConversations:
         self._app.start(self._app.conversation.keep_house, "housekeeping")
 
     def offer_backup(self, then: Steps | None = None) -> None:
-        """Where the database is damaged, ask whether a backup takes its place; the damaged file stays. `then` runs once
-        one did."""
+        """If the database is damaged, offer to replace it with a backup; the damaged file stays. `then` runs after the
+        replacement."""
         self._app.start_dialog(partial(self._offer_backup, then))
 
     async def resume(self) -> None:

@@ -149,7 +149,7 @@ def _end_descendants() -> None:
 
 
 def _is_tracker(process: psutil.Process) -> bool:
-    """Whether this is multiprocessing's resource tracker, which exits by itself and then frees shared memory."""
+    """Return True if this is multiprocessing's resource tracker, which exits by itself and then frees shared memory."""
     return any("resource_tracker" in argument for argument in process.cmdline())
 
 

@@ -225,7 +225,7 @@ class MetricsHistory:
         return MetricsReport(samples=tuple(self._samples))
 
     def wake(self) -> None:
-        """What `is_wanted` says may have changed."""
+        """Check again whether samples are wanted: call this when `is_wanted` may have changed."""
         self._changed.set()
 
     def ask_now(self) -> None:

@@ -103,7 +103,7 @@ class TrackedRequest:
 
     @property
     def is_rendered(self) -> bool:
-        """Whether its prompt is rendered and in the engine."""
+        """True if the request's prompt is rendered and in the engine."""
         return self._prompt is not None
 
     @property
@@ -233,7 +233,7 @@ class Requests:
         self._on_end = on_end
         self._ended_answers = ended_answers
         self._spooled: dict[str, int] = {}
-        """By request id: how many of the record's changes are on disk."""
+        """The number of the record's changes that are on disk, by request id."""
         self._writing = threading.Lock()
         self._is_over = False
 
@@ -244,7 +244,7 @@ class Requests:
 
     @property
     def is_generating(self) -> bool:
-        """Whether the engine has work: a request's prompt is rendered, and the request has not ended."""
+        """True while the engine has work: a request whose prompt is rendered, and which has not ended."""
         return any(item.is_rendered for item in self.running.values())
 
     def begin(self, request: Request, owner: Owner) -> None:

@@ -69,9 +69,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     failed_load_s: float = 10.0
     """How long a worker stays after a failed load, so that a client can still learn why."""
     shutdown_s: float = 2.0
-    """For the engine to end its processes; the guardian then kills the rest."""
+    """The time in which the engine ends its processes; the guardian then kills the rest."""
     flush_s: float = 1.0
-    """For a client to read the last messages."""
+    """The time in which a client reads the last messages."""
     shortest_silence_s: float = 4.0
     """A shorter silence of the engine is not reported."""
     metrics_every_s: float = 2.0
@@ -112,7 +112,7 @@ class Connection:
 
     @property
     def is_user(self) -> bool:
-        """Whether this client keeps the engine in use. `ps` and `stop` do not."""
+        """True if this client keeps the engine in use. `ps` and `stop` do not."""
         return self.hello is not None and self.hello.client not in _OBSERVERS
 
     async def receive(self) -> ClientMessage | None:

@@ -35,19 +35,19 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """All in seconds."""
 
     answer_s: float = 5.0
-    """For the answer to a ping or a status request."""
+    """The time to answer a ping or a status request."""
     attach_s: float = 10.0
-    """For the greeting of a running worker."""
+    """The time until a running worker's greeting."""
     start_s: float = 60.0
-    """From the start of a process to its greeting; the model loads after that."""
+    """The time from the start of a process to its greeting; the model loads after that."""
     inspect_s: float = 5.0
-    """For the greeting of a worker that is only inspected (`vlmtui ps`) or about to be stopped."""
+    """The time until the greeting of a worker that is only inspected (`vlmtui ps`) or about to be stopped."""
     shutdown_s: float = 10.0
-    """For a worker to stop after a Shutdown message."""
+    """The time in which a worker stops after a Shutdown message."""
     terminate_s: float = 8.0
-    """From SIGTERM to SIGKILL."""
+    """The time from SIGTERM to SIGKILL."""
     kill_s: float = 10.0
-    """For the kernel to end processes after SIGKILL."""
+    """The time in which the kernel ends processes after SIGKILL."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
         return self.record.spec.name if self.record is not None else self.endpoint.worker_id
 
     def is_called(self, name: str) -> bool:
-        """Whether `name` means this worker: its model's name, path or family, its pid or its id."""
+        """Return True if `name` means this worker: its model's name, path or family, its pid or its id."""
         specs = [known.spec for known in (self.status, self.record) if known is not None]
         names = {text for spec in specs for text in (spec.name, spec.model, spec.family)}
         return name in names or name in (str(self.pid), self.endpoint.worker_id)
@@ -261,7 +261,7 @@ class WorkerHost:
             await worker.close()
 
     async def _is_abandoned(self, endpoint: Endpoint) -> bool:
-        """Whether a worker that did not answer still runs, and nobody is starting or ending it."""
+        """Return True if a worker that did not answer still runs, and nobody is starting or ending it."""
         from vlmtui.engine.local.processes import locked_if_free
 
         async with locked_if_free(endpoint.lock) as is_mine:

@@ -189,7 +189,8 @@ def worker_environment(given: Mapping[str, str], endpoint: Endpoint, further: Se
 
 
 def reader_environment(given: Mapping[str, str], home: Path, further: Sequence[str] = ()) -> dict[str, str]:
-    """Return the environment of a process that reads a model: without the hub; `home` takes what it writes."""
+    """Return the environment of a process that reads a model, without the hub's token and network. It writes below
+    `home`."""
     hidden = {name for name in given if name.startswith("HF_") and "TOKEN" in name}
     return {
         **_QUIET,

@@ -53,7 +53,7 @@ async def has_ended(process: psutil.Process, within_s: float) -> bool:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether the process runs. False for a zombie, and if its pid has been reused."""
+    """Return True if the process runs. False for a zombie, and if its pid has been reused."""
     with suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False

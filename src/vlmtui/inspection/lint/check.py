@@ -219,7 +219,7 @@ def _bos(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _roles(subject: Subject) -> Iterator[LintFinding]:
-    """Whether a question and an answer are told apart."""
+    """Check that different texts surround questions and answers."""
     to_answer, to_question = subject.between("two_turns", ASKED, ANSWER), subject.between("two_turns", ANSWER, AGAIN)
     if to_answer is None or to_answer != to_question:
         return
@@ -230,7 +230,7 @@ def _roles(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _record_has(subject: Subject, *pieces: str) -> bool:
-    """Whether the record's own prompt of two turns holds these pieces in a row."""
+    """Return True if the record's own prompt of two turns contains these pieces one after the other."""
     if subject.raw is None:
         return False
     raw = raw_prompt(subject.family, subject.canned["two_turns"].turns)
@@ -268,14 +268,14 @@ def _generation_prompt(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _only_thinks(head: str, end: str) -> bool:
-    """Whether the two differ by an empty reasoning block: histories leave reasoning out, or keep it empty."""
+    """Return True if an empty reasoning block is the only difference: templates omit earlier reasoning or empty it."""
     start = common_start(head, end)
     rests = [head[start:], end[start:]]
     return any("think" in rest for rest in rests) and all(not rest.strip() or "think" in rest for rest in rests)
 
 
 def _prefill(subject: Subject) -> Iterator[LintFinding]:
-    """Whether an answer that is to be continued stands behind the generation prompt of a new one."""
+    """Check that an answer to continue follows the same generation prompt as a new answer."""
     end, begun = subject.after("two_turns", AGAIN), subject.text("prefill", generation_prompt=False)
     head = subject.between("prefill", AGAIN, BEGUN)
     if end is None or begun is None or head is None or (subject.raw and not subject.raw.generation_prompt.strip()):
@@ -287,7 +287,7 @@ def _prefill(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _ends(subject: Subject) -> Iterator[LintFinding]:
-    """Whether each turn is closed, by a token that ends an answer."""
+    """Check that each turn is closed by a token that ends an answer."""
     text = subject.text("two_turns")
     following = subject.between("two_turns", ANSWER, AGAIN)
     first = subject.text("text")
@@ -327,7 +327,7 @@ def _stops(subject: Subject, tail: str, tokens: list[str]) -> bool:
 
 
 def _prefixes(subject: Subject) -> Iterator[LintFinding]:
-    """Whether a conversation is written the same way once it is longer."""
+    """Check that further turns don't change how the first ones are written."""
     for shorter, longer in _GROWING:
         if shorter not in subject.canned or longer not in subject.canned:
             continue
@@ -345,7 +345,7 @@ def _prefixes(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _moves(subject: Subject) -> bool:
-    """Whether the family has all pictures at the front, or numbers several otherwise than one."""
+    """Return True if further pictures change earlier turns: all stand at the front, or several have another layout."""
     takes = subject.family.takes.get("image")
     return takes is not None and (takes.place == "front" or takes.several is not None)
 
@@ -386,7 +386,7 @@ def _without_system(family: Family) -> Family:
 
 
 def _is_rearranged(subject: Subject) -> bool:
-    """Whether the record's raw prompt has pictures at another place than the model's own template is given them."""
+    """Return True if pictures stand elsewhere in the record's raw prompt than in messages for the model's template."""
     layouts = [layout for takes in subject.family.takes.values() for layout in (takes, takes.several)]
     return subject.family.chat == "model" and any(one is not None and one.place == "after" for one in layouts)
 

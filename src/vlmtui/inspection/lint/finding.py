@@ -187,5 +187,5 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where it is: `tokenizer_config.json, line 3`."""
+        """The place of the fault: `tokenizer_config.json, line 3`."""
         return f"{self.source}, line {self.line}" if self.line is not None else self.source

@@ -64,7 +64,7 @@ class Canned(msgspec.Struct, frozen=True):
 
     @property
     def has_several(self) -> bool:
-        """Whether it has two or more items of a modality."""
+        """True if the conversation has two or more attachments of one modality."""
         return len(self.modalities) > len(set(self.modalities))
 
 
@@ -115,7 +115,7 @@ def _of_images(layout: Layout, most: int) -> Iterator[Canned]:
 
 
 def _can_have(family: Family, canned: Canned) -> bool:
-    """Whether the record can write the conversation; a model without a record can have any."""
+    """Return True if the record can write the conversation; a model without a record gets every conversation."""
     if family.question != "free" and any(role == "user" for role, _ in canned.texts):
         return False
     try:
@@ -194,7 +194,7 @@ class Placeholder(msgspec.Struct, frozen=True):
     """A placeholder's token, and what belongs around it."""
 
     core: re.Pattern[str]
-    """Its token; a group holds its number if it has one."""
+    """The placeholder's token; a group holds its number if it has one."""
     name: str
     before: str = ""
     """The token right before it; empty: none."""
@@ -368,6 +368,6 @@ class Subject:
 
 
 def resembles(said: str, text: str) -> bool:
-    """Whether a text occurs in the prompt with other case, white space or punctuation, or escaped for HTML."""
+    """Return True if a text occurs in the prompt with other case, white space or punctuation, or escaped for HTML."""
     plain, prompt = (_SPACED.sub("", html.unescape(one)).casefold() for one in (said, text))
     return bool(plain) and plain in prompt

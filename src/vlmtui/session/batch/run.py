@@ -392,8 +392,8 @@ class _Run:
             await writing
 
     async def _answer_all(self, items: Iterator[MetItem]) -> None:
-        """Have workers take one item after another: as many as the engine takes, and others that prepare
-        the next ones meanwhile."""
+        """Run one worker for each request that the engine answers at once, and further workers that prepare the next
+        requests meanwhile. Each takes one item after another."""
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(self.engine.at_once + 2 * _PREPARING_MAX):

@@ -47,15 +47,16 @@ class Action(msgspec.Struct, frozen=True):
     run: str = ""
     """The Textual action to run (`zoom(1)`); empty: the id without its scope."""
     footer: bool = False
-    """Whether the footer shows it, by its first key, or by the leader if it has no key."""
+    """True if the footer shows the action, with its first key, or with the leader if it has no key."""
     priority: bool = False
-    """Whether it acts before the focused widget sees the key."""
+    """True if the action runs before the focused widget sees the key."""
     moves: bool = False
-    """Whether it moves a cursor or scrolls: then the palette leaves it out."""
+    """True if the action moves a cursor or scrolls. The palette leaves those out."""
     needs: tuple[Capability, ...] = ()
-    """What an engine needs for it: where one lacks any of these, footer and leader strip dim it, and it says why."""
+    """The capabilities that an engine needs for the action. If one is missing, footer and leader strip dim the action,
+    and running it says why."""
     system: bool = False
-    """Whether Textual's own key panel leaves it out."""
+    """True if Textual's own key panel leaves the action out."""
 
     @property
     def command(self) -> str:
@@ -87,7 +88,7 @@ class FixedKey(msgspec.Struct, frozen=True):
     """A key that a field handles itself. Help shows it; it cannot be rebound."""
 
     keys: str
-    """As shown to people (`↑ ↓`)."""
+    """The keys as people read them (`↑ ↓`)."""
     help: str
 
 
@@ -102,11 +103,11 @@ class Scope(msgspec.Struct, frozen=True):
     within: str = ""
     """The scope of the screen that a widget's scope belongs to; empty for a screen and for the app."""
     modal: bool = False
-    """Whether it is a dialog: of the app-wide keys, only those with priority act."""
+    """True for a dialog: of the app-wide keys, only those with priority work in it."""
     types: bool = False
-    """Whether a text field has the focus: plain letters are typed, so they cannot be keys."""
+    """True where a text field has the focus: plain letters go into the text, so they can't be keys."""
     by_id: bool = False
-    """Whether the screen's parts run its actions, through `action_run` and `method_of`."""
+    """True if the screen's parts run its actions, through `action_run` and `method_of`."""
     footer_leads: tuple[str, ...] = ()
     """Ids of actions that this screen's footer shows after the leader."""
 

@@ -178,7 +178,7 @@ class FilterInput(Input):
     BINDINGS = line_bindings()
 
     is_browsing = True
-    """Whether Space marks a file. False while typing."""
+    """True if Space marks a file. False while the user types a filter or path."""
 
     def on_mount(self) -> None:
         self.cursor_blink = False
@@ -307,7 +307,7 @@ class FilePreview(Vertical):
             self._open()
 
     def _open(self) -> None:
-        """Open the wanted file, unless another one is still open: its end returns here."""
+        """Read the highlighted file for its preview; if another file is being read, wait: its end calls this again."""
         if self._opening is None and self._wanted is not None and self._wanted not in self._seen:
             self._opening = self._wanted
             self._look(self._wanted)

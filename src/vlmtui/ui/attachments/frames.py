@@ -184,7 +184,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @property
     def _is_gone(self) -> bool:
-        """Whether the dialog was closed: results may still arrive."""
+        """True if the dialog was closed: results may still arrive."""
         return not self.query("#frames")
 
     @property

@@ -221,7 +221,7 @@ class AnswerBlock(Block):
         """The number of the answer's pieces in it."""
         self.parts = ThinkingParts("", "", is_thinking=False)
         self.is_open = False
-        """Whether the reasoning is unfolded."""
+        """True if the reasoning is unfolded."""
         self._is_over = False
         self._markdown = MarkdownBlock()
         self._thinking: tuple[object, Lines] = (None, [])

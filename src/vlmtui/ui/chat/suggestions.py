@@ -275,7 +275,7 @@ class PathOffer(Static):
         return text != self._as_text and may_name_files(text)
 
     def asks_about(self, draft: Draft) -> bool:
-        """Return True while the draft has the words of the question; tokens of attachments may have changed."""
+        """Return True while the open question is about this draft's words; its attachments may have changed since."""
         return self.is_open and draft.words == self._words
 
     def mentions_in(self, draft: Draft) -> list[Mention]:

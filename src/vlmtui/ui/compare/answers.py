@@ -333,7 +333,7 @@ class AnswerPanel(Vertical):
         self._pieces = 0
         """The number of the answer's pieces that are shown."""
         self.is_over = True
-        """Whether all of it is shown."""
+        """True if the whole answer is shown."""
         self._told = ""
         self._told_s = 0.0
         """When its number of tokens was shown last."""
@@ -465,7 +465,7 @@ class AnswerMarks:
         self._timer: Timer | None = None
         self._has_grown = False
         self.are_final = False
-        """Whether both answers were over when they were compared, and did not grow since."""
+        """True if both answers are complete and were compared in full."""
 
     def grown(self) -> None:
         """Compare the answers soon, once for all that comes until then."""

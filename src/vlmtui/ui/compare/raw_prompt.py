@@ -109,7 +109,7 @@ class LineNote(msgspec.Struct, frozen=True):
     text: str
     """One line, visible."""
     blocks: bool
-    """Whether it blocks sending."""
+    """True if the prompt can't be sent until this is fixed."""
 
     @property
     def sign(self) -> tuple[str, str]:

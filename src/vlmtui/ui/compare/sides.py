@@ -121,7 +121,7 @@ class SidesScreen(Screen[None]):
 
     @property
     def words_are_marked(self) -> bool:
-        """Whether the words in which the whole answers differ are marked."""
+        """True if the words in which the whole answers differ are marked."""
         return self._marks is not None and self._marks.are_final
 
     @property

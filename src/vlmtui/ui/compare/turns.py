@@ -176,7 +176,7 @@ class AlignedTurns:
 
     @property
     def _is_beside(self) -> bool:
-        """Whether both prompts are on the screen."""
+        """True if both prompts are on the screen."""
         return bool(self._view.size and self._editor.size)
 
     def _blocks(self, width: int) -> list[Block]:

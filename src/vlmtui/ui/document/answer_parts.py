@@ -13,7 +13,7 @@ from vlmtui.ui.document.markdown_lines import is_json, markdown_parser, top_bloc
 
 
 class PartKind(Enum):
-    """What a part is; the value is its name for people."""
+    """The kind of a part; the value is its name for people."""
 
     REASONING = "reasoning"
     TEXT = "text"
@@ -28,7 +28,7 @@ class AnswerPart(NamedTuple):
 
     kind: PartKind
     text: str
-    """As written; of fenced code without its fence. Hostile text."""
+    """The part as the model wrote it; fenced code without its fence. Hostile text."""
 
     def __str__(self) -> str:
         """`JSON, 34 lines`."""

@@ -18,11 +18,11 @@ class Block(ABC):
     """A part of a document: a message, an answer, a line of a log."""
 
     edge = ""
-    """Style of the bar at its left edge; empty: it has none."""
+    """Style of the bar at the block's left edge; empty: no bar."""
     margin = 0
-    """Blank lines above it, without the bar."""
+    """The number of blank lines above the block, without the bar."""
     is_behind = False
-    """Whether `lay_out` has left some of its text for the next call: so much came at once."""
+    """True if `lay_out` has left a part of a long text for its next call."""
 
     def __init__(self) -> None:
         self.lines: Lines = []

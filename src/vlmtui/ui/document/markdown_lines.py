@@ -74,7 +74,7 @@ class MarkdownBlock(Block):
         self.instead = Content()
         """Shown in place of an empty text."""
         self.folds = True
-        """Whether only the beginning of long JSON is shown."""
+        """True to show only the beginning of long JSON."""
         self._layout = MarkdownLines()
 
     def lay_out(self, width: int) -> Lines:
@@ -102,7 +102,7 @@ class MarkdownLines:
         self._inside = ""
         """The type of the block in which the settled text ends; empty: it ends between blocks."""
         self.is_behind = False
-        """Whether more of the text follows with the next call."""
+        """True if the next call lays out more of the text."""
 
     def lay_out(self, source: str, width: int, *, folds: bool = True, in_slices: bool = False) -> Lines:
         """Return `source` as lines of at most `width` cells, and at least 8. `folds`: show only the beginning of long

@@ -36,7 +36,7 @@ _SHOWN_S = 0.3
 INTERVAL_S = 0.1
 """Shortest interval in seconds in which a growing text is shown."""
 _REST = 4.0
-"""How many times as long as showing it takes other things have before the next time: keys, above all."""
+"""The pause after showing a growing text, as a multiple of the time that showing took; keys are handled in it."""
 _BAR = "▌"
 _MARK = "█"
 
@@ -51,7 +51,7 @@ class Hit(NamedTuple):
     parts: Parts
     """Lines of the block with the first character, and the one after the last: a text may go over a line's end."""
     number: int = 0
-    """Which of all places it is, from 1."""
+    """The number of this place among all, from 1."""
     total: int = 0
     """The number of all places."""
 
@@ -67,14 +67,14 @@ class _Anchor(NamedTuple):
     number: int
     """The line in its block."""
     from_end: int
-    """How many lines of the block there are from it on."""
+    """The number of the block's lines from this line on."""
     line: Line | None
     below_top: int
     """Its distance in lines from the top of the view."""
 
     @property
     def now(self) -> int:
-        """Where the line is in its block now, or what is there instead: above it something may have unfolded."""
+        """The line's present index in its block, or that of the line in its place: lines above may have unfolded."""
         lines, number = self.block.lines, self.number
         if self.line is not None and not (number < len(lines) and lines[number].same_as(self.line)):
             moved = len(lines) - self.from_end
@@ -137,9 +137,9 @@ class DocumentView(ScrollView, can_focus=False):
         self.document = Document()
         self._follows = follows
         self._is_at_foot = follows and not from_top
-        """Whether a document that does not fill the view stands at the view's end."""
+        """True if a document shorter than the view stands at the view's lower edge."""
         self.is_following = follows
-        """Whether the end stays in view."""
+        """True while the view follows the end of the document."""
         self._edge = EDGE if has_edge else 0
         self._marked: Block | None = None
         self._hit: Hit | None = None
@@ -149,7 +149,7 @@ class DocumentView(ScrollView, can_focus=False):
         self._shown_s = 0.0
         """When a slice was last shown."""
         self._is_moving = False
-        """Whether the view itself scrolls."""
+        """True while the view scrolls itself, not the user."""
 
     # -- content
 
@@ -223,7 +223,7 @@ class DocumentView(ScrollView, can_focus=False):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the end of the document is in view."""
+        """True if the end of the document is in view."""
         return self.document.height <= self.top + self.size.height
 
     def show_block(self, block: Block) -> None:

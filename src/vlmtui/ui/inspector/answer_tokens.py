@@ -49,7 +49,7 @@ class _Cell(NamedTuple):
 class _Row:
     cells: list[_Cell] = field(default_factory=list)
     has_break: bool = False
-    """Whether a line break ends it."""
+    """True if a line break ends the row."""
 
     def __contains__(self, token: int) -> bool:
         return bool(self.cells) and self.cells[0].token <= token <= self.cells[-1].token

@@ -290,10 +290,10 @@ class TokenRow(msgspec.Struct, frozen=True):
     text: str
     label: str = ""
     is_head: bool = False
-    """Whether it stands for a whole image, and can be unfolded or folded."""
+    """True for a row that stands for a whole image and can be folded and unfolded."""
     is_open: bool = False
     is_inner: bool = False
-    """Whether it is a token of an unfolded image."""
+    """True for a token of an unfolded image."""
 
 
 class TokenRows(Sequence[TokenRow]):

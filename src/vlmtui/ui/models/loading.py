@@ -165,7 +165,7 @@ class LoadingScreen(Screen[None]):
 
     @dataclass
     class TypedAhead(Message):
-        """What was typed for the message that follows the load: all of it."""
+        """The whole text typed so far for the message that is sent after the load."""
 
         text: str
 

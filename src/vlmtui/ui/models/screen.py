@@ -477,7 +477,7 @@ class ModelsScreen(Screen[None]):
         self.backends: dict[str, BackendChoice] = {}
         """The kinds of engines that the user chose, by the name of the model."""
         self._shows_all = False
-        """Whether the list has the models of all records."""
+        """True if the list has the models of all records."""
 
     def compose(self) -> ComposeResult:
         # Breakpoints would do the same, but only after all styles were applied once.
@@ -584,7 +584,7 @@ class ModelsScreen(Screen[None]):
 
     @property
     def _has_chat(self) -> bool:
-        """Whether there is a chat below this screen."""
+        """True if there is a chat below this screen."""
         return self in self.app.screen_stack[2:]
 
     async def _look(self) -> None:

@@ -86,7 +86,7 @@ class Output:
         self._waiting: list[bytes] = []
         self._size = 0
         self._is_writing = False
-        """Whether the thread writes."""
+        """True while the thread writes."""
         self._left_out = False
         self._closing = False
         self._changed = threading.Condition()
@@ -95,7 +95,7 @@ class Output:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the terminal has not accepted everything yet. `on_caught_up` is called when it has."""
+        """True if the terminal has not accepted everything yet. `on_caught_up` is called when it has."""
         with self._changed:
             if self._is_writing or self._waiting:
                 self._left_out = True
@@ -259,7 +259,7 @@ class NonBlockingDriver(LinuxDriver):
     _running_loop: asyncio.AbstractEventLoop | None = None
     _locating: asyncio.Future[None] | None = None
     _is_synchronized = False
-    """Whether the terminal shows all between `_FRAME_BEGINS` and `_FRAME_ENDS` at once."""
+    """True if the terminal shows everything between `_FRAME_BEGINS` and `_FRAME_ENDS` at once."""
     _cursor: tuple[int, int] | None = None
     """The place of the terminal's cursor after the last frame."""
 
@@ -329,7 +329,7 @@ class NonBlockingDriver(LinuxDriver):
 
     @property
     def _draws_through(self) -> bool:
-        """Whether pictures are drawn over the screen of a multiplexer, which does not know them."""
+        """True if pictures are drawn over the screen of a multiplexer that can't draw pictures."""
         return self._painter is not None and self._painter.draws_over and self._painter.passage.is_through
 
     def _locate(self) -> None:

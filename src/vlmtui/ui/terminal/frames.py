@@ -141,9 +141,9 @@ class Cells:
         self.pens = pens
         self.text = text
         self.is_risky = is_risky
-        """Whether a terminal may count its cells differently."""
+        """True if a terminal may count its cells differently."""
         self.has_picture = has_picture
-        """Whether the terminal draws a part of a picture there."""
+        """True if the terminal draws a part of a picture there."""
 
 
 def cells_of(strip: Strip, width: int, colours: ColorSystem) -> Cells | None:
@@ -217,9 +217,9 @@ class CellRow:
         self.chars = chars
         self.pens = pens
         self.is_risky = is_risky
-        """Whether terminals may count its cells differently: it is written whole or not at all."""
+        """True if terminals may count the row's cells differently. Such a row is written whole or not at all."""
         self.has_picture = has_picture
-        """Whether the terminal draws a picture there."""
+        """True if the terminal draws a picture there."""
 
     def same_as(self, other: CellRow) -> bool:
         return self.chars == other.chars and self.pens == other.pens
@@ -244,7 +244,7 @@ class Writer:
         """Column and line of the cursor."""
         self._pen = PLAIN
         self._written: dict[int, list[tuple[int, int]]] = {}
-        """Where text was written, by line: first column, and the column after the last."""
+        """The ranges of columns with text that was written, by line: first column, and the column after the last."""
 
     def has_written(self, y: int, x: int, end: int) -> bool:
         """Return whether something was written between two columns of a line."""
@@ -346,7 +346,7 @@ class Writer:
 
 
 def _end_of_run(differs: list[bool], start: int) -> int:
-    """Return where a run of changed cells ends, short gaps included."""
+    """Return the index after a run of changed cells; short gaps belong to it."""
     end = start + 1
     while True:
         while end < len(differs) and differs[end]:
@@ -470,14 +470,14 @@ class FrameLayer:
         self._older_cells: dict[int, tuple[Strip, Cells]] = {}
 
     def forget(self) -> None:
-        """Note that the terminal may show anything."""
+        """Forget what the terminal shows: the next update is a whole screen."""
         self._size = (0, 0)
         self._wanted, self._shown, self._placed = [], [], []
         self._hints.clear()
         self._changed.clear()
 
     def knows(self, size: tuple[int, int]) -> bool:
-        """Return whether it is known what a terminal of this size is to show: a partial update is enough."""
+        """Return True if the whole screen of a terminal of this size is known, so that a partial update is enough."""
         return self._size == size
 
     def take(self, update: LayoutUpdate | ChopsUpdate) -> bool:

@@ -65,7 +65,7 @@ class Graphics:
         """Width and height of a terminal cell, in pixels."""
         self.tones: Tones = tones
         self.draws_symbols = mode in _PIXELS
-        """Whether pictures are drawn with characters."""
+        """True if pictures are drawn with characters."""
         self.pixels = _PIXELS.get(mode, cell)
         """Pixels across and down a cell, as drawn."""
         is_painted = not self.draws_symbols and mode != "off"

@@ -92,7 +92,7 @@ class KeyQueue:
             await self._settled(self._app.screen)  # the screen that it opened
 
     async def _settled(self, node: DOMNode) -> None:
-        """Wait until a node has handled its messages, and the tasks that keys wait for."""
+        """Wait until a node has handled its messages, and the tasks that hold back further keys are done."""
         await _risen(node)
         while self._held_by:
             await asyncio.wait(self._held_by)

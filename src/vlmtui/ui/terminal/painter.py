@@ -171,7 +171,7 @@ class Painter:
 
     @property
     def draws_over(self) -> bool:
-        """Whether pictures are drawn over blanks, rather than where the placeholders are."""
+        """True if pictures are drawn over blanks; False: the terminal draws them at Unicode placeholders (kitty)."""
         return self.protocol != "kitty"
 
     def take(self, image: Image, size: tuple[int, int]) -> int | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # it takes ten megabytes, and half cells need none of it
 
 Symbols = Literal["halfcell", "quadrant", "sextant"]
 Tones = Literal["colour", "bright_ink", "dark_ink"]
-"""With colours, or dithered by text that is brighter or darker than what is behind it."""
+"""The ways to draw pixels: with colours, or dithered with text brighter or darker than its background."""
 GRIDS: Final[dict[Symbols, tuple[int, int]]] = {"halfcell": (1, 2), "quadrant": (2, 2), "sextant": (2, 3)}
 """Pixels across and down a cell."""
 _FULL_SEXTANTS: Final = (0b010101, 0b101010)

@@ -39,9 +39,9 @@ class FooterItem(msgspec.Struct, frozen=True):
     tooltip: str = ""
     enabled: bool = True
     lacks: bool = False
-    """Whether the engine can't do it: dimmed, and a click says why."""
+    """True if the engine lacks a capability for the action: its key is dim, and a click says why."""
     is_led: bool = False
-    """Whether it goes by the leader, and `key` is the letter after that."""
+    """True if the leader is pressed first; `key` is then the letter after it."""
 
     @property
     def width(self) -> int:
@@ -66,9 +66,9 @@ class FooterBar(Widget):
         self.items: list[FooterItem] = []
         """The items on the screen, from left to right."""
         self._is_ready = False
-        """Whether the screen's bindings are known."""
+        """True if the screen's bindings are known."""
         self._is_due = False
-        """Whether the items are about to be updated."""
+        """True if an update of the items is scheduled."""
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)

@@ -131,10 +131,10 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     explain_death: Callable[[Iterable[str]], VlmtuiError] = explain_death
     """Explains an engine's death from the worker's log."""
     computes_here: bool = True
-    """Whether processes of the worker compute the answers, so that one of them at rest while a request runs has hung.
-    Otherwise the backend itself limits how long a request may be silent."""
+    """True if processes of the worker compute the answers: one that is idle while a request runs has hung.
+    False: the backend itself limits how long a request may be silent."""
     computes_in_worker: bool = False
-    """Whether threads of the worker's own process compute the answers, rather than its children."""
+    """True if threads of the worker's own process compute the answers; False: its child processes do."""
 
 
 def failing_backend(error: VlmtuiError) -> Backend:

@@ -31,7 +31,7 @@ BLACK, WHITE = 0, 255
 _SAME = 0.01
 """Most by which a pixel's share of white may differ from the middle one's, as a part of it."""
 _MOST = 0.9
-"""How many of the pixels that are not padding have to agree."""
+"""The share of the pixels that has to agree, padding excluded."""
 
 
 def blank_items(items: Sequence[MediaItem], level: int) -> list[MediaItem]:
@@ -108,7 +108,7 @@ _GRIDS = ("image_grid_thw", "video_grid_thw", "grid_thw", "vision_grid_thw", "gr
 _FLAT_GRIDS = ("spatial_shapes", "image_grid_hws", "image_grid_hw", "grid_hws")
 _STRIPS = ("tgt_sizes", "video_tgt_sizes")
 _SQUARES = ("image_input_idx", "image_token_pooling", "video_token_pooling")
-"""What Molmo's processors give beside tiles of patches."""
+"""Further outputs of Molmo's processors, besides tiles of patches."""
 _PLACES = ("pixel_position_ids", "pixel_position_ids_videos")
 _SIDE_MIN = 8
 _NORMALISED_MAX = 16.0
@@ -116,7 +116,7 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class Normalisation(msgspec.Struct, frozen=True):
-    """What the processor did to a pixel's values, which were 0 to 1: `(value - mean) / std`. None: unknown."""
+    """The processor's normalisation of values from 0 to 1: `(value - mean) / std`. None: unknown."""
 
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
@@ -124,7 +124,7 @@ class Normalisation(msgspec.Struct, frozen=True):
     merge: int = 1
     temporal: int = 1
     row_by_row: bool = False
-    """Whether the patches of a grid follow each other row by row, and not grouped to be merged."""
+    """True if a grid's patches are in row order; False: those that the model merges follow each other."""
 
     def pixels(self, values: Floats) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Return `(3, height, width)` as uint8 `(height, width, 3)`. Unknown: the least value black, the largest
@@ -286,8 +286,8 @@ def _write_values(
 
 
 def _are_levels(value: Any) -> bool:
-    """Whether they are still levels of 255, which the model itself normalises: vLLM's `mm_device_do_normalize`, and
-    openPangu-VL. What a processor has normalised stays far below."""
+    """Return True for pixel values from 0 to 255, which the model itself normalises (vLLM's `mm_device_do_normalize`,
+    and openPangu-VL). Values that a processor has normalised are far smaller."""
     if "uint8" in str(getattr(value, "dtype", "")):
         return True
     return not isinstance(value, list | tuple) and float(value.max()) > _NORMALISED_MAX

@@ -29,12 +29,12 @@ class CodeNotAllowed(Exception):
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether the folder has a file of a tokenizer."""
+    """Return True if the folder has a file of a tokenizer."""
     return any(is_file(folder / name) for name in _FILES)
 
 
 def needs_code(folder: Path) -> bool:
-    """Whether the tokenizer's class comes with the model."""
+    """Return True if the tokenizer's class comes with the model."""
     found = _json(folder / "tokenizer_config.json")
     named = found.get("auto_map")
     return isinstance(named, dict) and "AutoTokenizer" in named

@@ -30,8 +30,8 @@ from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServerFacts
 _AT_ONCE = 16
 """Requests for the texts of tokens at the same time."""
 _DEAF_TIMES = 10
-"""How many times as long as a question waited in vain no other is asked: a server that stands still may have sent
-hundreds of tokens before, and each would wait."""
+"""The pause after a request without a reply, as a multiple of the time that it waited: a server that hangs may have
+sent hundreds of tokens before, and the request for each would wait."""
 _PROMPTS_MAX = 64
 """Prompts whose text is remembered."""
 
@@ -119,7 +119,7 @@ class AnswerText:
 
 
 def is_special(text: str) -> bool:
-    """Whether a token looks like a special one: the server does not tell."""
+    """Return True if a token looks like a special one: the server does not report which are."""
     return len(text) > 2 and text[0] + text[-1] in ("<>", "[]") and not any(map(str.isspace, text))
 
 
@@ -245,18 +245,18 @@ class MediaPart(msgspec.Struct, frozen=True):
     uuid: str
     """Identifies the content in the server's cache; empty for a server that takes none."""
     frames: dict[str, object] | None = None
-    """Of a video: when its frames are, for servers that take it (`media_io_kwargs`)."""
+    """The times of a video's frames, for servers that accept them (`media_io_kwargs`)."""
 
     @property
     def part(self) -> dict[str, Any]:
-        """As a part of a chat message."""
+        """The part of a chat message for this medium."""
         kind = f"{self.modality}_url"
         part: dict[str, Any] = {"type": kind, kind: {"url": self.url} if self.url is not None else None}
         return {**part, "uuid": self.uuid} if self.uuid else part
 
     @property
     def content_part(self) -> dict[str, Any]:
-        """As a part of a request by token ids."""
+        """The part of a request of token ids for this medium."""
         return {"type": f"{self.modality}_url", "url": self.url, "uuid": self.uuid}
 
 
@@ -363,7 +363,7 @@ def _video(attachment: Attachment) -> MediaPart:
 _COMPLETIONS = "/v1/completions"
 _SEED_MAX = 2**31 - 1
 _MISSED = "Cache miss"
-"""What vLLM says where it no longer has an image that is named by its id alone."""
+"""vLLM's words if it no longer has an image that a request names only by its id."""
 _KNOWN_MAX = 10_000
 _KEEPS_IMAGES = (0, 32)
 """The version of vLLM with which naming images by their ids was tried; what earlier ones do is not known."""
@@ -386,8 +386,9 @@ class RequestBodies:
             self._known |= {one.uuid for one in media if one.modality == "image"}
 
     def missed(self, error: ServerError) -> bool:
-        """Whether the server refused because it has an image no longer. From then on all go with their content.
-        Several requests at once may miss the same image; a front of several processes keeps images in each of them."""
+        """Return True if the server refused a request because it no longer has an image. From then on all images are
+        sent with their content. Several requests at once may miss the same image, and each process of a server's
+        front end keeps its own images."""
         if _MISSED not in error.detail:
             return False
         self._known.clear()

@@ -62,10 +62,10 @@ _COUNT_MAX = 10**9
 
 
 class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What one event adds to an answer."""
+    """The piece of an answer that one event of the stream adds."""
 
     id: str = ""
-    """Of the request that it answers."""
+    """The server's id of the request."""
     text: str = ""
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -78,7 +78,7 @@ class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
     prompt_text: str | None = None
     """The prompt as the server's template wrote it, with one placeholder for each attachment."""
     placeholders: object = None
-    """Where media are, as requests by token ids tell it."""
+    """The places of the media, in the form that requests of token ids report."""
     usage: Usage | None = None
     """Counts, near the end."""
     queued_s: float | None = None
@@ -226,7 +226,7 @@ _EXPANDED = 8
 
 
 class Placeholders:
-    """Those of a family, by modality, as its prompts write them: `<|image_pad|>`; `{i}` stands for a number."""
+    """A family's placeholders, by modality, as its prompts write them: `<|image_pad|>`; `{i}` stands for a number."""
 
     def __init__(self, texts: Mapping[Modality, Sequence[str]], ids: Mapping[int, tuple[Modality, str]]) -> None:
         self._texts = texts
@@ -331,7 +331,7 @@ class FrameLimit:
 _UNKNOWN_LENGTH = 1_000_000
 """The context of a server that does not tell it."""
 _LIMITS: dict[Modality, int] = {"image": 64, "video": 8, "audio": 8}
-"""What a server takes is not told: it refuses what is too much."""
+"""Assumed limits: servers don't report theirs, and refuse a request that exceeds them."""
 _FLAGS: dict[Capability, str] = {
     "raw_media": "--enable-scale-out, or with --trust-request-chat-template",
     "message_prompts": "--trust-request-chat-template",
@@ -449,7 +449,7 @@ class RemoteEngine:
                     raise
 
     async def _passes(self, error: VlmtuiError, media: Sequence[MediaPart], attempt: int) -> bool:
-        """Whether the same request may be answered; waits until it is worth a try."""
+        """Return True if sending the same request again may succeed, after the wait that the error needs."""
         if isinstance(error, ServerError):
             # After a refusal that came once its media were processed, vLLM's engine lacks what its front believes to be
             # there: the next request for them fails once.
@@ -609,7 +609,7 @@ def _capabilities(facts: ServerFacts) -> Capabilities:
 
 
 def _remedies(facts: ServerFacts, *, is_known: bool) -> dict[str, str]:
-    """What to do about the features that the server has off. `is_known`: the model's family is."""
+    """Return a hint for each feature that is off on the server. `is_known`: the model's family is known."""
     flags = _FLAGS if facts.version else {}
     hints = {name: f"Start the server with {flag}." for name, flag in flags.items()}
     if not is_known:

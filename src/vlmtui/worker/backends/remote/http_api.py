@@ -39,7 +39,7 @@ _CERTIFICATES = {
     62: ("The certificate of {} is made for another host.", _HOST),
     64: ("The certificate of {} is made for another host.", _HOST),
 }
-"""By OpenSSL's number of the reason (`X509_V_ERR_…`)."""
+"""The messages, by OpenSSL's number of the reason (`X509_V_ERR_…`)."""
 _REASONS = (
     ("CERTIFICATE_REQUIRED", "{} asks for a certificate of its clients.", CLIENT_CERTIFICATE),
     ("ALERT_UNKNOWN_CA", "{} does not accept this client's certificate.", CLIENT_CERTIFICATE),
@@ -51,7 +51,7 @@ _REASONS = (
     ("RECORD_LAYER_FAILURE", "{} does not speak TLS.", _PLAIN),
     ("HTTP_REQUEST", "{} does not speak TLS.", _PLAIN),
 )
-"""By what OpenSSL's reason has in it; an alert is what the server said."""
+"""The messages, by a part of OpenSSL's reason. An alert comes from the server."""
 
 
 def secure_connection_failed(error: Exception, *, shown: str) -> VlmtuiError | None:
@@ -95,11 +95,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 _TEXT_MAX = 400
 NOT_NOW = (502, 503, 504)
-"""What servers, and proxies in front of one, answer while it loads a model or is away for a moment."""
+"""The status codes of a server, or of a proxy before it, while it loads a model or is briefly unreachable."""
 _PROXY_ON_TLS = re.compile(
     r"(SSL certificate (?:was sent|error))|plain HTTP request was sent to HTTPS port", re.IGNORECASE
 )
-"""What nginx says in its page: no certificate or a wrong one, and `http://` where it is `https://`."""
+"""nginx's words for a missing or wrong client certificate, and for `http://` instead of `https://`."""
 _AGAIN = "Send the message again."
 _NO_KEY = (
     "Name the variable that holds it: --key-env NAME, or in config.toml: [engines.NAME] api_key_env (or api_key_file)."
@@ -480,8 +480,8 @@ class ServerApi:
             raise VlmtuiError(ErrorKind.NO_NETWORK, message, hint=hint)
 
     async def _is_asleep(self) -> bool:
-        """Whether it says that it sleeps. Only a vLLM in development mode can be put to sleep, and tells; it asks its
-        engine, so that one that hangs says nothing."""
+        """Return True if the server reports that it sleeps. Only a vLLM server in development mode can sleep and report
+        it. The server asks its engine, so there is no reply if the engine hangs."""
         try:
             code, content = await self.status("/is_sleeping", seconds=self._options.health_s)
         except Unanswered:

@@ -30,7 +30,7 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """As people write it."""
+        """The address as people write it."""
         return f"unix:{self.socket}" if self.socket else self.base
 
 
@@ -59,7 +59,7 @@ def server_address(text: str) -> ServerAddress:
 
 
 def _is_clean(text: str) -> bool:
-    """Whether all of it is seen: a pasted address may bring characters that are not."""
+    """Return True if all characters are visible: a pasted address may contain invisible ones."""
     return text.isprintable() and " " not in text
 
 
@@ -87,7 +87,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     limit_mm_per_prompt: dict[Modality, int] = msgspec.field(default_factory=dict)
     """The most items of each modality, which the server does not tell."""
     placeholders: dict[Modality, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """What stands for an item of each modality in a prompt of the model's family; `{i}` for its number."""
+    """The placeholders of each modality in a prompt of the model's family; `{i}` stands for the number."""
     wait_s: float = 600.0
     """Seconds to wait for a server that does not listen yet."""
     retry_s: float = 1.0

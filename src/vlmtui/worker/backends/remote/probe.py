@@ -59,7 +59,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """What is on and what is off."""
+        """The features of the server, on or off."""
         return (
             Feature("Token counts before sending", self.tokenizes, ""),
             Feature("Raw prompts with attachments", self.takes_ids or self.takes_template, "--enable-scale-out"),
@@ -177,7 +177,7 @@ async def _exists(api: ServerApi, path: str) -> bool:
 
 
 async def _takes_parts(api: ServerApi, model: str) -> bool:
-    """Whether prompts by token ids may have media: a picture that is none is refused by a server that looks at it."""
+    """Return True if prompts of token ids may have media: a server that reads media refuses an invalid picture."""
     if not await _exists(api, GENERATE):
         return False
     part = {"type": "image_url", "url": _NO_PICTURE}
@@ -187,7 +187,7 @@ async def _takes_parts(api: ServerApi, model: str) -> bool:
 
 
 async def _takes(api: ServerApi, model: str, more: dict[str, object], flag: str) -> bool:
-    """Whether a field is taken: a request that is refused in any case is refused for the flag where it is off."""
+    """Return True if the server accepts a field: this invalid request is otherwise refused because of the flag."""
     content = [{"type": "image_url", "image_url": {"url": _NO_PICTURE}}]
     body = {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 1, **more}
     code, answer = await api.status(CHAT, body)

@@ -200,7 +200,7 @@ def _write_metadata(program: ServerProgram, folder: Path) -> None:
 
 
 def _is_known(flag: str, declared: frozenset[str], spec: LoadSpec) -> bool:
-    """Whether this vLLM has the flag. Arguments of the model are passed on in any case: vLLM refuses what it lacks."""
+    """Return True if this vLLM has the flag, or the user set it: vLLM then refuses a flag that it does not know."""
     name = flag.removeprefix("--").replace("-", "_")
     return bool({name, name.removeprefix("no_")} & {*declared, *spec.engine_args})
 

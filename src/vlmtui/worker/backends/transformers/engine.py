@@ -115,7 +115,7 @@ class AnswerReader:
         return text
 
     def _found_stop(self) -> bool:
-        """Whether a stop string is in the text; cuts the text there."""
+        """Cut the text at a stop string. Return True if it has one."""
         places = [(at, one) for one in self._plan.used.stop if (at := self._held.find(one)) >= 0]
         if not places:
             return False
@@ -328,7 +328,7 @@ class Waiting(msgspec.Struct, frozen=True, eq=False):
     ended: asyncio.Event
 
     def is_like(self, other: Waiting) -> bool:
-        """Whether both can be answered in one batch: the same prompt and adapter, and nothing to be scored."""
+        """Return True if one batch can answer both requests: same prompt and adapter, and no answer to score."""
         mine, its = self.request, other.request
         same = mine.prompt == its.prompt and mine.adapter == its.adapter and self.inputs.ids == other.inputs.ids
         return same and not self.row.forced and not other.row.forced

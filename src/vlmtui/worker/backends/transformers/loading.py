@@ -31,7 +31,7 @@ _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
-    """What `LoadSpec.engine_args` may hold."""
+    """The arguments that `LoadSpec.engine_args` may hold."""
 
     max_model_len: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """The longest prompt and answer together, in tokens; a model with a shorter context uses its own."""
@@ -47,25 +47,25 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """How the layers are spread over several GPUs, memory and disk, as in Transformers: `auto`, or the device of each
     module by its name. Needs the package accelerate."""
     max_memory: dict[str, int | str] = msgspec.field(default_factory=dict)
-    """With `device_map = "auto"`: the most that goes to each device, by its number or `cpu`: `{0 = "20GB"}`."""
+    """The most memory to use of each device, by its number or `cpu`, with `device_map = "auto"`: `{0 = "20GB"}`."""
     offload_folder: _Name | None = None
-    """Where layers on the disk go if they cannot be read from the model's own files."""
+    """The folder for layers on the disk that can't be read from the model's own files."""
     attn_implementation: _Name | None = None
-    """As in Transformers: `sdpa`, `eager`, `flash_attention_2`."""
+    """Transformers' name of the attention: `sdpa`, `eager`, `flash_attention_2`."""
     load_format: Literal["auto", "dummy"] = "auto"
     """`dummy`: random weights, the same for the same `seed`."""
     seed: int = 0
-    """Of the random weights."""
+    """The seed of the random weights."""
     revision: _Name | None = None
     """The commit or branch to load, if the spec has none."""
     enable_lora: bool = False
-    """For vLLM; any model takes adapters here."""
+    """Only vLLM needs this; Transformers always accepts adapters."""
     max_loras: int = 1
-    """For vLLM."""
+    """Only vLLM needs this."""
     max_lora_rank: int = 16
-    """For vLLM; an adapter of any rank is taken here."""
+    """Only vLLM needs this; Transformers accepts adapters of any rank."""
     raw_special_tokens: bool = True
-    """Whether the tokenizer puts its special tokens (BOS) before a raw prompt, as vLLM has it do."""
+    """True if the tokenizer puts its special tokens (BOS) before a raw prompt, as vLLM has it do."""
 
 
 def read_arguments(spec: LoadSpec) -> Arguments:
@@ -177,7 +177,7 @@ def repair_image_features(model: Any) -> bool:
 
 
 def _lacks_the_input(encoder: Any, device: Any) -> bool:
-    """Whether the encoder's hidden states begin with the first layer's output instead of its input."""
+    """Return True if the encoder's hidden states begin with the first layer's output instead of its input."""
     import torch
 
     weight = next(encoder.parameters())
@@ -203,7 +203,7 @@ class PlacedWeight(msgspec.Struct, frozen=True):
     module: str
     """The name of the same module in this model."""
     part: str
-    """What it is of that module's adapter: `lora_A.weight`."""
+    """The weight's name within that module's adapter: `lora_A.weight`."""
 
     def parameter(self, adapter: str) -> str:
         """The name of its parameter in the model once peft has put in the adapter of this name."""
@@ -298,7 +298,7 @@ _FILES = ("adapter_model.safetensors", "adapter_model.bin")
 _KEPT_MAX = 8
 """Most adapters of requests that are kept in the model; then the one that was used longest ago is taken out."""
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
-"""What peft and torch raise for files that are no adapter."""
+"""The errors that peft and torch raise for files that are no adapter."""
 _FURTHER = ("modules_to_save", "trainable_token_indices", "target_parameters", "alora_invocation_tokens")
 _CHANGING = ("pissa", "olora", "corda", "lora_ga")
 """Ways to begin an adapter (`init_lora_weights`) that also change the model's own weights."""
@@ -493,7 +493,7 @@ _KEPT = (
     "bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
     "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "no_repeat_ngram_size", "bad_words_ids",
 )  # fmt: skip
-"""What a model's generation config says besides its sampling and its stop tokens, which each request decides."""
+"""The further settings of a model's generation config; each request decides sampling and stop tokens."""
 
 
 class LoadedModel(msgspec.Struct, frozen=True):
@@ -505,11 +505,11 @@ class LoadedModel(msgspec.Struct, frozen=True):
     """None: it has only a tokenizer."""
     tokenizer: Any
     generation_config: Any
-    """As the model came with it; that of `model` holds no sampling."""
+    """The model's own generation config; the one in `model` has no sampling."""
     device: str
     adapters: AdapterSwitch
     notes: tuple[str, ...]
-    """What a person has to know of this load."""
+    """Sentences about this load for the user."""
 
 
 def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedModel:

@@ -45,7 +45,7 @@ class MediaTokens(msgspec.Struct, frozen=True):
     video: frozenset[int]
 
     def of(self, modality: Modality) -> frozenset[int]:
-        """Return those of one modality."""
+        """Return the token ids of one modality."""
         return self.image if modality == "image" else self.video
 
 
@@ -152,8 +152,8 @@ def item_tensors(outputs: Mapping[str, Any], modality: Modality, index: int, cou
 
 
 def _unpadded(found: dict[str, Any]) -> dict[str, Any]:
-    """Return an item's tensors without the padding to the largest picture of a prompt, which the model cuts off by
-    `image_sizes` (Pixtral). Of tiles these are the sizes of the whole picture, so that they are left alone."""
+    """Return an item's tensors without the padding to the size of a prompt's largest picture. A model such as Pixtral
+    cuts that off by `image_sizes`. For tiles `image_sizes` are those of the whole picture: tiles stay unchanged."""
     pixels, sizes = found.get("pixel_values"), found.get("image_sizes")
     if pixels is None or sizes is None or pixels.ndim != 3 or tuple(sizes.shape) != (2,):
         return found
@@ -176,7 +176,7 @@ class PromptInputs(msgspec.Struct, frozen=True):
 
     ids: tuple[int, ...]
     tensors: dict[str, Any]
-    """By name, as `generate` takes them; on the CPU."""
+    """The tensors for `generate`, by name; on the CPU."""
     media: tuple[MediaSpan, ...]
     text: str = ""
     """Before the tokenizer."""
@@ -194,7 +194,7 @@ class PromptBuilder:
 
     @property
     def sources(self) -> list[Any]:
-        """What may have a chat template, the best first."""
+        """The objects that may have a chat template, the best first."""
         return [one for one in (self.processor, self._tokenizer) if one is not None]
 
     def render_chat(self, prompt: ChatPrompt, template: str | None) -> str:
@@ -269,7 +269,7 @@ class PromptBuilder:
         return counts
 
     def _adds_to_text(self) -> bool:
-        """Whether the processor changes a text without media, and takes one."""
+        """Return True if the processor accepts a text without media, and so may add to it."""
         parameters = inspect.signature(type(self.processor).__call__).parameters
         images = parameters.get("images")
         return images is None or images.default is None

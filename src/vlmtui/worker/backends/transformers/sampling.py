@@ -27,7 +27,7 @@ _DEFAULTS = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repeti
              "presence_penalty": 0.0, "frequency_penalty": 0.0}  # fmt: skip
 _CONFIGURED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 LOGPROBS_MAX = 20
-"""As vLLM's default."""
+"""The same limit as vLLM's default."""
 
 
 class Further(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,8 +133,8 @@ TakeToken = Callable[[int, Logprobs | None], bool]
 
 
 _ALIKE = 1e-2
-"""By how much scores of a batch may differ from those alone, as a share of their range: rounding is far below, even in
-bfloat16; another picture is far above."""
+"""The largest difference between scores in a batch and alone, as a share of their range. Rounding stays far below it,
+even in bfloat16; another picture is far above it."""
 
 
 class UnlikeAlone(Exception):
@@ -167,7 +167,7 @@ class BatchChooser:
 
     @property
     def awaits_check(self) -> bool:
-        """Whether the first scores are still to be compared with the expected ones."""
+        """True if the first scores are still to be compared with the expected ones."""
         return self._expected is not None
 
     def should_stop(self, input_ids: Any, scores: Any, **_: Any) -> Any:

@@ -76,10 +76,10 @@ from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, special_t
 
 
 class AdapterShelf:
-    """Numbers the adapters that requests name, each by its folder.
+    """Numbers the adapters that requests name by their folders.
 
-    On a CPU, vLLM 0.32 computes requests without an adapter with that of its last slot (its index is -1, in
-    `lora/ops/torch_ops`), so that one slot has to stay empty there.
+    On a CPU, one of vLLM's adapter slots has to stay empty: vLLM 0.32 gives requests without an adapter the slot
+    index -1 (`lora/ops/torch_ops`), and so computes them with the adapter in the last slot.
     """
 
     def __init__(self, spec: LoadSpec, arguments: Mapping[str, Any], *, on_cpu: bool) -> None:

@@ -35,7 +35,7 @@ the address that the host name resolves to."""
 _SEVERAL_MACHINES = frozenset({"ray", "external_launcher"})
 _TRANSFER_ARGUMENTS = ("kv_transfer_config", "kv_events_config", "ec_transfer_config", "weight_transfer_config")
 CPU_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-"""By its path, as vLLM takes the name `uni` for that of the other one on a CPU."""
+"""The executor's path: on a CPU, vLLM takes the name `uni` for the other executor."""
 CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": str(max((os.cpu_count() or 2) - 1, 1))}
 """GiB. vLLM's own default is more than a small machine has."""
 EAGER_CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1"}
@@ -104,7 +104,7 @@ def own_context_note(own: int, wished: object) -> str:
 
 
 def has_no_peers(engine_args: Mapping[str, object]) -> bool:
-    """Whether the engine is a single process: no other rank and no KV transfer needs to connect to its ports."""
+    """Return True if the engine is a single process: no other rank and no KV transfer needs to connect to its ports."""
     sizes = (name for name in engine_args if name.endswith("_parallel_size"))
     is_alone = all(engine_args[name] in (None, 1) for name in sizes)
     speaks = any(engine_args.get(name) is not None for name in _TRANSFER_ARGUMENTS)

@@ -38,7 +38,7 @@ class TarsierProcessingInfo(LlavaProcessingInfo):  # type: ignore[misc]
     LlavaMultiModalProcessor, info=TarsierProcessingInfo, dummy_inputs=LlavaDummyInputsBuilder
 )
 class TarsierForConditionalGeneration(LlavaForConditionalGeneration):  # type: ignore[misc]
-    """As LLaVA, with the tokens between the rows."""
+    """LLaVA with additional tokens between the rows of patches."""
 
     def _process_image_input(self, image_input: Any) -> torch.Tensor:
         features = super()._process_image_input(image_input)
@@ -56,6 +56,6 @@ class TarsierForConditionalGeneration(LlavaForConditionalGeneration):  # type: i
 
 
 class Tarsier2ForConditionalGeneration(Qwen2VLForConditionalGeneration):  # type: ignore[misc]
-    """As Qwen2-VL, with the weights named as in a LLaVA: `vision_tower.` and `language_model.`."""
+    """Qwen2-VL, whose weights have LLaVA's names: `vision_tower.` and `language_model.`."""
 
     hf_to_vllm_mapper = WeightsMapper(orig_to_new_prefix={"vision_tower.": "visual."})
