@@ -88,6 +88,7 @@ SLICES = {
     "ui.settings": "a screen, which the app opens",
     "ui.stored_conversations": "a part of the app: opening what is stored",
     "ui.terminal.frames": "the one output seam",
+    "ui.terminal.pens": "styles as escape sequences; frames compares cells",
     "ui.terminal.pictures": "imports Pillow, so only after the first paint",
     "worker.backends.remote.bodies": "what is sent to a server",
     "worker.backends.served.engine": "the engine; its importer only names it",

@@ -6,7 +6,6 @@ import fnmatch
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -30,8 +29,6 @@ _FOR_ANY_ENGINE = frozenset({"max_model_len", "limit_mm_per_prompt", "mm_process
 """Engine arguments of a record, named as in vLLM, that Transformers is given as well."""
 REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 """The form of a repository id; for ASCII."""
-
-Case = Literal["single", "several", "video"]
 
 
 class Model(msgspec.Struct, frozen=True):

@@ -149,10 +149,6 @@ class _Facts(Static):
         self.update(Content("\n").join([*self._lines, *rows]))
 
 
-def _fact(label: str, value: str) -> Content:
-    return Content.assemble((f"{label:<{_LABEL}}", "$muted"), f"{value:<{_VALUE}}")
-
-
 def _facts(found: EngineMetrics, speed: float | None) -> list[tuple[str, str]]:
     """Labels, as the field calls them, and values."""
     return [
