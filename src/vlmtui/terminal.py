@@ -42,7 +42,7 @@ _SEXTANTS: Final = ("kitty", "ghostty", "wezterm", "foot", "contour", "iterm2", 
 """Terminals that draw the sextants themselves, whatever the font has."""
 _VTE: Final = re.compile(r"VTE\((\d+)\)")
 _VTE_SEXTANTS: Final = 6000
-"""The version of VTE, as it tells it, that draws sextants."""
+"""The first version of VTE that draws sextants, in VTE's own numbering."""
 _DUMB: Final = ("dumb", "unknown")
 _PASS_ON: Final = "Let tmux pass pictures on: `tmux set -g allow-passthrough on` (tmux 3.3 or later)."
 _OTHER_TERMINAL: Final = "kitty, Ghostty, iTerm2, WezTerm and foot draw pictures with pixels."
@@ -72,9 +72,9 @@ def multiplexer_of(environment: Mapping[str, str]) -> Multiplexer:
 
 
 def has_true_colour(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal shows the true colours that COLORTERM announces.
+    """Return True if the terminal shows the true colours that COLORTERM announces.
 
-    screen 4 takes such colours for other attributes, and screen 5 passes them on only if it is told to.
+    GNU screen 4 mistakes true colours for other attributes, and GNU screen 5 passes them on only if configured to.
     """
     return environment.get("COLORTERM", "") in ("truecolor", "24bit") and multiplexer_of(environment) != "screen"
 
@@ -167,7 +167,7 @@ class PictureWay(msgspec.Struct, frozen=True):
     hint: str = ""
     """A step that would make it possible; empty: no step is known."""
     is_passed_on: bool = False
-    """The multiplexer must be told to pass the sequences on."""
+    """True if the multiplexer has to be asked to pass the sequences on."""
 
 
 def picture_ways(environment: Mapping[str, str], answers: Answers) -> list[PictureWay]:
@@ -297,7 +297,7 @@ class Terminal(msgspec.Struct, frozen=True):
     answers: Answers = Answers()
 
     def through(self, mode: str, environment: Mapping[str, str] = os.environ) -> Multiplexer:
-        """Return which multiplexer is to pass pictures on that are drawn this way."""
+        """Return the multiplexer that has to pass on pictures drawn in this mode; empty: none."""
         is_passed_on = any(way.name == mode and way.is_passed_on for way in self.ways)
         return multiplexer_of(environment) if is_passed_on else ""
 

@@ -266,7 +266,7 @@ class _Ask:
             return []
 
     def _fan_out_summary(self, lanes: Lanes, scores: Sequence[LaneScore | None]) -> list[str]:
-        """Return lines about what is equal in a fan-out's answers, and about the pictures' share in them."""
+        """Return lines that count a fan-out's equal answers, and say how much they depend on the pictures."""
         if self.plan is None:
             return []
         each = [

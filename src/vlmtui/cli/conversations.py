@@ -171,7 +171,7 @@ def find_conversation(store: Store, given: str) -> ConversationId:
 
 @contextmanager
 def _opened(*, to_read: bool = False) -> Iterator[Store]:
-    """Open the store. `to_read`: without changes, which also works on a full disk."""
+    """Open the store. `to_read`: only to read it, which also works on a full disk."""
     paths = Paths.default()
     try:
         store = Store.open(paths.data, paths.media)

@@ -86,7 +86,7 @@ _GPU = re.compile(
     r"Generation|Blackwell|Server|Edition|Workstation|Max|Q|PCIe|PCIE|SXM\d?|HBM\d[a-z]?|NVL|\d{1,3}GB|"
     r"[A-Z]{0,3}\d{1,4}[A-Za-z]{0,2})[ -]){1,12}"
 )
-"""Words of GPUs' names. A driver may call one otherwise."""
+"""Words in the names of GPUs. A driver may use other names."""
 _LOG_BYTES = 200_000
 _CRASHES_MAX = 3
 _FRAME = re.compile(r'^ *File ".*[/\\]vlmtui[/\\]([\w/\\]+\.py)", line (\d{1,6})')

@@ -139,7 +139,7 @@ def _list(engines: Engines, *, as_json: bool) -> None:
 
 
 def _probe(arguments: argparse.Namespace) -> int:
-    """Ask servers, and print what they serve and offer. Return 1 if a server did not answer. Raises VlmtuiError."""
+    """Print the models and features of servers. Return 1 if a server did not answer. Raises VlmtuiError."""
     from vlmtui.engine.remote_models import engine_settings, look_at_server
 
     application = build({})

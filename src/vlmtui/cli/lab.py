@@ -311,7 +311,7 @@ async def _record(lab: Lab) -> int:
 
 
 class _Recorded(NamedTuple):
-    """The cases of a file, the name of their model, and the engines that are to make them again."""
+    """The cases of a file, the name of their model, and the engines that will repeat them."""
 
     model: str
     engines: tuple[str, ...]

@@ -30,7 +30,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     model: str | None = None
     """The model to use, by the server's name for it; None: its only one."""
     family: str | None = None
-    """The model's family, where neither its name nor its root tells it."""
+    """The model's family, needed if neither the model's name nor its root shows it."""
     api_key_env: str | None = None
     """The environment variable that holds the key."""
     api_key_file: str | None = None

@@ -134,8 +134,8 @@ def no_dials(extra: Mapping[str, object]) -> list[str]:
 
 
 def dial_name(name: str, arguments: Container[str]) -> str | None:
-    """Return the dial or processor argument (`processor.NAME`) of this name; None if there is none. `arguments`: those
-    of the family's processor, by name."""
+    """Return the dial or processor argument (`processor.NAME`) of this name; None if there is none. `arguments`: the
+    names of the family's processor arguments."""
     plain = name.strip().replace("-", "_")
     if plain in DIALS:
         return plain

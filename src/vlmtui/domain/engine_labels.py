@@ -17,8 +17,8 @@ def kind_of(spec: LoadSpec) -> str:
 
 
 def distinction(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
-    """Return what tells an engine from others of the same name: its kind, where theirs are different; the arguments
-    it was given that differ; empty where there is no such other, or only its lack of arguments tells it apart."""
+    """Return the differences between an engine and others of the same name: its kind, and its arguments that others
+    lack or have with another value. Empty if there is no other, or if only the other one has such arguments."""
     same = [one for one in others if one.name == spec.name and one != spec]
     told = [kind_of(spec)] if any(kind_of(one) != kind_of(spec) for one in same) else []
     alike = [one for one in same if kind_of(one) == kind_of(spec)]

@@ -148,8 +148,8 @@ class SeenMedium(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
     """Number of further pictures that were not written."""
     values: tuple[str, ...] = ()
-    """With `View.values`: NumPy files (float32) of what the model computes with: of each picture its
-    channels, rows and columns; one of the whole tensor where its layout cannot be read."""
+    """NumPy files (float32) with the values that the model computes with, if `View.values` is set: each picture's
+    channels, rows and columns; if its layout can't be read, one file with the whole tensor."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +185,7 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     """Time to first token; None if there was none."""
     total_s: float = 0.0
     queued_s: float | None = None
-    """Time that it waited for other requests, as the engine tells; None: unknown."""
+    """Seconds that the request waited for other requests, as the engine reports; None: unknown."""
 
 
 class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready"):
@@ -204,8 +204,8 @@ class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready")
     seen: tuple[SeenMedium, ...] = ()
     """The processed pictures, if `RenderRequest.view` requests them."""
     used: Sampling | None = None
-    """The sampling as the engine uses it: the model's own defaults filled in, the seed drawn. None where nothing is
-    generated, or where the engine does not tell."""
+    """The sampling that the engine uses: completed with the model's own defaults and the drawn seed. None if nothing is
+    generated, or if the engine does not report it."""
 
 
 def usage_of(prompt: PromptReady | None, completion_tokens: int = 0) -> Usage:

@@ -33,7 +33,7 @@ _READ = (
     f"{_BETWEEN}_bucket",
 )
 METRIC_NAMES = tuple(f"vllm:{name}" for name in _READ)
-"""The samples that are read: one in seven of those that vLLM tells."""
+"""The samples that are read: one in seven of those that vLLM reports."""
 _Buckets = dict[float, float]
 """The buckets of a histogram: the number of samples up to each value."""
 
@@ -66,7 +66,7 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     ranks: tuple[RankMetrics, ...]
     media_lookups: int | None
-    """Of all ranks: vLLM counts them for the first rank where it likes."""
+    """The lookups in the media cache, of all ranks together: vLLM may count all of them at the first rank."""
     media_hits: int | None
     first_token_s: Percentiles
     """Times to the first token."""

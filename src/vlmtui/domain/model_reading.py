@@ -23,15 +23,15 @@ class TemplateTrouble(StrEnum):
     SYNTAX = "syntax"
     """It does not parse."""
     SANDBOX = "sandbox"
-    """It does what the sandbox of Transformers and vLLM forbids."""
+    """The template does something that the sandbox of Transformers and vLLM forbids."""
     REFUSED = "refused"
     """It raised an error of its own (`raise_exception`)."""
     FAILED = "failed"
     """It raised any other error."""
     ENDLESS = "endless"
-    """It did not end in time."""
+    """The template did not end in time."""
     TOO_BIG = "too_big"
-    """Its text or its memory grew beyond the limit."""
+    """The template's text or memory grew beyond the limit."""
 
 
 LIMITS: dict[TemplateTrouble, str] = {

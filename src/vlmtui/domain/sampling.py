@@ -35,7 +35,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     (`vlmtui.domain.dials`). Set by a family's record or the user."""
 
     def problem(self) -> str | None:
-        """Return what is wrong with the values, or None."""
+        """Return the problem with the values; None: they are valid."""
         found = (PARAMETERS[name].problem(value) for name, value in self.numbers().items())
         return next((text for text in found if text), None)
 

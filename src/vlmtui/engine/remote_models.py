@@ -79,13 +79,13 @@ def engine_settings(
 
 
 def look_at_server(registry: Registry, name: str, settings: EngineSettings) -> Server:
-    """Ask a server what it serves and offers. Blocks for some seconds at most; an error is part of what is returned."""
+    """Ask a server for its models and features. Blocks for some seconds at most; the result has the error, if any."""
     return asyncio.run(_look(registry, name, settings))
 
 
 def fetch_metrics(settings: EngineSettings) -> EngineMetrics:
-    """Ask a server for its metrics. Blocks for ten seconds at most; what fails is told as by `ask --engine`. Raises
-    VlmtuiError."""
+    """Ask a server for its metrics. Blocks for ten seconds at most. Raises VlmtuiError with the messages of
+    `ask --engine`."""
     return asyncio.run(_ask_for_metrics(settings))
 
 

@@ -63,7 +63,7 @@ OLDER = (
     EngineBuild("cpu", "0.23.0", 6.0, _OLD_CPU, "2.11.0", _OLD_TORCH, is_pinned=True),
     EngineBuild("cuda", "0.23.0", 10.0, _OLD_CUDA, newest_python=(3, 13), is_pinned=True),
 )
-"""Older versions with locks. `tools/lock.py` knows what they are made of."""
+"""Older versions with locked packages; `tools/lock.py` lists their sources."""
 
 
 def build_of(version: str, variant: str) -> EngineBuild:
@@ -78,7 +78,7 @@ def build_of(version: str, variant: str) -> EngineBuild:
 
 
 def how_to_install(version: str) -> str:
-    """Return the command that installs a version, with what it costs."""
+    """Return the command that installs a version, with its size and duration."""
     size = build_of(version, "cpu").disk_gb
     return f"`vlmtui engines install {version}` installs it: up to {size:g} GB (10 with CUDA), some minutes."
 

@@ -54,7 +54,7 @@ def read_pixel_values(path: str) -> Floats:
 
 
 def compare_values(ours: Sequence[Floats], theirs: Sequence[Floats], tolerance: float) -> PixelDifference:
-    """Compare an image's pictures one by one; the worst is told. `theirs`: the reference."""
+    """Compare an image's pictures one by one. Return the largest difference; `theirs` are the reference."""
     if len(ours) != len(theirs):
         shapes = ((len(ours), *_shape(ours)), (len(theirs), *_shape(theirs)))
         return PixelDifference(float("inf"), float("inf"), PixelStep.COUNT, shapes)

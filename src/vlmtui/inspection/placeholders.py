@@ -132,7 +132,7 @@ def _occurrence(text: str, match: re.Match[str], form: Form) -> Occurrence:
 
 
 def placeholder_texts(family: Family) -> dict[Modality, list[str]]:
-    """Return what stands for an item of each modality in the family's prompts; `{i}` is a number."""
+    """Return the placeholders of each modality in the family's prompts; `{i}` stands for the number."""
     found: dict[Modality, list[str]] = {}
     for _, form in all_forms([family]):
         if form.core not in found.setdefault(form.modality, []):

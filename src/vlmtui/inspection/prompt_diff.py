@@ -817,7 +817,7 @@ class PromptTokens(msgspec.Struct, frozen=True):
     special_ids: AbstractSet[int] = frozenset()
     media: tuple[MediaSpan, ...] = ()
     attachments: tuple[Attachment, ...] = ()
-    """In the order of their placeholders; used to tell whether two images are the same picture."""
+    """The attachments, in the order of their placeholders; they show whether two images are the same picture."""
     name: str = ""
     """Its name in findings: `the chat template`; empty: `the left`, `the right`."""
     raw_bytes: Mapping[int, bytes] = msgspec.field(default_factory=dict)

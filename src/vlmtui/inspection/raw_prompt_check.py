@@ -618,7 +618,7 @@ class CheckedPrompt(msgspec.Struct, frozen=True):
 def template_findings(
     shape: CheckedPrompt, stops: AbstractSet[str], bos: str | None, *, adds_bos: bool
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the prompt's beginning, turns and end."""
+    """Yield the findings about the prompt's beginning, turns and end."""
     yield from _beginning(shape, bos, adds_bos=adds_bos)
     yield from _open_turns(shape)
     ending = _generation_prompt(shape)

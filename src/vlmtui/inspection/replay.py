@@ -85,7 +85,7 @@ class EngineFingerprint(Record, frozen=True, kw_only=True):
     device: str = ""
     dtype: str = ""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
-    """As the engine finally used them."""
+    """The engine arguments that were in effect."""
 
     @property
     def facts(self) -> str:
@@ -163,9 +163,9 @@ class Comparison(Record, frozen=True, kw_only=True):
     backend: str = ""
     device: str = ""
     dtype: str = ""
-    """The three are empty in documents that do not tell."""
+    """The three are empty in documents that do not have them."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
-    """As the engine finally used them."""
+    """The engine arguments that were in effect."""
     sampling: Sampling
     attachments: tuple[MediaRecord, ...] = ()
     sides: tuple[Side, ...]

@@ -72,7 +72,7 @@ class Tolerance(msgspec.Struct, frozen=True):
     """How far both sides may be apart."""
 
     pixels: float = 1e-3
-    """In the units that the model computes with."""
+    """The largest difference of pixel values, in the units that the model computes with."""
     logprobs: float | None = 1e-2
     """None: the answers must be the same, whatever the probabilities are."""
 
@@ -123,8 +123,8 @@ def where_to_look(found: StageResult) -> str:
 
 
 def compare_sides(ours: CheckedSide, theirs: CheckedSide, tolerance: Tolerance) -> list[StageResult]:
-    """Compare an engine's side with the base, as far as both are known. Reads the files of the processors' values:
-    blocking."""
+    """Compare an engine's side with the base, stage by stage, where both have results. Blocking: reads the files with
+    the processors' values."""
     stages: list[StageResult] = []
     if ours.token_ids and theirs.token_ids:
         stages += [_text(ours, theirs), _tokens(ours, theirs), _places(ours, theirs)]
@@ -295,8 +295,8 @@ def _likely(side: CheckedSide, at: int) -> str:
 
 
 def logprobs_apart(left: TokenLogprob, right: TokenLogprob) -> tuple[float, int]:
-    """Return by how much the log-probability of a likely token differs at most, and which. Where one side does not tell
-    a token's, it is at most that of the least likely that it tells."""
+    """Return the largest difference between the log-probabilities of a likely token, and the token's id. If one side
+    does not report a token, its log-probability counts as that of the side's least likely reported token, or less."""
     ours, theirs = _values(left), _values(right)
     worst = 0.0, left.token_id
     for token in dict.fromkeys((*ours, *theirs)):

@@ -33,7 +33,7 @@ class Piece(msgspec.Struct, frozen=True):
     """Index of the first token in the prompt's token ids."""
     media: MediaSpan | None = None
     label: str = ""
-    """For people: `<|image_pad|> × 1,280 from cat.jpg`, or the character that this is a part of; otherwise empty."""
+    """A label for people: `<|image_pad|> × 1,280 from cat.jpg`, or the character that this is a part of; or empty."""
 
     @property
     def end(self) -> int:

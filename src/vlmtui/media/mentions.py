@@ -77,8 +77,8 @@ def may_name_files(text: str) -> bool:
 
 
 def as_written(source: Path | str) -> str:
-    """A file or web address as a message names it, so that `find_mentions` finds it there; without what may be a
-    secret, as such a message is stored."""
+    """Return a file or web address in the form in which `find_mentions` finds it in a message. Parts of an address that
+    may be secret are left out, as messages are stored."""
     if isinstance(source, str):
         return public_address(source) if is_url(source) else ""
     text = source_text(source)

@@ -30,7 +30,7 @@ BYTES_MAX = 16_000_000_000
 SECONDS_MAX = 1800
 """Longest sound in seconds. Models take from 30 seconds to some minutes, and 30 minutes are 115 MB of samples."""
 RATE = 16_000
-"""Samples a second, where a model does not say: that of Whisper's feature extractor and its kin."""
+"""Samples per second if a model does not name its rate: the rate of Whisper's feature extractor and similar ones."""
 CHANNELS_MAX, RATE_MAX = 64, 768_000
 _DEMUXERS = "wav,mp3,flac,ogg,aac,mov,mp4,matroska,webm,avi,mpegts,mpeg,flv,asf,aiff,amr,caf,w64"
 """Formats that libav may detect. Playlists are excluded, as they open other files and URLs."""

@@ -139,7 +139,7 @@ class Repl:
         self._moved = asyncio.Event()
         """Set by the next change of the engine."""
         self._told: tuple[object, ...] = ()
-        """The engine's state as told last."""
+        """The engine's state that was last reported to the user."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # -- telling and asking

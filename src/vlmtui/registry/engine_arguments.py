@@ -127,7 +127,7 @@ HARMLESS = _words("""
     tokenizer_mode tokens_only tool_call_parser tool_strict_level ubatch_size use_fp64_gumbel use_replayssm
     use_tqdm_on_load uvicorn_log_level video_pruning_method video_pruning_rate wait_s watermark
 """)
-"""Numbers, switches, and choices among what the engine itself brings."""
+"""Numbers, switches, and choices among things that come with the engine."""
 _FREE_TEXT = frozenset({"placeholders"})
 """Harmless arguments whose texts may be anything."""
 _LOAD_FORMATS = frozenset({"auto", "safetensors", "hf", "mistral", "dummy", "gguf", "bitsandbytes", "fastsafetensors"})
@@ -142,8 +142,8 @@ def names_of(argument: str) -> Names | None:
 
 
 def refused_argument(arguments: Mapping[str, object], typed: frozenset[str] = frozenset()) -> tuple[str, Names] | None:
-    """Return the first argument that nobody who may has set, and what it names; None if all are in order. `typed`:
-    the names that a person typed."""
+    """Return the first argument that only the user may set but did not, and the kind of thing that it names; None if
+    all are allowed. `typed`: the names that the user typed."""
     for name, value in arguments.items():
         if name in typed and name != "trust_remote_code":
             continue
@@ -185,7 +185,7 @@ def refused_by_record(family: Family) -> tuple[str, Names] | None:
 
 
 def _named_inside(name: str, value: object) -> Names | None:
-    """Return what the value of a harmless argument names all the same."""
+    """Return the kind of thing that the value of an otherwise harmless argument names; None: nothing."""
     if name == "load_format":
         return None if isinstance(value, str) and value in _LOAD_FORMATS else Names.FILE
     return None if name in _FREE_TEXT or is_plain(value) else Names.CODE

@@ -100,11 +100,11 @@ def choice_of(route: Route) -> BackendChoice:
 
 
 def open_route(family: Family, choice: BackendChoice | None = None) -> Route | None:
-    """Return the first route that can be taken here, or the first of all if no vLLM is installed yet. None: the family
-    does not run here.
+    """Return the first route that runs on this machine, or the first of all if no vLLM is installed yet. None: the
+    family does not run here.
 
-    `choice`: only with this kind of engine. Transformers and other versions of vLLM are tried with any family that has
-    no route for them: what they then lack, the load tells.
+    `choice`: consider only this kind of engine. Transformers and other versions of vLLM also try families without a
+    route for them: the load then reports what is missing.
     """
     version = vllm_version()
     for route in family.routes:
@@ -152,8 +152,8 @@ def has_version(version: str) -> bool:
 
 
 def missing_packages(route: Route) -> tuple[str, ...]:
-    """Return the packages that the route needs and that are not installed. An engine of a version of its own comes with
-    what its models need."""
+    """Return the packages that the route needs and that are not installed. An engine of a pinned version has its own
+    environment with the packages that its models need."""
     if route.engine == "pinned":
         return ()
     return tuple(name for name in route.needs if not _is_installed(name))

@@ -162,8 +162,8 @@ class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return self.prompt.replace("{what}", what)
 
     def prompt_about(self, modalities: Collection[Modality], what: str) -> str:
-        """Return the published prompt for a message with such media: that for times where it has videos alone, and one
-        is known; else that for the places of `what`; empty if none is known."""
+        """Return the published prompt for a message with these media: for videos without images the prompt for times,
+        if known; otherwise the prompt for the places of `what`. Empty if none is known."""
         is_video = "video" in modalities and "image" not in modalities
         return self.times_prompt if is_video and self.times_prompt else self.prompt_for(what)
 

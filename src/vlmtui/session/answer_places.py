@@ -90,7 +90,7 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
     own: Grounding | None
     """The convention of the family's record; None: unknown."""
     resized: Size | None
-    """Width and height of what the processor made of the picture, in pixels; None: unknown."""
+    """Width and height of the picture as the processor resized it, in pixels; None: unknown."""
     marks: tuple[GroundingMark, ...]
     unreadable: tuple[tuple[int, int], ...]
     ranges: tuple[TimeRange, ...] = ()
@@ -159,7 +159,7 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
         return self._read_as(msgspec.structs.replace(self.grounding, scale=scales[(at + 1) % len(scales)]))
 
     def with_other_order(self) -> AnswerPlaces:
-        """Read the vertical number of each pair first, or the horizontal one again."""
+        """Return the places with the two numbers of each pair exchanged: x first instead of y, or the reverse."""
         order = "xy" if self.grounding.order == "yx" else "yx"
         return self._read_as(msgspec.structs.replace(self.grounding, order=order))
 
@@ -390,7 +390,7 @@ def _write_number(
     font: FreeTypeFont | ImageFont,
     size: tuple[int, int],
 ) -> None:
-    """Write the number at a place, moved so far that it is inside of the picture."""
+    """Write the number at a place, shifted so that all of it is inside the picture."""
     box = brush.textbbox(at, str(number), font=font)
     at = at[0] - max(0, box[2] + 2 - size[0]), at[1] - max(0, box[3] + 2 - size[1])
     box = brush.textbbox(at, str(number), font=font)

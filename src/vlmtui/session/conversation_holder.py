@@ -37,10 +37,10 @@ class Teller(Protocol):
     def tell(
         self, text: str, remedy: Remedy | None = None, *, seconds: float = 4.0, severity: Severity = "information"
     ) -> None:
-        """Tell something, with the way to remedy it. A screen shows it for `seconds`."""
+        """Show a message for `seconds`, with an action that remedies its cause."""
 
     def tell_error(self, error: VlmtuiError) -> None:
-        """Tell an error, with its remedy."""
+        """Show an error, with its remedy."""
 
 
 class ConversationHolder:
@@ -89,7 +89,7 @@ class ConversationHolder:
         return self.chat
 
     def take_typed(self) -> None:
-        """Put what was typed ahead at the end of the draft."""
+        """Append the text typed during the load to the draft."""
         if self.typed_ahead:
             chat = self.require_chat()
             gap = " " if chat.draft.text and not chat.draft.text[-1].isspace() else ""

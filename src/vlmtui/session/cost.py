@@ -132,7 +132,7 @@ def _counts(ready: PromptReady, modality: Modality) -> list[int]:
 
 
 Outcome = Cost | CostEstimate | Uncounted | VlmtuiError | None
-"""The cost of the draft, or why it cannot be sent; None: nothing to tell."""
+"""The cost of the draft, or the reason why it can't be sent; None: nothing to show."""
 
 
 async def draft_cost(chat: Conversation, controller: AppEngines) -> Outcome:

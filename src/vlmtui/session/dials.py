@@ -81,7 +81,7 @@ def with_parameters(sampling: Sampling, family: Family | None, given: list[str])
 
 
 def with_default_parameters(sampling: Sampling, family: Family | None, defaults: Mapping[str, object]) -> Sampling:
-    """Return the sampling with those of the settings' parameters that the family has; what is set stays.
+    """Return the sampling, completed with the settings' parameters that the family has; values already set stay.
 
     Raises VlmtuiError for an invalid value."""
     given = described_extra(sampling)
@@ -94,7 +94,7 @@ def with_default_parameters(sampling: Sampling, family: Family | None, defaults:
 
 
 def with_default_arguments(sampling: Sampling, family: Family, defaults: Mapping[str, object]) -> Sampling:
-    """Return the sampling with the settings' arguments of the family's processor alone; what is set stays."""
+    """Return the sampling, completed only with the settings' arguments for the family's processor; set values stay."""
     wanted = {name: value for name, value in defaults.items() if name not in DIALS}
     return with_default_parameters(sampling, family, wanted)
 

@@ -122,8 +122,8 @@ class Draft:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Texts and attachments in order, as they are sent. A leading `//` becomes `/`; the space between attachments
-        at the start and the first word is only for the eye."""
+        """Texts and attachments in the order in which they are sent. A leading `//` becomes `/`; the space between
+        attachments at the start and the first word is not sent."""
         parts: list[Part] = []
         at, (gap, behind) = 0, self._gap
         for token in self.tokens:

@@ -380,7 +380,7 @@ class AppEngines:
         return former is self._current
 
     async def open_beside(self, model: Model) -> Engine:
-        """Load a model beside the current one, which stays. Raises VlmtuiError."""
+        """Load a model in addition to the current one, which stays loaded. Raises VlmtuiError."""
         if (loaded := self.engine_of(model)) is not None:
             return loaded
         held = AppEngine(model, self._changed)
@@ -484,8 +484,8 @@ class AppEngines:
         self._end(left)
 
     def _end_former(self, ready: AppEngine) -> None:
-        """Stop keeping the former engine. It stays loaded beside the one that is ready where one of both takes no
-        memory here."""
+        """Stop keeping the former engine. It stays loaded beside the ready one if one of the two is on a server, and so
+        takes no memory of this machine; otherwise it ends."""
         former, self._former = self._former, None
         if former is not None and former.is_loaded:
             if is_remote(former.model) or is_remote(ready.model):
@@ -494,7 +494,8 @@ class AppEngines:
                 self._end(former)
 
     def _bring_forward(self, held: AppEngine) -> None:
-        """Make an engine that is loaded beside the current one; that one, if it is ready, stays loaded."""
+        """Make an engine that is loaded beside the current one the current engine. The previous one stays loaded beside
+        it if it is ready."""
         self._forget(held)
         left, former = self._current, self._former
         self._former = None
@@ -599,12 +600,12 @@ class EngineMeter:
         return _speed(self._samples[-2], self._samples[-1]) if len(self._samples) > 1 else None
 
     def speeds(self, columns: int) -> list[float]:
-        """Return the tokens a second of the last five minutes, in as many equal parts; the newest is the last."""
+        """Return the tokens per second of the last five minutes, in `columns` equal parts, the newest last."""
         values = [(after.at, _speed(before, after) or 0.0) for before, after in pairwise(self._samples)]
         return self._parts(columns, values)
 
     def _parts(self, columns: int, values: Sequence[tuple[float, float]]) -> list[float]:
-        """The largest value of each part; 0 where there is none."""
+        """Return the largest value in each of `columns` equal parts of the time; 0 for a part without values."""
         found = [0.0] * columns
         end = self._samples[-1].at if self._samples else 0.0
         for at, value in values:

@@ -275,7 +275,7 @@ def why_identical(plan: Plan, sampling: Sampling) -> str:
 
 
 def parse_plan(text: str) -> Plan:
-    """Parse a plan such as `seed=1,2,3 temperature=0.8`. Raises VlmtuiError with what is wrong."""
+    """Parse a plan such as `seed=1,2,3 temperature=0.8`. Raises VlmtuiError naming the problem."""
     if text.count('"') % 2:
         raise bad_input("A quotation mark is not closed.", hint=_EXAMPLE)
     hidden = _COMMA.sub(",", _QUOTED.sub(_hide, text))
@@ -562,7 +562,7 @@ def planned_specs(
 
 
 def is_unchanged(plan: Plan, at: int) -> bool:
-    """Return whether a lane is the one that a verdict is about: the picture as sent, or no adapter."""
+    """Return True for the lane that the verdict compares with: the picture as sent, or no adapter."""
     return plan.parameter in _UNCHANGED and plan.values[at] == _UNCHANGED[plan.parameter]
 
 

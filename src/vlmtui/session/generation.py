@@ -229,7 +229,7 @@ def request_for(
 
 
 def _own_arguments(family: Family, prompt: Prompt, sampling: Sampling) -> dict[str, object]:
-    """Return the processor's arguments that the record has for such a prompt, without those that are set."""
+    """Return the record's processor arguments for this prompt, without those that the user has set."""
     if sum(item.modality == "image" for item in attachments_of(prompt)) < 2:
         return {}
     given = processor_arguments(sampling, {})

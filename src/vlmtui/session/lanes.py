@@ -421,10 +421,10 @@ def find_engine(
     loaded: Sequence[tuple[str, Model]] = (),
     key_env: str | None = None,
 ) -> Model:
-    """Return the model behind an engine's name. Blocks: a server is asked what it serves.
+    """Return the model behind an engine's name. Blocks: a server is asked for its models.
 
-    base: what `here` is, and whose model a backend runs. loaded: what is loaded, by what it is called. key_env: the
-    environment variable with a server's key. Raises VlmtuiError.
+    base: the model that `here` names, and that the name of a backend runs. loaded: the loaded models, each after its
+    name. key_env: the environment variable with a server's key. Raises VlmtuiError.
     """
     head, *arguments = name.split()
     if head in servers or head.startswith(_ADDRESSES):
@@ -473,7 +473,7 @@ class EngineSource(Protocol):
     """Loads engines for lanes."""
 
     async def has_room(self, model: Model) -> bool:
-        """Return whether the model can be loaded beside what is loaded now; True where it is loaded already."""
+        """Return True if the model fits in memory beside the loaded ones, or is loaded already."""
         ...
 
     async def open(self, model: Model) -> Engine:

@@ -23,7 +23,7 @@ from vlmtui.session.seeing import ModelView
 ViewKind = Literal["original", "sent", "seen", "difference"]
 VIEW_KINDS: tuple[ViewKind, ...] = ("original", "sent", "seen", "difference")
 LEVELS_MAX = 20.0
-"""Most levels of 255, in the mean, by which a part may differ from what it is taken for."""
+"""The largest mean difference, in levels of 255, between a picture and the part of the sent picture that it shows."""
 _SIDE = 24
 """Pixels per side at which parts are compared."""
 Region = tuple[float, float, float, float]
@@ -48,7 +48,7 @@ class SeenDifference(msgspec.Struct, frozen=True):
 
 
 class OpenedView(msgspec.Struct, frozen=True, kw_only=True):
-    """The pixels of a view. Each picture that the model sees has its part of what was sent."""
+    """The pixels of a view. Each picture that the model sees belongs to a part of the sent picture."""
 
     view: ModelView
     original: Image.Image | VlmtuiError
@@ -67,12 +67,12 @@ class OpenedView(msgspec.Struct, frozen=True, kw_only=True):
         return None if found is None else difference_between(sent, self.seen[number], found.region)
 
     def frame(self, number: int) -> Image.Image:
-        """Return what was sent: the picture, or the frame of a video."""
+        """Return the sent picture, or the sent frame of a video."""
         return self.sent[min(number, len(self.sent) - 1)]
 
 
 def open_model_view(view: ModelView) -> OpenedView:
-    """Open all pictures of a view. Blocking. Raises VlmtuiError if what was sent, or what the model sees, is gone."""
+    """Open all pictures of a view. Blocking. Raises VlmtuiError if a sent or processed picture is missing."""
     seen = tuple(open_prepared(one.path) for one in view.medium.pictures)
     pixels = open_pixels(view.attachment)
     if view.attachment.modality == "video":
@@ -132,7 +132,7 @@ def crop_region(sent: Image.Image, region: Region, size: tuple[int, int]) -> Ima
 
 
 def difference_between(sent: Image.Image, seen: Image.Image, region: Region) -> SeenDifference:
-    """Compare what the model sees with the same part of what was sent, scaled to the same size."""
+    """Compare a picture that the model sees with its part of the sent picture, scaled to the same size."""
     levels = ImageChops.difference(crop_region(sent, region, seen.size), seen)
     values = np.asarray(levels, np.uint8)
     bright = Image.fromarray(np.minimum(values.astype(np.uint16) * 4, 255).astype(np.uint8))

@@ -197,7 +197,7 @@ def write_draft(
 
 
 def write_of(pending: PendingAnswer) -> AnswerWrite:
-    """Return a copy of all that is to be written of a pending answer."""
+    """Return a copy of everything to write about a pending answer."""
     answer, exchange, above = pending.answer, pending.exchange, pending.exchange.above
     record, new_record = pending.record, None
     if answer.prompt is not None and not pending.has_prompt:
@@ -440,7 +440,7 @@ class Recorder:
             return False
 
     def _note(self, pending: PendingAnswer, write: AnswerWrite, written: WriteResult) -> None:
-        """Update the pending answer with what was stored."""
+        """Record in the pending answer which part is stored."""
         conversation = pending.conversation
         conversation.id, pending.id = written.conversation, written.answer
         if write.user_id is None and not write.keeps_draft and conversation.draft != StoredDraft():

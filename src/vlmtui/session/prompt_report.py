@@ -284,8 +284,8 @@ def exchange_numbered(conversation: Conversation, number: str) -> Exchange:
 
 
 async def report_of(conversation: Conversation, exchange: Exchange, now: EngineInfo | None) -> PromptReport:
-    """Return everything known of it. `now` is the loaded engine: it supplies what was not recorded in an earlier
-    session. Raises VlmtuiError if the store cannot be read."""
+    """Return everything known of an exchange's prompt and answer. `now` is the loaded engine: it supplies facts that an
+    earlier session did not record. Raises VlmtuiError if the store cannot be read."""
     record, turn = exchange.record, exchange.answer_id
     if record is None and turn is not None:
         record = (await conversation.recorder.store.run(lambda store: store.turn(turn))).generation
@@ -303,7 +303,7 @@ async def report_of(conversation: Conversation, exchange: Exchange, now: EngineI
 
 
 def made_here(known: PromptReport, family: Family | None) -> PromptReport:
-    """Return the report with a prompt made from the family's record, if the engine told none of its own."""
+    """Return the report with a prompt made from the family's record, if the engine reported none."""
     asked = known.request.prompt if known.request is not None else None
     if known.text or family is None or not isinstance(asked, ChatPrompt):
         return known

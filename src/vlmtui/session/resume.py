@@ -80,7 +80,7 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 def stored_model(spec: LoadSpec) -> StoredModel:
-    """Return what is stored of a spec: names, and the address of a server."""
+    """Return the part of a spec that is stored: names, and the address of a server."""
     return StoredModel(
         name=spec.name,
         model=spec.model,

@@ -51,7 +51,7 @@ class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...]
     expected: Words
     unwanted: tuple[str, ...] = ()
-    """None of these words may come before what is expected."""
+    """Words that must not come before the expected ones."""
 
     @property
     def question(self) -> str:

@@ -198,7 +198,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 class Damage(NamedTuple):
-    """A damaged database. It stays as it is, until somebody says that a backup takes its place."""
+    """A damaged database. It stays unchanged until the user agrees to replace it with a backup."""
 
     path: Path
     reason: str

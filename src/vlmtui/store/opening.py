@@ -177,8 +177,8 @@ def _make(path: Path) -> None:
 
 
 def _flush_log(path: Path) -> None:
-    """Copy the log of a killed process into the database. Where its fsync had failed, the kernel takes what it could
-    not write for written, and later changes behind it would be lost in a power failure."""
+    """Copy the write-ahead log of a killed process into the database. If that process's fsync had failed, the kernel
+    believes that the data is written, and a power failure would lose all later changes in the log."""
     with closing(open_connection(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 

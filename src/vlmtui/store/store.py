@@ -113,7 +113,7 @@ class Store:
         self._lock = lock
         self.media = media
         self.notice = notice
-        """A message for the user about the opening; empty: nothing to tell."""
+        """A message for the user about the opening; empty: none."""
 
     @classmethod
     def open(
@@ -541,7 +541,7 @@ class Store:
             self.database.insert("media_references", {"sha256": sha256, "turn": turn})
 
     def _row_of(self, turn: TurnId, columns: str) -> Row:
-        """Return these columns of a turn. Raises VlmtuiError where there is none."""
+        """Return these columns of a turn. Raises VlmtuiError if there is no such turn."""
         row = self.database.row(f"SELECT {columns} FROM turns AS t WHERE t.id = ?", (turn,))
         if row is None:
             raise bad_input(f"There is no turn {turn} in the conversations.")

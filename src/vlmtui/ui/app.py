@@ -84,7 +84,7 @@ _ANSWERS = "answers.jsonl"
 _STARTED_AFTER_S = 1.0
 _HOUSE_KEPT_AFTER_S = 10.0
 _LOG_EVERY_S = 0.1
-"""New lines of the engine's log are told at most this often."""
+"""Shortest interval in seconds between updates about new lines of the engine's log."""
 _ALONE = 2
 """Height of the screen stack when one of our screens is shown alone: below it is Textual's empty default screen."""
 
@@ -312,7 +312,7 @@ class VlmtuiApp(App[ExitReport | None]):
         )
 
     def open_lint(self, model: Model) -> None:
-        """Check the model's chat template and tokenizer, and show what is wrong with them."""
+        """Check the model's chat template and tokenizer, and show the findings."""
         from vlmtui.ui.inspector.lint_screen import LintScreen
 
         self.push_screen(LintScreen(model.spec.name, self._lint(model)))
@@ -441,15 +441,15 @@ class VlmtuiApp(App[ExitReport | None]):
         self.push_screen(self._new_loading(model))
 
     def show_models(self) -> None:
-        """Show only the models."""
+        """Show the screen of models, and close all others."""
         self._show_alone(self._new_models())
 
     def show_loading(self, model: Model) -> None:
-        """Show only the loading screen."""
+        """Show the loading screen, and close all others."""
         self._show_alone(self._new_loading(model))
 
     def show_chat(self) -> None:
-        """Show only the chat."""
+        """Show the chat, and close all other screens."""
         self._show_alone(self.new_chat())
 
     def back_to_chat(self) -> None:

@@ -381,7 +381,7 @@ def _bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
 
 
 def _is_possible(screen: Screen[Any], node: DOMNode, command: str) -> bool:
-    """Return whether the node, or the one that the command names, has the action enabled."""
+    """Return True if the action is enabled in the node, or in the node that the command names."""
     named, name, parameters = parse(command)
     target = {"app": screen.app, "screen": screen}.get(named, node)
     return bool(target.check_action(name, parameters))

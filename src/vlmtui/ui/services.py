@@ -71,7 +71,7 @@ class Services(msgspec.Struct, frozen=True):
     delays: Delays = Delays()
 
     def first_model(self) -> Model | None:
-        """Return the model to load at once: the one that was named, or that of the conversation to continue. Raises
+        """Return the model to load at once: the one the user named, or the one of the conversation to continue. Raises
         VlmtuiError."""
         if self.served is not None:
             return self.served

@@ -70,8 +70,8 @@ class FurtherFields(Grid):
     def _read(
         self, sampling: Sampling, typed: Mapping[str, str], texts: Mapping[str, str]
     ) -> tuple[Sampling, dict[str, str]]:
-        """Return the sampling with those `texts` that were edited, and problems by field. Blocks where a text names a
-        file. `typed`: of all fields."""
+        """Return the sampling with the edited ones of `texts`, and problems by field. Blocks if a text names a file.
+        `typed`: the texts of all fields."""
         problems: dict[str, str] = {}
         edited = [name for name, text in typed.items() if text != self._shown[name]]
         for name in edited:
@@ -174,7 +174,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         self.dismiss(None)
 
     def _read(self) -> None:
-        """Show what is wrong with the fields; what stands in files is read when the settings are applied."""
+        """Show the problems of the fields. Files that fields name are read when the settings are applied."""
         self._numbers()
         self.query_one(FurtherFields).read(self._current.sampling)
 

@@ -198,9 +198,9 @@ _ANSWER_S = 10.0
 
 
 class MetricsHistory:
-    """Asks the engine now and then, while somebody follows or it has work: an engine does not tell by itself.
+    """Reads the engine's metrics at intervals while a client watches them or the engine has work.
 
-    Not when its work begins, for reading metrics would delay the first token."""
+    It does not read them when the work begins, as that would delay the first token."""
 
     def __init__(
         self,

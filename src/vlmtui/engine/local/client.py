@@ -114,7 +114,7 @@ class LineSocket(asyncio.Protocol):
         return self._early.popleft() if self._early else None
 
     def listen(self, on_line: OnLine, on_end: OnEnd) -> None:
-        """Have these functions called from now on, for what has arrived already at once."""
+        """Set the functions that get the lines and the end. Lines that arrived earlier go to `on_line` at once."""
         early, self._on_line = self._early, on_line
         for line in early:
             self._give(line)

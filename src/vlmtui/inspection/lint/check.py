@@ -43,7 +43,7 @@ _COMPARED = ("text", "two_turns", "system", "image", "images")
 
 
 def content_findings(subject: Subject) -> Iterator[LintFinding]:
-    """Yield what is wrong with texts, placeholders and tokens, conversation by conversation."""
+    """Yield the findings about texts, placeholders and tokens, conversation by conversation."""
     for canned in subject.canned.values():
         text = subject.text(canned.name)
         if text is None:
@@ -181,7 +181,7 @@ def _token_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintF
 
 
 def turn_findings(subject: Subject) -> Iterator[LintFinding]:
-    """Yield what is wrong with the prompt's beginning, turns and end."""
+    """Yield the findings about the prompt's beginning, turns and end."""
     yield from _bos(subject)
     yield from _roles(subject)
     generation = list(_generation_prompt(subject))
@@ -315,7 +315,8 @@ def _ends(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _after_answer(subject: Subject, first: str, following: str) -> str:
-    """Return what closes an answer: what follows the last one, or what is not the next question's beginning."""
+    """Return the text that closes an answer: the text after the last answer; if there is none, the text between an
+    answer and the next question, without the beginning of a question's turn."""
     last = subject.after("answered", ANSWER, generation_prompt=False) or ""
     head = first[: first.find(ASKED)]
     shared = common_start(head[::-1], following[::-1])
@@ -434,7 +435,7 @@ def check_reading(
 
 
 def tokenizer_fault(trouble: ReadTrouble, message: str) -> LintFinding:
-    """Return what is wrong with a tokenizer that can't be read; `message` is the error's."""
+    """Return the finding about a tokenizer that can't be read; `message` is the error's."""
     kind, said = _TOKENIZER[trouble]
     return LintFinding(kind=kind, message=said.format(_short(message)))
 

@@ -215,7 +215,7 @@ def known_placeholder(layout: str, stops: AbstractSet[str]) -> Placeholder:
 
 
 def seen_placeholder(without: str, with_one: str, stops: AbstractSet[str]) -> Placeholder | None:
-    """Return the placeholder that the prompt of one picture has and that of none has not; None if nothing differs."""
+    """Return the placeholder that a picture adds to a prompt; None if it adds nothing."""
     start = common_start(without, with_one)
     end = common_start(without[start:][::-1], with_one[start:][::-1])
     added = with_one[start : len(with_one) - end]

@@ -163,7 +163,7 @@ class OutputFile:
         self.lines += 1
 
     def _read(self) -> None:
-        """Note the lines, and cut off what is behind the last whole one."""
+        """Record the lines of the file, and cut off an incomplete last line."""
         bad, data = b"", b"\n"
         for number, data in enumerate(_lines(self.path), 1):
             head = _decoded(data)

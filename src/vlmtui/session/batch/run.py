@@ -45,7 +45,7 @@ _SAMPLES = 4
 _LOST = frozenset({ErrorKind.ENGINE_DIED, ErrorKind.NO_NETWORK, ErrorKind.PROTOCOL})
 """Failures of the engine and not of the item."""
 _SUSPECT_AFTER = 2
-"""After so many deaths an item is sent alone, so that it is known which one kills the engine."""
+"""The number of engine deaths after which an item is sent alone, to find out which item kills the engine."""
 _LONE_DEATHS_MAX = 3
 _RETRIES = 1
 """Most retries of a failure without a reason."""

@@ -46,7 +46,7 @@ _DETAIL_MAX = 600
 _LAST_LINES = 3
 """Lines shown of reasoning that streams, while it is folded."""
 _BLINK_S = 0.1
-"""Reasoning that took less is told without its seconds."""
+"""Seconds; for shorter reasoning no duration is shown."""
 _TAIL = 1500
 """Most characters laid out while reasoning streams: laying out long text ten times a second is slow."""
 
@@ -77,7 +77,7 @@ class Marked:
 
     @property
     def turn(self) -> TurnId | None:
-        """None until it is stored."""
+        """The id of the turn; None until the turn is stored."""
         return self.exchange.user_id if self.part is Part.MESSAGE else self.exchange.answer_id
 
     @property
@@ -225,7 +225,7 @@ class AnswerBlock(Block):
         self._is_over = False
         self._markdown = MarkdownBlock()
         self._thinking: tuple[object, Lines] = (None, [])
-        """The lines of the reasoning, and what they depend on."""
+        """The lines of the reasoning, and the values that they depend on."""
         self.take_new()
 
     def restart(self) -> None:
@@ -237,7 +237,7 @@ class AnswerBlock(Block):
         self.take_new()
 
     def take_new(self) -> None:
-        """Take in what has come."""
+        """Show the new pieces of the answer."""
         answer = self.answer
         fresh = answer.pieces[self._pieces :]
         self._pieces += len(fresh)

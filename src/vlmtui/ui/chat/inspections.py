@@ -71,8 +71,8 @@ class Inspections(ChatPart):
         self._start(self._show_occlusion, number)
 
     def _start(self, show: Callable[[str], Awaitable[None]], number: str = "") -> None:
-        """Start what is shown of message `number`, or else of the selected message or the last, and say why it can't
-        be."""
+        """Open a view of message `number`, or else of the selected message or the last, and show the error if that
+        fails."""
         if not number and self._screen.marked is not None:
             number = str(self._chat.number_of(self._screen.marked.exchange))
 

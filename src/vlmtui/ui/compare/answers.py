@@ -346,8 +346,8 @@ class AnswerPanel(Vertical):
         self.view.is_following = answer.outcome is None
 
     def grow(self, waits_for: str = "", stop: str = "") -> bool:
-        """Show what has come since, and in the end why it ends; return whether there was anything. `waits_for`: what it
-        waits for before it is sent; `stop`: the key that stops it."""
+        """Show new pieces, and at the end the reason for the end. Return True if anything was new. `waits_for`: the
+        reason why the request is not sent yet; `stop`: the key that stops it."""
         answer = self.answer
         if answer is None or self.is_over:
             return False

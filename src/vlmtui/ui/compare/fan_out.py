@@ -233,7 +233,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
             await self._pictures.fit(self.size.height + _ABOUT)
 
     def name_engine(self, facts: str) -> None:
-        """Show what answers, beside the label."""
+        """Show these facts of the engine beside the label."""
         if facts != self._engine:
             self._engine = facts
             self._tell()

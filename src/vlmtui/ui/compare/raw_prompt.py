@@ -193,14 +193,14 @@ class RawEditor(TextArea):
         return line
 
     def bar(self, rows: AbstractSet[int]) -> None:
-        """Mark these rows, as wrapped, with a bar beside the line numbers."""
+        """Mark these wrapped rows with a bar beside the line numbers."""
         if rows != self._barred:
             self._barred = rows
             self.refresh()
 
     def annotate(self, notes: Mapping[int, LineNote]) -> None:
-        """Say these beside their lines, by the number of the line from 0: a sign between number and text, and what
-        fits behind the text."""
+        """Show notes beside their lines, by line number from 0: a sign between number and text, and as much of the note
+        as fits after the text."""
         if notes != self._notes:
             self._notes = notes
             self.refresh()
@@ -407,7 +407,7 @@ class RawPane(Vertical):
             self.editor.focus()
 
     def find(self, text: str) -> bool:
-        """Select the next place of this text, from the cursor on; False where there is none."""
+        """Select the next occurrence of this text after the cursor; False if there is none."""
         self.sought = text
         pattern, written = re.compile(re.escape(text), re.IGNORECASE), self.editor.text
         found = pattern.search(written, self.editor.caret) or pattern.search(written)
@@ -504,8 +504,8 @@ def _line(text: str, finding: Finding) -> Content:
 
 
 def _line_notes(text: str, findings: Sequence[Finding]) -> dict[int, LineNote]:
-    """Return what is said beside each line, by its number from 0: its first finding, one that blocks before others,
-    and how many there are more."""
+    """Return the notes beside the lines, by line number from 0: a line's first finding that blocks sending, or else its
+    first finding, and the number of further findings."""
     by_line: dict[int, list[Finding]] = {}
     for finding in findings:
         by_line.setdefault(text.count("\n", 0, finding.start), []).append(finding)

@@ -475,7 +475,7 @@ class CompareScreen(SidesScreen):
 
 
 def _warning(findings: Sequence[Finding]) -> str:
-    """Return the note that a prompt was sent with these findings; empty without any."""
+    """Return the note that a prompt was sent with these findings; empty if there are none."""
     if not findings:
         return ""
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""

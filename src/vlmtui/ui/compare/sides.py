@@ -143,7 +143,7 @@ class SidesScreen(Screen[None]):
         line.set_class(bool(found), "-filled")
 
     def show_head(self, mode: PromptMode, said: str) -> None:
-        """Show a side's title, and what is said of it."""
+        """Show a side's title, followed by a note."""
         told = Content.styled(f" · {said}" if said else "", "not bold $muted")
         self.query_one(f"#{mode}-head", Static).update(Content.assemble(TITLES[mode], told))
 

@@ -80,7 +80,7 @@ def newest_turn(pairs: Sequence[TurnPair]) -> int:
 
 
 def _fold_line(pairs: Sequence[TurnPair], last: int, key: str) -> Content:
-    """The line that stands for equal turns. `last` is the number of the last one."""
+    """The line shown in place of equal turns. `last` is the number of the last one."""
     first = last - len(pairs) + 1
     role = pairs[0].left.role if pairs[0].left else ""
     which = f"turns {first:,}–{last:,}" if first < last else f"turn {last:,} · {role}"
@@ -102,7 +102,7 @@ def _lines(runs: Sequence[Run]) -> list[Content]:
 
 
 class EmptyRows(Block):
-    """Rows that are left empty, so that a turn begins beside its other one."""
+    """Empty rows, so that a turn begins at the row of its counterpart."""
 
     def __init__(self, count: int, sign: Content) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class EmptyRows(Block):
 
 
 class AlignedTurns:
-    """Fills the left prompt, whose turns begin beside those in the editor, and scrolls both together."""
+    """Fills the left prompt, aligns its turns with those in the editor, and scrolls both together."""
 
     def __init__(self, view: PromptView, editor: RawEditor) -> None:
         self._view = view
@@ -147,7 +147,7 @@ class AlignedTurns:
         self.lay_out()
 
     def resized(self) -> None:
-        """Lay out again if what it depends on has changed: an answer that grows makes both prompts shorter."""
+        """Lay out again if sizes have changed: an answer that grows makes both prompts shorter."""
         if self._measures != self._laid_out_for:
             self.lay_out()
 
@@ -180,7 +180,8 @@ class AlignedTurns:
         return bool(self._view.size and self._editor.size)
 
     def _blocks(self, width: int) -> list[Block]:
-        """Return the turns, with rows left empty so that each begins beside its row where those before it let it."""
+        """Return the turns, with empty rows between them, so that each begins at its counterpart's row if the turns
+        before it leave room."""
         found: list[Block] = []
         self._beside, row = [(0, 0)], 0
         key = key_of(self._view.app, "comparison.fold")

@@ -43,7 +43,7 @@ class Block(ABC):
         return self.edge
 
     def clicked(self, number: int, column: int) -> object:
-        """Return what is at a column of a line, to act on when it is clicked; None: nothing of its own."""
+        """Return the object that a click on a column of a line selects; None: no particular one."""
         return None
 
 
@@ -153,7 +153,7 @@ class Document:
         return Change(self._starts[at] + margin + same, margin + had, margin + len(block.lines))
 
     def stale(self, around: int) -> Iterator[Block]:
-        """Return the blocks that are to be laid out, the nearest to a line first."""
+        """Return the blocks that need a new layout, the nearest to a line first."""
         middle = min(max(0, bisect_right(self._starts, around) - 1), len(self._blocks))
         for distance in range(max(middle, len(self._blocks) - middle) + 1):
             for at in {middle + distance, middle - distance}:
@@ -179,8 +179,8 @@ def _height(block: Block) -> int:
 
 
 def _same(before: Lines, now: Lines) -> int:
-    """Return how many lines at the start look the same. These are the same objects then, too, so that they are not
-    drawn anew."""
+    """Return the number of lines at the start that look the same. `now` then holds the old objects of these lines, so
+    that they are not drawn again."""
     least = min(len(before), len(now))
     first = 0
     while first < least and all(map(is_, before[first : first + _CHUNK], now[first : first + _CHUNK])):

@@ -116,8 +116,8 @@ def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:
 
 
 def places_of(words: str, lines: Sequence[Line]) -> Iterator[tuple[tuple[int, int, int], ...]]:
-    """Yield where words, in small letters, stand in lines of any case: each line with the first character, and the one
-    after the last. Words that were wrapped are found."""
+    """Yield the places of words, which are in lower case, in lines of any case, also where a place was wrapped. A place
+    lists its lines, each with its first character and the one after its last."""
     texts, starts, at = list[str](), list[int](), 0
     for line in lines:
         gap = "\n" if line.joins is None else line.joins
@@ -143,6 +143,6 @@ def places_of(words: str, lines: Sequence[Line]) -> Iterator[tuple[tuple[int, in
 
 
 def _lower(text: str) -> str:
-    """Return a text in small letters, each of which stands where it stood."""
+    """Return a text in lower case, every character at its old index."""
     lower = text.lower()
     return lower if len(lower) == len(text) else "".join(one if len(one.lower()) > 1 else one.lower() for one in text)

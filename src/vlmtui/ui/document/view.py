@@ -423,7 +423,7 @@ class DocumentView(ScrollView, can_focus=False):
         self.refresh()
 
     def _anchor(self) -> _Anchor | None:
-        """Return what is to stay in place: the first line with text in view, preferably one that begins a block."""
+        """Return the line that stays in place: the first line with text in view, preferably one that begins a block."""
         if self.is_following or not self.document.width:
             return None
         found = None
@@ -494,7 +494,7 @@ class DocumentView(ScrollView, can_focus=False):
             self.refresh()
 
     def _settle(self) -> None:
-        """Lay out what is stale: what is in view now, the rest a slice at a time between keys."""
+        """Lay out blocks that need it: those in view at once, the others slice by slice between keys."""
         self._is_settling = False
         if not self.document.width or not self.is_attached:
             return
@@ -530,7 +530,7 @@ class DocumentView(ScrollView, can_focus=False):
             self._refresh(self.document.start(block), self.document.end(block))
 
     def _refresh(self, first: int, last: int) -> None:
-        """Draw lines of the document anew, the last exclusive, as far as they are in view."""
+        """Draw the visible ones of these lines again; the last is exclusive."""
         top = self.top
         first, last = max(first, top), min(last, top + self.size.height)
         if first < last:

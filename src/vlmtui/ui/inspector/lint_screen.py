@@ -29,7 +29,7 @@ _LABEL = 8
 
 
 def finding_line(found: LintFinding) -> Content:
-    """Return a finding in one line: its template's line, and what is wrong."""
+    """Return a finding in one line: the line of the template, and the message."""
     place = f"line {found.line}: " if found.line is not None else ""
     return Content.assemble(("! ", "bold $text-warning"), (place, "$muted"), one_line(found.message))
 
@@ -61,7 +61,7 @@ def _facts(found: LintFinding) -> list[tuple[str, str]]:
 
 
 def summary(report: LintReport) -> str:
-    """Return what was checked, and how many findings there are."""
+    """Return a line with the checked model and the number of findings."""
     count = len(report.findings)
     said = "no finding" if count == 0 else f"{count} finding{'s' if count > 1 else ''}"
     return f"{said} · {one_line(report.scope)}"

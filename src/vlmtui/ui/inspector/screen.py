@@ -416,7 +416,7 @@ class InspectorScreen(SearchScreen):
         return self.query_one(f"#{part}-part", DocumentView)
 
     def _show_template(self, taken: InspectorContent) -> None:
-        """Show the template, and above it what is wrong with it."""
+        """Show the template below its findings."""
         template = PromptBlock(taken.template, margin=1)
         self._document("template").show(*([self._findings] if self._findings else []), template)
 

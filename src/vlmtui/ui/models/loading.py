@@ -189,7 +189,7 @@ class LoadingScreen(Screen[None]):
         typed: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`typed`: what was typed while an earlier load was shown."""
+        """`typed`: the text typed during an earlier load."""
         super().__init__()
         self._typed = typed
         self.engine_controller = engine_controller
@@ -219,7 +219,7 @@ class LoadingScreen(Screen[None]):
         self._show_typed()
 
     def on_key(self, event: events.Key) -> None:
-        """Keep what is typed for the composer, which is not there yet."""
+        """Keep typed characters for the composer, which does not exist yet."""
         binding = self.active_bindings.get(event.key)
         if binding is not None and binding.enabled:
             return
@@ -234,7 +234,7 @@ class LoadingScreen(Screen[None]):
         event.stop()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Keep what is pasted, too."""
+        """Keep pasted text for the composer, too."""
         event.stop()
         self._type(self._typed + event.text)
 

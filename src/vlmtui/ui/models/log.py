@@ -197,7 +197,7 @@ def _times(found: Percentiles) -> str:
 
 
 def _ranks(ranks: Sequence[RankMetrics]) -> Content:
-    """A line for each rank. The media cache is told for all of them together: vLLM counts it for the first one."""
+    """Return a line for each rank. The media cache is shown once for all: vLLM counts it at the first rank."""
     head = f"{'Rank':<6}{'running':>8}{'waiting':>8}{'KV':>7}{'generated':>11}{'TTFT':>13}"
     lines = [Content.styled(head, "$muted")]
     lines += [Content(_rank(rank)) for rank in ranks[:_RANKS_MAX]]

@@ -125,7 +125,7 @@ def _size(image: Image) -> str:
 
 
 def _tiles(opened: OpenedView) -> list[PlacedMark]:
-    """Return where the tiles lie on what was sent; none for a single picture and for frames."""
+    """Return the places of the tiles on the sent picture; none for a single picture and for frames."""
     if len(opened.seen) < 2 or opened.view.attachment.modality == "video":
         return []
     wide, high = opened.sent[0].size

@@ -33,7 +33,7 @@ class PlacesScreen(SeeingScreen["Image"]):
     BINDINGS = bindings(SCOPE)
 
     def __init__(self, places: AnswerPlaces, numbers: Sequence[int], *, folder: Path) -> None:
-        """`numbers`: of the images or videos in the conversation. `folder`: where exports are written."""
+        """`numbers`: the numbers of the images or videos in the conversation. `folder`: the folder for exports."""
         super().__init__()
         self.places = places
         self._numbers = numbers

@@ -253,7 +253,7 @@ class NonBlockingDriver(LinuxDriver):
 
     _output: Output | None = None
     _input_ends: tuple[int, int] | None = None
-    """A pipe; what is written to it ends the reading thread, which nothing but keys wakes."""
+    """A pipe. A byte written to it ends the reading thread, which otherwise wakes only for keys."""
     _layer: FrameLayer
     _painter: Painter | None = None
     _running_loop: asyncio.AbstractEventLoop | None = None

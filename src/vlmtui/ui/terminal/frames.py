@@ -23,7 +23,7 @@ from vlmtui.ui.terminal.pens import PLAIN, Pen, change_of, pen_of, pen_of_style
 Chars = list[str]
 """The character of each cell, with what combines with it; "" for the second cell of a wide one."""
 Pens = list[Pen]
-"""The pen of each cell, that of a blank reduced to what is seen of it."""
+"""The pen of each cell; a blank's pen has only the attributes that are visible on blanks."""
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _ONE_CELL: Final = re.compile(
@@ -102,7 +102,7 @@ def _add_graphemes(text: str, pen: Pen, chars: Chars, pens: Pens) -> bool:
 
 
 _GAP: Final = 4
-"""Most unchanged cells that are written again rather than passed over: a move takes as many bytes."""
+"""The most unchanged cells that are written again instead of skipped: moving the cursor takes as many bytes."""
 _ERASED: Final = 12
 """Fewest blanks inside a line that are erased and passed over rather than written."""
 _ERASED_AT_END: Final = 4
@@ -280,8 +280,9 @@ LineMove = tuple[int, int, int]
 
 
 def find_move(before: Sequence[CellRow | None], now: Sequence[CellRow], hints: Counter[int]) -> LineMove | None:
-    """Return the scroll that saves most; None: none saves anything. `hints` counts how far pieces of lines moved up,
-    negative: down. Lines that cost more where they are moved (those beside a panel that stays) are left out."""
+    """Return the scroll of lines that saves the most cells; None: none saves any. `hints` counts by how many lines
+    pieces of text moved up (negative: down). Lines that would cost more after the scroll, such as those beside a
+    fixed panel, are left out."""
     stays = [cells_changed(one, other) for one, other in zip(before, now, strict=True)]
     if len(stays) - stays.count(0) < _FEWEST:
         return None
@@ -329,7 +330,7 @@ def _has_picture(row: CellRow | None) -> bool:
 _REMEMBERED = 1500
 """Strips whose cells are kept: some screens full."""
 _UNDER_PICTURE = "\xa0"
-"""A blank that a multiplexer tells from those without a picture."""
+"""A blank that a multiplexer distinguishes from blanks without a picture."""
 
 
 class PlacedStrip(NamedTuple):
@@ -360,7 +361,7 @@ class FrameLayer:
         self._hints: Counter[int] = Counter()
         """The number of lines by which pieces of lines have moved up since the last frame."""
         self._changed: set[int] = set()
-        """Lines of `_wanted` that may differ from what is shown."""
+        """Lines of `_wanted` that may differ from those on the terminal."""
         self._cells: dict[int, tuple[Strip, Cells]] = {}
         self._older_cells: dict[int, tuple[Strip, Cells]] = {}
 
@@ -397,7 +398,8 @@ class FrameLayer:
         return True
 
     def send(self) -> str:
-        """Return what makes the terminal show what is wanted, the cursor anywhere after it; empty if it does."""
+        """Return the text that updates the terminal to the wanted screen; empty if nothing changed. The cursor may be
+        anywhere afterwards."""
         writer, shown = Writer(), self._shown
         if self._hints and (move := find_move(shown, self._wanted, self._hints)):
             top, bottom, lines = move

@@ -94,7 +94,7 @@ def placeholder_strip(number: int, row: int, columns: int) -> Strip:
 
 
 def picture_cell(char: str) -> PictureCell | None:
-    """Return what a cell's character stands for; None if it is no placeholder of ours."""
+    """Return the picture cell behind a placeholder character; None for any other character."""
     if len(char) != 4 or char[0] != PLACEHOLDER:
         return None
     numbers = [_NUMBERS.get(mark) for mark in char[1:]]

@@ -47,7 +47,7 @@ class TellsMetrics(Protocol):
     """An engine that tells its requests, caches and times: a method more, for engines that can."""
 
     async def metrics(self) -> EngineMetrics:
-        """Return what it tells now. Raises VlmtuiError."""
+        """Return the engine's present metrics. Raises VlmtuiError."""
         ...
 
 
@@ -70,7 +70,7 @@ class ProcessEnded(Exception):
 
 
 LoadAgain = Callable[[LoadSpec, Report, ProcessEnded, Sequence[str]], Awaitable[HostedEngine]]
-"""Loads with what the log says to be possible; raises the given error where it says nothing."""
+"""Loads again with a setting that the log names as possible; raises the given error if it names none."""
 
 
 def no_progress(line: str) -> LoadStep | None:

@@ -23,7 +23,7 @@ class MediaItem(msgspec.Struct, frozen=True):
     modality: Modality
     data: Any
     """An image: PIL, RGB. A video: a tuple of frames, uint8 (T, H, W, 3), and metadata. A sound: float32 (N,), one
-    channel at the model's rate. None: what the cache has."""
+    channel at the model's rate. None: the content is in the cache."""
     uuid: str
     """Identifies the content (and a video's sampling, a sound's rate) in vLLM's processor cache."""
 

@@ -331,7 +331,7 @@ def _merged_patches(values: Floats, grid: Sequence[int], how: Normalisation) -> 
 
 
 def _placed_patches(values: Floats, places: Floats, patch: int) -> Iterator[Floats]:
-    """Undo patches, channels last, whose column and row are told; negative ones are padding."""
+    """Undo patches, channels last, with given columns and rows; negative ones are padding."""
     size = 3 * patch * patch
     if values.shape[-1] != size or values.size // size != places.size // 2:
         return

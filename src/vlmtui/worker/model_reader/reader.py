@@ -98,7 +98,7 @@ _CAUSES_MAX = 4
 
 
 def read_model(request: ReadRequest, *, seconds: float = RENDER_S, load_s: float = LOAD_S) -> ModelReading:
-    """Read what the request asks for. A tokenizer that cannot be loaded is told in the reading."""
+    """Read the files that the request asks for. The reading reports a tokenizer that can't be loaded."""
     folder = Path(request.folder) if request.folder else None
     tokenizer: Any = None
     trouble: ReadTrouble | None = None

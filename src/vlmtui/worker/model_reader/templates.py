@@ -284,7 +284,7 @@ class PromptMaker:
         self._config: Any = None
 
     def make(self, case: PromptCase) -> PromptReading:
-        """Make a prompt. What fails is told in the reading."""
+        """Make a prompt. Failures are reported in the reading."""
         text, problem = self._text(case)
         if problem:
             return PromptReading(problem=problem)

@@ -126,8 +126,8 @@ def is_special(text: str) -> bool:
 def spans_between(
     written: Sequence[int], given: Sequence[int], attachments: Sequence[Attachment]
 ) -> tuple[MediaSpan, ...]:
-    """Return where the media are in the prompt as it was given, by what it has more than the prompt as written, with
-    one placeholder for each. Empty where that does not show one place for each attachment."""
+    """Return the places of the media in a prompt with expanded placeholders (`given`): where it has more tokens than
+    the prompt with one placeholder each (`written`). Empty if that is not one place for each attachment."""
     runs = _repeated(written, given)
     if runs is None or len(runs) != len(attachments):
         runs = _added(written, given)
@@ -295,7 +295,7 @@ def raw_chat(prompt: RawPrompt | MessagesPrompt, media: Sequence[MediaPart], own
 
 
 def sampling_body(sampling: Sampling, stop_token_ids: Sequence[int]) -> dict[str, Any]:
-    """Return the sampling parameters by vLLM's names; what is left out is the server's own default."""
+    """Return the sampling parameters by vLLM's names. For those left out, the server uses its own defaults."""
     body: dict[str, Any] = {**sampling.numbers(), "skip_special_tokens": sampling.skip_special_tokens}
     if sampling.stop:
         body["stop"] = list(sampling.stop)
@@ -438,7 +438,7 @@ class RequestBodies:
         )
 
     def _plain(self, prompt: Prompt, media: Sequence[MediaPart], more: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """The path and the request for a server that is not vLLM's: some refuse what they do not know."""
+        """Return path and request for a server that is not vLLM's: only standard fields, as some refuse others."""
         if more.get("skip_special_tokens"):
             del more["skip_special_tokens"]
         if isinstance(prompt, RawPrompt):

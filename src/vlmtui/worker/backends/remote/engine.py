@@ -74,7 +74,7 @@ class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | int | None = None
     """The stop string or token that ended it."""
     prompt_ids: tuple[int, ...] | None = None
-    """The prompt's tokens, once, where the server tells them."""
+    """The prompt's tokens, in one part only, if the server reports them."""
     prompt_text: str | None = None
     """The prompt as the server's template wrote it, with one placeholder for each attachment."""
     placeholders: object = None
@@ -82,7 +82,7 @@ class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     """Counts, near the end."""
     queued_s: float | None = None
-    """Seconds that the request waited for others, near the end, where the server tells them."""
+    """Seconds that the request waited for others, in one of the last parts, if the server reports them."""
 
 
 def part_of(event: dict[str, Any]) -> StreamedPart:
@@ -155,7 +155,7 @@ def _ids(found: object) -> tuple[int, ...] | None:
 
 
 def _logprobs(found: object) -> Iterator[TokenLogprob]:
-    """Tokens are told as `token_id:338`, which was asked for, or by `token_id`."""
+    """Yield the log-probabilities. The server names tokens as `token_id:338`, as requested, or in `token_id`."""
     listed = found.get("content") if isinstance(found, dict) else None
     for one in listed if isinstance(listed, list) else ():
         own, top = _candidate(one), one.get("top_logprobs") if isinstance(one, dict) else None
@@ -222,7 +222,7 @@ class PartBuffer:
 
 _ONE_EACH = "Use exactly one placeholder for each attachment."
 _EXPANDED = 8
-"""So many in a row are an expanded one: nobody attaches as many side by side."""
+"""The number of equal placeholders in a row that count as one expanded placeholder."""
 
 
 class Placeholders:
@@ -234,7 +234,7 @@ class Placeholders:
 
     @classmethod
     async def of(cls, texts: Mapping[Modality, Sequence[str]], tokens: TokenTexts | None) -> Placeholders:
-        """tokens: to find which of them are single tokens; None where the server does not tell."""
+        """tokens: finds out which placeholders are single tokens; None if the server does not report tokens."""
         ids: dict[int, tuple[Modality, str]] = {}
         for modality, written in texts.items():
             for text in written:
@@ -291,7 +291,7 @@ def _mismatch(message: str, hint: str = _ONE_EACH) -> VlmtuiError:
 
 
 _ALWAYS_KEPT = 32
-"""Frames that vLLM keeps unless it is told otherwise."""
+"""The number of frames that vLLM keeps by default."""
 _FEWER_FRAMES = (
     "Send 32 frames or fewer (/frames), or start the server with "
     """--media-io-kwargs '{"video": {"num_frames": -1}}'."""
@@ -329,7 +329,7 @@ class FrameLimit:
 
 
 _UNKNOWN_LENGTH = 1_000_000
-"""The context of a server that does not tell it."""
+"""The assumed context of a server that does not report it."""
 _LIMITS: dict[Modality, int] = {"image": 64, "video": 8, "audio": 8}
 """Assumed limits: servers don't report theirs, and refuse a request that exceeds them."""
 _FLAGS: dict[Capability, str] = {
@@ -541,7 +541,7 @@ class RemoteEngine:
         )
 
     async def _decoded(self, ids: Sequence[int]) -> str:
-        """Return a prompt's text; empty where the server does not tell it in time, which holds up no answer."""
+        """Return a prompt's text; empty if the server does not send it in time, so that no answer is delayed."""
         try:
             return await self._texts.text_of(ids, self._api.stall_s)
         except Unanswered:

@@ -55,7 +55,7 @@ _REASONS = (
 
 
 def secure_connection_failed(error: Exception, *, shown: str) -> VlmtuiError | None:
-    """Return what it means; None where the connection failed for another reason."""
+    """Return the error of a failed TLS connection; None if the connection failed for another reason."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLError):
             message, hint = _meaning(cause)
@@ -84,7 +84,7 @@ def _meaning(error: ssl.SSLError) -> tuple[str, str]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came from."""
+    """Yield the error and its causes."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -321,14 +321,14 @@ _SECRET_MIN = 6
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 DONE = "[DONE]"
 _BROKEN = (httpx2.HTTPError, ssl.SSLError)
-"""A failed connection. Alerts that come after the handshake, as TLS 1.3 has them, are told as they are."""
+"""A failed connection. TLS 1.3 sends some alerts after the handshake; they appear as they come."""
 
 
 class ServerApi:
     """One server. Redirects are never followed: the key would go with them."""
 
     def __init__(self, options: ServerOptions) -> None:
-        """Raises VlmtuiError: no such host can be, or the key or a certificate cannot be read."""
+        """Raises VlmtuiError for an invalid host name, and if the key or a certificate can't be read."""
         address = server_address(options.url)
         self.shown = address.shown
         try:
@@ -400,7 +400,7 @@ class ServerApi:
 
     async def events(self, path: str, body: object) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events of a stream, up to `[DONE]` or its end. Raises VlmtuiError for a refusal, an error event,
-        a broken connection, and a silent server that turns out not to be well."""
+        a broken connection, and a silent server that does not report good health."""
         is_answering = False
         try:
             async with aclosing(self._heard(self._texts(path, body))) as texts:

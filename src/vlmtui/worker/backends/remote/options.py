@@ -85,7 +85,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """More headers, each read from an environment variable: `env:NAME`."""
     limit_mm_per_prompt: dict[Modality, int] = msgspec.field(default_factory=dict)
-    """The most items of each modality, which the server does not tell."""
+    """The most items of each modality. The server does not report them."""
     placeholders: dict[Modality, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """The placeholders of each modality in a prompt of the model's family; `{i}` stands for the number."""
     wait_s: float = 600.0
@@ -95,11 +95,11 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     back_off_s: tuple[float, ...] = (0.5, 2.0)
     """Seconds before a request of which nothing came is sent again; so often, at most."""
     health_s: float = 10.0
-    """Seconds for a silent server to tell its health."""
+    """Seconds that a silent server has to report its health."""
     stall_s: float = 20.0
     """Seconds without a sign of the server, after which its health is looked at."""
     deaf_max_s: float = 90.0
-    """Seconds in which not even its health is told, after which a request fails."""
+    """A request fails if the server has not even reported its health for so many seconds."""
     silence_max_s: float = 900.0
     """Seconds without a sign of the server, after which a request fails."""
 
@@ -124,7 +124,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def server_options(arguments: dict[str, object]) -> ServerOptions:
-    """Read the options. Raises VlmtuiError naming what is wrong."""
+    """Read the options. Raises VlmtuiError naming the problem."""
     try:
         return msgspec.convert(arguments, ServerOptions)
     except msgspec.ValidationError as error:

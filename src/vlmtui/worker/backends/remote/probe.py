@@ -82,8 +82,8 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def probe(api: ServerApi, named: str | None = None) -> ServerFacts:
-    """Ask a server what it is. named: a model that the user named; a server that is not vLLM's may have it without
-    listing it. Raises VlmtuiError: nothing listens, a wrong key, no model server, no model."""
+    """Find out a server's kind, models and features. named: a model that the user named; a server that is not vLLM's
+    may have it without listing it. Raises VlmtuiError: nothing listens, a wrong key, no model server, no model."""
     started = time.monotonic()
     models = await _listed(api, named)
     latency_s = time.monotonic() - started
@@ -157,7 +157,7 @@ def _models(found: object, shown: str) -> tuple[ServedModel, ...]:
 
 
 def _with_context(model: ServedModel, told: object) -> ServedModel:
-    """llama.cpp tells the context in a place of its own."""
+    """Return the model with llama.cpp's context length, which that server reports in `meta`."""
     match told:
         case {"meta": {"n_ctx": int(length)}} if model.max_model_len is None and length > 0:
             return msgspec.structs.replace(model, max_model_len=length)

@@ -109,7 +109,7 @@ class ServedEngine:
 
 
 def _info(found: EngineInfo, program: ServerProgram, spec: LoadSpec) -> EngineInfo:
-    """Return what is known of the engine, from what its server tells and what it was started with."""
+    """Return the engine's facts, from its server's reports and from its start arguments."""
     arguments = cpu_arguments(spec.engine_args) if program.is_for_cpu else dict(spec.engine_args)
     dtype = arguments.get("dtype")
     return msgspec.structs.replace(

@@ -197,7 +197,7 @@ class ForwardGate:
 
 
 TakePiece = Callable[[int, Logprobs | None], tuple[AnswerPiece, bool]]
-"""Reads a token; returns what is new, and whether the answer is complete."""
+"""Reads a token; returns the new text, and True if the answer is complete."""
 _NO_STOPS = {"eos_token_id": [-1], "pad_token_id": 0}
 """Each row's chooser knows where it ends. `generate` would replace None by the model's own EOS tokens, and puts the
 other token into rows that have ended."""
@@ -290,8 +290,8 @@ def first_scores(loaded: LoadedModel, inputs: PromptInputs) -> Any:
 
 
 def _tensors(model: Any, inputs: PromptInputs, rows: int) -> dict[str, Any]:
-    """Return the inputs on the model's device, in its number format, as a processor gives them for so many equal
-    prompts: whether it has a row a prompt or puts the media of all behind each other, they follow along axis 0."""
+    """Return the inputs for `rows` equal prompts, on the model's device and in its dtype. They are repeated along axis
+    0, where a processor puts both the rows of several prompts and the media of all prompts."""
     import torch
 
     device = input_device(model)

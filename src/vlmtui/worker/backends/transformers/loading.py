@@ -147,7 +147,7 @@ def spread_note(model: Any) -> str:
 
 
 def cross_attention_note(config: Any) -> str:
-    """Return what the count of tokens does not tell of a model that sees by cross-attention; empty for others."""
+    """Return a note on token counts for a model that sees images by cross-attention; empty for others."""
     if not getattr(getattr(config, "text_config", None), "cross_attention_layers", None):
         return ""
     return "Images reach this model by cross-attention: each takes one token of the prompt, whatever its size."
@@ -296,7 +296,7 @@ def _decoder_prefix(model: Any) -> str:
 _CONFIG = "adapter_config.json"
 _FILES = ("adapter_model.safetensors", "adapter_model.bin")
 _KEPT_MAX = 8
-"""Most adapters of requests that are kept in the model; then the one that was used longest ago is taken out."""
+"""The most adapters of requests that stay in the model. Beyond that, the one unused for longest is removed."""
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
 """The errors that peft and torch raise for files that are no adapter."""
 _FURTHER = ("modules_to_save", "trainable_token_indices", "target_parameters", "alora_invocation_tokens")

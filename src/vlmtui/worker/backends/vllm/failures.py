@@ -139,7 +139,7 @@ def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> Vlmt
 
 
 def explain_server_exit(log: Iterable[str], *, name: str, said: str) -> VlmtuiError:
-    """Explain why a server ended while it loaded, from the log. `said`: how its process ended."""
+    """Explain from the log why a server ended while it loaded. `said`: the end of its process in words."""
     known, detail = _cause_in(log, fallback=said)
     message = f"{name} could not be loaded. {said}"
     return known or VlmtuiError(ErrorKind.INTERNAL, message, detail=detail, hint="See the log of the load.")
