@@ -148,7 +148,7 @@ class Answers(msgspec.Struct, frozen=True):
     name: str = ""
     """Name and version; empty: it did not say."""
     attributes: frozenset[int] | None = None
-    """Its device attributes; None: it did not answer."""
+    """The terminal's device attributes; None: it did not answer."""
     own_attributes: frozenset[int] | None = None
     """The device attributes of the multiplexer."""
     speaks_kitty: bool = False

@@ -256,7 +256,7 @@ class _Ask:
         return 0
 
     async def _scores(self, lanes: Lanes) -> list[LaneScore | None]:
-        """Return how likely the first answer is under the others' prompts; empty if it is not wanted, or unknown."""
+        """Return the likelihood of the first answer under each lane's prompt; empty if not requested, or unknown."""
         if self.plan is None or not self.plan.changes_prompt:
             return []
         try:

@@ -124,7 +124,7 @@ class _Actor:
     """Opens the engine of its machine, and answers the items that Ray gives it."""
 
     def __init__(self, arguments: argparse.Namespace, job: BatchJob, folder: str) -> None:
-        """folder: that in which the command was given, where this machine has it, for names of files in arguments."""
+        """folder: the working directory of the command, for file names in the arguments, if this machine has it."""
         with suppress(OSError):
             os.chdir(folder)
         setup = prepare(arguments)

@@ -398,7 +398,7 @@ async def _compare(
 
 
 def _named(name: str, path: Path, allowed: Sequence[str]) -> str:
-    """Return the model of a golden file. A folder, relative to the file, is read only where the person names
+    """Return the model of a golden file. A folder, which is relative to the file, is read only if the user names
     it. Raises VlmtuiError."""
     if not (Path(name).is_absolute() or name.startswith(".")):
         return name_by_document(name)

@@ -55,7 +55,7 @@ def fill_prompt(prompt: argparse.ArgumentParser) -> None:
 
 
 def _item_count(text: str) -> int:
-    """Parse a number of items, limited because each costs time and memory."""
+    """Parse a number of items. It is limited, because each item costs time and memory."""
     count = int(text)
     if count < 0:
         raise ValueError

@@ -40,7 +40,7 @@ class BackendChoice(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """Its display name: `vLLM`, `Transformers`, `vLLM 0.23.0`."""
+        """The name for people: `vLLM`, `Transformers`, `vLLM 0.23.0`."""
         return f"vLLM {self.pinned}" if self.pinned is not None else _TITLES.get(self.backend, self.backend)
 
 

@@ -195,7 +195,7 @@ def dial_text(dial: str, value: object) -> str:
 
 
 def default_parameters(given: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """Yield the names and values of a settings file's parameters; `processor.NAME` stands there as a table."""
+    """Yield the names and values of a settings file's parameters; its table `processor` becomes `processor.NAME`."""
     for name, value in given.items():
         if name == _PREFIX.removesuffix(".") and isinstance(value, dict):
             yield from ((f"{_PREFIX}{argument}", one) for argument, one in value.items())

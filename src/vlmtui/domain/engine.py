@@ -45,7 +45,7 @@ class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     """A repository id or a local folder."""
     name: str
-    """Its display name (`shapes`, `Qwen/Qwen2-VL-7B-Instruct`)."""
+    """The model's name for people (`shapes`, `Qwen/Qwen2-VL-7B-Instruct`)."""
     backend: BackendName = DEFAULT_BACKEND
     """The kind of engine that runs it."""
     pinned: PinnedVersion | None = None
@@ -85,7 +85,7 @@ class LoadStage(StrEnum):
 
     @property
     def label(self) -> str:
-        """Its name for people, everywhere the same."""
+        """The stage's name for people, the same in the app and in commands."""
         return _STAGE_LABELS[self]
 
 

@@ -35,17 +35,17 @@ class Parameter(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name in a sentence: `top-p`, `max tokens`."""
+        """The parameter's name in a sentence: `top-p`, `max tokens`."""
         return self.name.replace("_", "-" if self.name[-2] == "_" else " ")
 
     @property
     def title(self) -> str:
-        """Its name as a title: `Top-p`."""
+        """The parameter's name as a title: `Top-p`."""
         return self.label[0].upper() + self.label[1:]
 
     @property
     def option(self) -> str:
-        """Its command-line option: `--top-p`."""
+        """The parameter's command-line option: `--top-p`."""
         return f"--{self.name.replace('_', '-')}"
 
     def describe(self, value: Number | None) -> str:

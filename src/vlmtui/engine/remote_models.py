@@ -34,7 +34,7 @@ class Server:
     """A server as it answered."""
 
     name: str
-    """Its name in the settings, or its address."""
+    """The server's name in the settings, or its address."""
     address: str
     models: tuple[Model, ...] = ()
     """The models that it serves; LoRA adapters follow the model that they belong to."""

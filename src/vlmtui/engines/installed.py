@@ -179,7 +179,7 @@ class InterpreterFacts(msgspec.Struct):
 
     @property
     def python_version(self) -> tuple[int, ...]:
-        """Its first two numbers: (3, 11)."""
+        """The first two numbers of the Python version: (3, 11)."""
         return tuple(int(part) for part in self.python.split(".")[:2])
 
     @property

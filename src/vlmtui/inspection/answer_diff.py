@@ -28,7 +28,7 @@ class AnswerDiff(msgspec.Struct, frozen=True):
     """The difference of two answers."""
 
     spans: tuple[AnswerSpan, ...]
-    """In order; the left sides joined are the left answer, the right sides joined the right one."""
+    """The spans in order: all left texts joined are the left answer, all right texts joined the right answer."""
     identical: bool
     """True if the texts are equal. The tokens may still differ: then `first_divergence` is not None."""
     first_difference: int | None
@@ -86,8 +86,8 @@ class DifferingSpan(msgspec.Struct, frozen=True):
 def differing_spans(
     left: str, right: str, *, left_grows: bool, right_grows: bool
 ) -> tuple[tuple[DifferingSpan, ...], tuple[DifferingSpan, ...]]:
-    """Return what differs on each side. The last word of a side that grows may not be whole, and what the other side
-    has beyond its end may still come: both are left out. Slow for thousands of words."""
+    """Return the differing spans of each side. While a side grows, its last word, which may be incomplete, and the
+    other side's text beyond its end do not count as different. Slow for thousands of words."""
     words = _words(left, left_grows), _words(right, right_grows)
     blocks = diff_blocks(*words)
     if blocks and blocks[-1].operation != "equal":

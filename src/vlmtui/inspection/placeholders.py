@@ -64,7 +64,7 @@ class Occurrence(msgspec.Struct, frozen=True):
     outer_end: int
     is_full: bool
     number: int | None = None
-    """Its number, if the engine reads that."""
+    """The placeholder's number, if the engine reads it."""
 
 
 def form_of(layout: Layout, modality: Modality) -> Form | None:

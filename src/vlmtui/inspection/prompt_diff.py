@@ -819,7 +819,7 @@ class PromptTokens(msgspec.Struct, frozen=True):
     attachments: tuple[Attachment, ...] = ()
     """The attachments, in the order of their placeholders; they show whether two images are the same picture."""
     name: str = ""
-    """Its name in findings: `the chat template`; empty: `the left`, `the right`."""
+    """The prompt's name in findings: `the chat template`; empty: `the left`, `the right`."""
     raw_bytes: Mapping[int, bytes] = msgspec.field(default_factory=dict)
     """The bytes of tokens that are not whole characters, by token id."""
 
@@ -832,7 +832,7 @@ class PromptDiff(msgspec.Struct, frozen=True):
     """The difference of two prompts."""
 
     spans: tuple[PromptSpan, ...]
-    """In order; joined they are both prompts."""
+    """The spans in order; joined they give both prompts."""
     identical: bool
     """True if token ids, images, videos and their places are equal."""
     first_divergence: int | None

@@ -62,7 +62,7 @@ class Fix(msgspec.Struct, frozen=True):
     end: int
     replacement: str
     label: str
-    """For people: `insert <|image_pad|> at the beginning`."""
+    """The edit in words: `insert <|image_pad|> at the beginning`."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -246,8 +246,8 @@ _MOST = 0.6
 def torn_tokens(
     text: str, original: str, tokens: AbstractSet[str], taken: Sequence[tuple[int, int]]
 ) -> Iterator[Finding]:
-    """Yield findings that overlap no span in `taken`, with the whole token as the fix: those of the prompt that the
-    text was made from, then what can only be a part of one of `tokens`."""
+    """Yield a finding for each torn special token outside of the spans in `taken`, with the whole token as the fix:
+    first tokens of the original prompt, then pieces that can only be a part of one of `tokens`."""
     any_of = "|".join(re.escape(token) for token in sorted(tokens, key=len, reverse=True)) or r"(?!)"
     spans = [*taken, *(match.span() for match in re.finditer(any_of, text))]
     found = [
@@ -307,9 +307,9 @@ def foreign_placeholders(
     own: AbstractSet[str],
     taken: Sequence[tuple[int, int]],
 ) -> list[ForeignPlaceholder]:
-    """Return those in the text that overlap no span in `taken`.
+    """Return the placeholders of other families in the text that overlap no span in `taken`.
 
-    `own`: tokens that mean something to the family, or are no family's placeholder by themselves.
+    `own`: tokens that mean something to this family, or that alone are no family's placeholder.
     """
     known: dict[str, tuple[Modality, list[str]]] = {}
     for other, form in all_forms(families):

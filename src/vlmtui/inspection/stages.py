@@ -346,8 +346,8 @@ def _ids_in_media(side: CheckedSide) -> set[int]:
 
 
 def _without_media(side: CheckedSide, around: Set[int]) -> list[int]:
-    """Return the prompt's ids with one mark in the place of each attachment's tokens. `around`: ids that are left out
-    as well where they enclose them, as either engine counts them to the attachment."""
+    """Return the prompt's ids with one mark in place of each attachment's tokens. `around`: ids of tokens that may
+    enclose an attachment; they are left out there, as only some engines count them as part of it."""
     left: list[int] = []
     at = 0
     for offset, length, _ in sorted(_trimmed(side).values()):

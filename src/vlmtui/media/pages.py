@@ -109,7 +109,7 @@ class ChosenPages(NamedTuple):
 
     file: str
     pages: range
-    """From 1, at most PAGES_MAX; empty: the path chooses nothing."""
+    """The chosen pages, from 1 to at most PAGES_MAX; empty: the path chooses none."""
     dots: int | None
     """Dots per inch."""
 

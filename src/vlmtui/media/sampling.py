@@ -36,7 +36,7 @@ class VideoFacts(NamedTuple):
 
     @property
     def duration_s(self) -> float:
-        """From the first frame's start to the last one's end."""
+        """Seconds from the first frame's start to the last one's end."""
         return self.last_s + 1.0 / self.fps
 
 

@@ -26,7 +26,7 @@ def estimated_tokens(
 
 
 def settings_of(family: Family, images: int = 1) -> dict[str, object]:
-    """Return the processor's arguments that the record has for a prompt with so many images."""
+    """Return the record's processor arguments for a prompt with this number of images."""
     found = engine_args_of(family).get("mm_processor_kwargs")
     return {**(found if isinstance(found, dict) else {}), **(family.processor_several if images > 1 else {})}
 

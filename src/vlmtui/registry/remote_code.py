@@ -31,7 +31,7 @@ class RemoteCode(msgspec.Struct, frozen=True, kw_only=True):
     revision: str | None = None
     """The commit of a repository; None if it is not downloaded yet, or for a folder."""
     files: dict[str, str] | None = None
-    """For a folder: SHA-256 by name of each Python file, and of the configs' imports."""
+    """The SHA-256 of each Python file of a local folder, by name, and of the configs' imports; None for the hub."""
     repository: str = ""
     """Another repository that provides the code; empty: the model's own."""
     repository_revision: str | None = None

@@ -219,9 +219,9 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     models: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1)]
     """Repository ids; the first is the default. `bundled:NAME` is a model that ships with the package."""
     architectures: tuple[str, ...]
-    """As in the models' `config.json`."""
+    """The values of this key in the models' `config.json`."""
     model_types: tuple[str, ...] = ()
-    """As in the models' `config.json`."""
+    """The values of this key in the models' `config.json`."""
     config: dict[str, object] = msgspec.field(default_factory=dict)
     """Further values of `config.json`, by dotted name, that distinguish families of the same architecture."""
     patterns: tuple[str, ...] = ()

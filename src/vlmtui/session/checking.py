@@ -64,13 +64,13 @@ class CheckCase(msgspec.Struct, frozen=True, kw_only=True):
     """A request to make or to answer, and its record."""
 
     case: str
-    """Its name for people; hostile where a document names it."""
+    """The case's name for people; hostile if it comes from a document."""
     mode: PromptMode
     request: GenerateRequest
     file: str = ""
     """The file of its record."""
     turns: tuple[Turn, ...] = ()
-    """Its conversation; empty for a request that a document has."""
+    """The conversation; empty if the request comes from a document."""
     files: tuple[str, ...] = ()
     """The conversation's attachments, as a golden file names them."""
     recorded: CheckedSide | None = None

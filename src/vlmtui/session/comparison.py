@@ -74,7 +74,7 @@ class RawDraft:
     filled: str = ""
     """The text that the editor was last filled with."""
     origin: str = ""
-    """Its source, for people: `raw template`, `chat template`; empty: none yet, or a saved prompt."""
+    """The text's source, for people: `raw template`, `chat template`; empty: none yet, or a saved prompt."""
     saved_as: str = ""
     """The name of the saved prompt that it was loaded from, or saved as; empty: none."""
 

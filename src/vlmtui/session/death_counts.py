@@ -22,7 +22,7 @@ class Suspect(msgspec.Struct, frozen=True):
 
     deaths: int
     attachment: Attachment | None
-    """Its newest attachment."""
+    """The turn's newest attachment."""
 
 
 class DeathCounts:

@@ -99,7 +99,7 @@ def is_remote(model: Model) -> bool:
 
 
 async def release(engine: Engine, *, hung: bool) -> None:
-    """Stop an engine, unless others use it and it does not hang: then only disconnect."""
+    """Stop an engine. If other clients use it and it does not hang, only disconnect from it."""
     shared = False
     if not hung:
         with suppress(VlmtuiError):
@@ -331,7 +331,7 @@ class AppEngines:
         return self.engine
 
     def require_info(self) -> EngineInfo:
-        """Return the facts of the loaded engine, answering or not. Raises VlmtuiError if there is none."""
+        """Return the facts of the loaded engine, idle or answering. Raises VlmtuiError if there is none."""
         if self.state is EngineState.LOADING:
             raise self._still_loading()
         if self.info is None:

@@ -216,7 +216,7 @@ class RequestSent(msgspec.Struct, frozen=True):
 
 
 class AnswerReplaced(msgspec.Struct, frozen=True):
-    """The exchange shows another answer, which may still be running."""
+    """Another answer of the exchange became the shown one. It may still be running."""
 
     exchange: Exchange
 

@@ -93,7 +93,7 @@ _WITHOUT = {
     PictureChange.BLUR: "with the picture blurred",
     PictureChange.SWAP: "with another picture in its place",
 }
-"""In the order of preference for the verdict."""
+"""The changes of a picture with their names, in the order in which the verdict prefers them."""
 
 
 def label_of(change: PictureChange) -> str:
@@ -456,7 +456,8 @@ class FanOut:
         return await score_lanes(self.lanes, self.base)
 
     def verdict(self, scores: Sequence[LaneScore | None]) -> str:
-        """Return what the scores say about pictures or adapter; empty if nothing, or if the base was changed."""
+        """Return a sentence on the effect of the pictures or the adapter; empty if the scores show none, or if the user
+        chose another base."""
         return verdict(self.plan, scores) if is_unchanged(self.plan, self.base) else ""
 
     def document(self) -> Comparison:

@@ -145,7 +145,7 @@ def model_choices(
 
 
 def _order(row: Choice, words: Sequence[str]) -> tuple[bool, ...]:
-    """Return where a row stands; False comes first."""
+    """Return the sort key of a row; False comes first."""
     title, name = row.title.casefold(), row.model.spec.name.casefold()
     has_title, has_name = (all(word in text for word in words) for text in (title, f"{title} {name}"))
     return (
@@ -265,7 +265,7 @@ def _typed(registry: Registry, name: str, specs: Sequence[LoadSpec], current: Lo
 
 
 class LoadOption(msgspec.Struct, frozen=True):
-    """A choice. `model` is loaded then; None: nothing."""
+    """An option of a `LoadCheck`. Choosing it loads `model`; None: nothing is loaded."""
 
     label: str
     model: Model | None = None

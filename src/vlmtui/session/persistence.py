@@ -143,7 +143,7 @@ class AnswerWrite(msgspec.Struct, frozen=True):
             )
 
     def _name(self, store: Store, conversation: ConversationId, title: str) -> None:
-        """Set the title, if it was only a draft so far, and the model."""
+        """Set the model, and the title if the conversation was only a draft until now."""
         found = store.conversation(conversation)
         if not found.title:
             store.rename(conversation, title)

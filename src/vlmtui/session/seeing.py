@@ -139,7 +139,7 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
         return self.part(None, tokens)
 
     def part(self, window: int | None, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
-        """Return the box of a window, in pixels, and its drop in nats; None: of the one that matters most."""
+        """Return the box of a window, in pixels, and its drop in nats. None: the window with the largest drop."""
         sums = self.sums(tokens)
         at = sums.index(max(sums)) if window is None else window
         return self.plan.box(self.plan.windows[at]), sums[at]

@@ -52,8 +52,8 @@ to one that is not there, or a value that cannot be decoded. `stray file`: among
 
 
 def prepare_database(folder: Path, media: Path, *, busy_s: float, thorough: bool = False) -> str:
-    """Make sure that an intact database is in `folder`, and return what the user must know about it, if anything. If
-    only its indexes for searching are damaged, build them again. `thorough`: look at everything, however long it takes.
+    """Make sure that `folder` has an intact database, and return a message about it for the user; empty: none. If only
+    its search indexes are damaged, build them again. `thorough`: check everything, however long it takes.
 
     Raises StoreError if it is damaged, and VlmtuiError if the folder is unusable, the disk is full, or the
     database is of another version.

@@ -67,7 +67,7 @@ class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The engine arguments actually used."""
     system_prompt: str = ""
     request_id: str = ""
-    """Its id in the engine, valid while the engine keeps the answer."""
+    """The request's id in the engine, valid while the engine keeps the answer."""
     thinking: ThinkingTags | None = None
     """The tags around the reasoning of the family's models; None: the common tags."""
     made_by: StoredModel | None = None
@@ -87,7 +87,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | None = None
     """The stop string, or the text of the stop token, that ended it."""
     thought: Thought | None = None
-    """Its reasoning, if it ended one."""
+    """The answer's reasoning, if it is complete."""
 
 
 class ConversationData(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +160,7 @@ class StoredTurn(TurnData, frozen=True, kw_only=True):
     mode: Literal["chat", "raw"] = "chat"
     """How the answer's prompt was built; the same as in `generation`."""
     position: int = 1
-    """Its position among its siblings, from 1."""
+    """The turn's position among its siblings, from 1."""
     siblings: int = 1
     """Number of turns with the same parent, including this one."""
 

@@ -333,7 +333,7 @@ class LeaderEntry(msgspec.Struct, frozen=True):
 
     action: Action
     group: str
-    """Its heading in the strip."""
+    """The heading above the action in the strip."""
     command: str
     """The Textual action."""
     node: DOMNode

@@ -52,7 +52,7 @@ class WorkerProgram(msgspec.Struct, frozen=True):
     interpreter: str = sys.executable
     """An absolute path."""
     search_path: tuple[str, ...] | None = None
-    """For another interpreter than this one: extra package folders; vlmtui is added as well."""
+    """Extra package folders for another interpreter than this one; vlmtui is added as well."""
     environment: dict[str, str] = {}
     """Further variables."""
 

@@ -466,8 +466,8 @@ def _template_findings(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _failures(subject: Subject) -> Iterator[LintFinding]:
-    """Conversations that the template does not render. One that it refuses by itself is none of its faults where it is
-    about the system message."""
+    """Yield findings about conversations that the template fails to render. A template may refuse system messages with
+    an error of its own: that is no finding."""
     for canned in subject.canned.values():
         rendering = subject.rendering(canned.name)
         if rendering is None or rendering.trouble is None:

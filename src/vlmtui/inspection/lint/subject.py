@@ -44,7 +44,7 @@ class Canned(msgspec.Struct, frozen=True):
 
     name: str
     title: str
-    """For people: `two images, then text`."""
+    """The conversation's name for people: `two images, then text`."""
     turns: tuple[Turn, ...]
 
     @property

@@ -109,7 +109,7 @@ class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
     """A question of a batch."""
 
     line: int
-    """Its line in the file, from 1; without a file, its number."""
+    """The item's line in the file, from 1; its number if there is no file."""
     id: str
     messages: tuple[ItemMessage, ...] = ()
     raw: str | None = None
@@ -146,7 +146,7 @@ class BadItem(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     failure: Failure
     id: str | None = None
-    """Its id, if it has one that no other item has."""
+    """The item's id, if it has one and no other item has the same."""
 
 
 Item = BatchItem | BadItem

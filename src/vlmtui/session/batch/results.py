@@ -204,7 +204,7 @@ def _decoded(data: bytes) -> LineHead | None:
 
 
 def _may_be_torn(data: bytes) -> bool:
-    """Return whether a line is the rest of a result: cut off, or zeros after a power failure."""
+    """Return True if a line may be an incompletely written result: cut off, or zeros after a power failure."""
     if b"\0" in data:
         return True
     if data.endswith(b"\n") or not (_HEAD.startswith(data) or data.startswith(_HEAD)):
@@ -267,7 +267,7 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Its name for people: its id, or `line 7`."""
+        """The item's name for people: its id, or `line 7`."""
         return self.id if self.id is not None else f"line {self.line:,}"
 
 

@@ -70,7 +70,7 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
 
     family: Family
     model: str
-    """Its name, for the lines."""
+    """The model's name in the result lines."""
     sampling: Sampling
     """The sampling of items that set nothing."""
     cache: Path
@@ -235,9 +235,8 @@ class BatchEngine:
     """The engine that answers a batch. One that dies is started again, and its requests are repeated."""
 
     def __init__(self, open_engine: Callable[[], Awaitable[Engine]], engine: Engine, *, most: int | None = None):
-        """`engine`: it is loaded. open_engine: opens another one, and returns once it is loaded; raises
-        VlmtuiError. most: the most requests at once; None: twice as many as the engine runs together,
-        so that it never runs dry."""
+        """`engine`: a loaded engine. open_engine: loads another one; raises VlmtuiError. most: the most requests at
+        once; None: twice as many as the engine runs together, so that the next ones are always ready."""
         assert engine.info is not None, "the engine is loaded"
         self.engine = engine
         self.info: EngineInfo = engine.info

@@ -36,7 +36,7 @@ class Action(msgspec.Struct, frozen=True):
     leader: str = ""
     """The key that runs it after the leader (`c`); empty: none."""
     group: str = ""
-    """Its heading in the strip of leader keys; empty: the scope's title."""
+    """The heading above the action in the strip of leader keys; empty: the scope's title."""
     verb: str = ""
     """The meaning of its keys, on every screen: two actions with one key share a verb. Empty: the id without its
     scope."""

@@ -261,7 +261,7 @@ class MessageAttachments(ChatPart):
     """The user's actions on attachments."""
 
     def tell_taken(self, attachment: Attachment) -> None:
-        """Tell which page or frame was attached, if there was a choice."""
+        """Notify the user which page or frame was attached, if the file has several."""
         name = one_line(attachment.name)
         if attachment.pages > 1:
             text = f"{name} has {attachment.pages} pages: page {attachment.page} is attached. /page attaches another."
@@ -323,7 +323,7 @@ class MessageAttachments(ChatPart):
             self._screen.tell_error(bad_input("/page takes the number of a page."))
 
     def action_sound(self, number: str = "") -> None:
-        """Attach the audio track of video `number`, or of the last one, behind what is attached."""
+        """Attach the audio track of video `number`, or of the last video, after the other attachments."""
         numbered = self._chat.draft.numbered.items()
         videos = [(at, attachment) for at, attachment in numbered if attachment.modality == "video"]
         chosen = [video for at, video in videos if not number or str(at) == number]

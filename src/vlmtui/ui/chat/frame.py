@@ -35,7 +35,7 @@ _KEYS = (
     "{leader} shows the keys of a screen, {help} all, `vlmtui help tour` first steps.",
 )
 _KEYS_IN_ONE = "{attach} attaches, Enter sends, {help} shows keys, `vlmtui help tour` first steps."
-"""For a family with a note, which takes a line, too."""
+"""The keys in one line, for a family whose note takes the other line."""
 WIDTH = 32
 """Columns of the pane, including borders."""
 _ROW = WIDTH - 4
@@ -198,7 +198,7 @@ class SidePane(Vertical):
         yield from (self._context_panel, self._prompt_panel, self._answer_panel)
 
     def show(self, facts: ChatFacts) -> None:
-        """Show these facts; empty panels are hidden."""
+        """Show these facts, and hide empty panels."""
         _fill(self._context_panel, context_rows(facts))
         _fill(self._prompt_panel, prompt_rows(facts.exchange) if facts.exchange else [])
         _fill(self._answer_panel, answer_rows(facts.exchange) if facts.exchange else [])

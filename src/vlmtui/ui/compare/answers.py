@@ -401,7 +401,7 @@ class AnswerPane(AnswerPanel):
     """
 
     class Grown(Message):
-        """There is more of the answer."""
+        """The answer has new pieces."""
 
     def __init__(self, stop: str = "", *, id: str) -> None:
         """`stop`: the id of the action that stops the answer."""

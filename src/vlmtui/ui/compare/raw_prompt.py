@@ -73,7 +73,7 @@ class TokenWrap(WrappedDocument):
 
 
 class _PartedText:
-    """The lines of a document for its wrapping, each made when it is asked for."""
+    """The lines of a document for its wrapping, each created on demand."""
 
     def __init__(self, document: DocumentBase, special: re.Pattern[str]) -> None:
         self._document = document

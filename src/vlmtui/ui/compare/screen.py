@@ -283,7 +283,7 @@ class CompareScreen(SidesScreen):
             self.tell(f"The raw prompt has no “{text}”.")
 
     def action_fold(self) -> None:
-        """Show equal earlier turns in one line, or whole."""
+        """Fold equal earlier turns into one line, or unfold them."""
         self._turns.fold()
 
     @before_keys

@@ -258,7 +258,7 @@ class StoredComparisonScreen(SidesScreen):
     BINDINGS = bindings(SCOPE)
 
     def __init__(self, services: Services, stored: LoadedComparison, message: ComparedMessage) -> None:
-        """`message` as it would be sent now: an answer of other settings is marked."""
+        """`message`: the message as it would be sent now; answers with other settings are marked."""
         turns = message.turns
         self._prompts = [PromptView(id=f"{mode}-prompt", follows=True) for mode in ("chat", "raw")]
         super().__init__(

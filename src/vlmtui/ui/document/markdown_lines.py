@@ -193,7 +193,7 @@ class _OpenCode(NamedTuple):
     """A code block of which pieces are settled."""
 
     fence: str
-    """Its first line, which is read again before its next piece."""
+    """The block's first line, which is parsed again before each further piece."""
     language: str
     """Empty: it is no longer highlighted."""
     length: int = 0

@@ -70,7 +70,7 @@ class _Anchor(NamedTuple):
     """The number of the block's lines from this line on."""
     line: Line | None
     below_top: int
-    """Its distance in lines from the top of the view."""
+    """The line's distance from the top of the view, in lines."""
 
     @property
     def now(self) -> int:
@@ -412,7 +412,7 @@ class DocumentView(ScrollView, can_focus=False):
         """Called after the user has scrolled, with the number of lines."""
 
     def place_changed(self) -> None:
-        """Called after something else is in view, or the document is higher or lower."""
+        """Called after the visible lines or the document's height have changed."""
 
     @contextmanager
     def _keeping_place(self) -> Iterator[None]:

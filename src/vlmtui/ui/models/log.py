@@ -150,7 +150,7 @@ class _Facts(Static):
 
 
 def _facts(found: EngineMetrics, speed: float | None) -> list[tuple[str, str]]:
-    """Labels, as the field calls them, and values."""
+    """Return the metrics as pairs of label and value."""
     return [
         ("Requests", _requests(found.ranks)),
         ("Speed", "?" if speed is None else f"{speed:,.0f} tok/s"),

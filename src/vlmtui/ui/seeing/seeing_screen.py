@@ -60,7 +60,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
 
         key: object
         outcome: object
-        """Of type `_O`, or VlmtuiError."""
+        """The opened object, of type `_O`, or a VlmtuiError."""
 
     @dataclass
     class Drawn(Message):
@@ -136,7 +136,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
         self.dismiss()
 
     def action_list(self) -> None:
-        """Hide the list, so that the picture has the whole width; or show it again."""
+        """Show or hide the list. Without it the picture has the whole width."""
         self.toggle_class("-alone")
         self.call_after_refresh(self.redraw)
 

@@ -46,7 +46,7 @@ class Cells:
         self.pens = pens
         self.text = text
         self.is_risky = is_risky
-        """True if a terminal may count its cells differently."""
+        """True if a terminal may count the cells differently."""
         self.has_picture = has_picture
         """True if the terminal draws a part of a picture there."""
 
@@ -84,7 +84,7 @@ def is_doubtful(char: str) -> bool:
 
 
 def _add_graphemes(text: str, pen: Pen, chars: Chars, pens: Pens) -> bool:
-    """Append characters of any width. Returns whether one of them is doubtful."""
+    """Append characters of any width. Return True if terminals may count the cells of one of them differently."""
     is_risky = False
     for start, end, width in split_graphemes(text)[0]:
         char = text[start:end]

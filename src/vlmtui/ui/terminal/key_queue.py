@@ -130,7 +130,7 @@ def run_before_keys(node: DOMNode, steps: Steps, *, exclusive: bool = False) -> 
 
 
 def before_keys(steps: Callable[[Node], Coroutine[None, None, None]]) -> Callable[[Node], None]:
-    """Make the steps of a node a method that runs them so, in place of earlier ones."""
+    """Return a method that runs these steps of a node by `run_before_keys`, and cancels earlier ones."""
 
     @wraps(steps)
     def run(node: Node) -> None:
@@ -154,7 +154,7 @@ def _settle(is_done: asyncio.Future[None]) -> None:
 
 
 def _is_written(target: Widget, event: events.Key | events.Paste) -> bool:
-    """Return whether it is a letter for a text field: a run of letters needs no waiting, and is painted together."""
+    """Return True for a letter typed into a text field: several letters need no waiting, and are painted together."""
     return isinstance(event, events.Key) and target.check_consume_key(event.key, event.character)
 
 

@@ -75,12 +75,12 @@ class SearchBar(Horizontal):
             self.find(self._view, stay=True)
 
     def action_next(self) -> None:
-        """Go to the next place."""
+        """Go to the next match."""
         if self._view is not None:
             self.find(self._view)
 
     def action_previous(self) -> None:
-        """Go to the place before."""
+        """Go to the previous match."""
         if self._view is not None:
             self.find(self._view, back=True)
 

@@ -118,7 +118,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of engine. Only `title` and `load` are required."""
 
     title: str
-    """Its display name, such as `vLLM`."""
+    """The backend's name for people, such as `vLLM`."""
     load: Load
     load_again: LoadAgain | None = None
     """Is called once, if a process ended while it loaded."""

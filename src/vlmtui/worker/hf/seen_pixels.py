@@ -222,10 +222,10 @@ def write_seen(
     prefix: str,
     with_values: bool = False,
 ) -> SeenMedium:
-    """Write an attachment's pictures as PNG files into a private folder and say what they are.
+    """Write an attachment's processed pictures as PNG files into a private folder, and return their list.
 
-    `ranges`: offset and length of each run of its embeddings in the prompt. `with_values`: also write what the model
-    computes with. Raises VlmtuiError if writing fails.
+    `ranges`: offset and length of each run of its embeddings in the prompt. `with_values`: also write the values that
+    the model computes with. Raises VlmtuiError if writing fails.
     """
     layout, name, pictures = pictures_in(data, how)
     by_model = how

@@ -10,7 +10,7 @@ from vlmtui.domain.generation import Candidate, Delta, Token, TokenLogprob, Voca
 from vlmtui.domain.token_bytes import bytes_of_entry
 
 EOS_TOKEN = "@eos_token"
-"""In a record's stop tokens, stands for the tokenizer's EOS token."""
+"""The name of the tokenizer's EOS token among a record's stop tokens."""
 _MARK = re.compile(r"<\|[^\s<>|]+\|>|<｜[^\s<>｜]+｜>")
 """Added tokens of this form count as special even if the tokenizer does not flag them."""
 _SPACE = "\u2581"

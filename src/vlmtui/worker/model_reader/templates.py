@@ -232,7 +232,7 @@ def _rendered(template: jinja2.Template, given: Mapping[str, object], seconds: f
 
 
 def _merged(lines: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Leave out pieces of the same line as the one before."""
+    """Return the pieces without those on the same line as the piece before."""
     return tuple(one for at, one in enumerate(lines) if at == 0 or lines[at - 1][1] != one[1])
 
 

@@ -446,7 +446,7 @@ class RequestBodies:
         return CHAT, {**more, **self.chat(prompt, media)}
 
     def chat(self, prompt: Prompt, media: Sequence[MediaPart], *, whole: bool = False) -> dict[str, Any]:
-        """Return the fields of a conversation. whole: with the content of all media, whatever the server has."""
+        """Return the fields of a chat request. whole: send the content of all media, even if the server has it."""
         if not whole:
             media = [msgspec.structs.replace(one, url=None) if one.uuid in self._known else one for one in media]
         if not self._facts.version:

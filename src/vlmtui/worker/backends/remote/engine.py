@@ -413,7 +413,7 @@ class RemoteEngine:
         await self._api.close()
 
     async def metrics(self) -> EngineMetrics:
-        """Ask the server. Raises VlmtuiError where it tells none."""
+        """Ask the server for its metrics. Raises VlmtuiError if it has none."""
         return await ask_for_metrics(self._api)
 
     async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:

@@ -28,9 +28,9 @@ async def load(spec: LoadSpec, report: Report) -> HostedEngine:
 async def load_with_own_context(
     spec: LoadSpec, report: Report, error: ProcessEnded, log: Sequence[str]
 ) -> HostedEngine:
-    """Start the server with the model's own context, if it ended because that is smaller than what was asked for.
+    """Start the server again with the model's own context, if it ended because the requested context is larger.
 
-    Raises what `load` raises, the given error otherwise."""
+    Otherwise raise the given error. Raises the same errors as `load`."""
     from vlmtui.worker.backends.served.engine import serve_and_connect
 
     own = own_context("\n".join(log))

@@ -324,7 +324,7 @@ class Waiting(msgspec.Struct, frozen=True, eq=False):
     inputs: PromptInputs
     row: AnswerRow
     arrived: asyncio.Queue[AnswerPiece | BaseException | None]
-    """Its pieces; at the end None, or the error."""
+    """The answer's pieces; at the end None, or the error."""
     ended: asyncio.Event
 
     def is_like(self, other: Waiting) -> bool:

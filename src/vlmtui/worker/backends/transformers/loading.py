@@ -197,7 +197,7 @@ class PlacedWeight(msgspec.Struct, frozen=True):
     """A weight of an adapter."""
 
     key: str
-    """Its name in the file."""
+    """The weight's name in the file."""
     source: str
     """The name of the module that it changes, in the model that the adapter was trained on."""
     module: str

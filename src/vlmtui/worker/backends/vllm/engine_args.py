@@ -30,8 +30,8 @@ ONE_MACHINE_ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
     "NCCL_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
 }
-"""For an engine that runs on this machine only: keeps its ports off the network. Without it, gloo and NCCL listen on
-the address that the host name resolves to."""
+"""Keeps the ports of an engine that runs on this machine only off the network. Otherwise gloo and NCCL listen on the
+address that the host name resolves to."""
 _SEVERAL_MACHINES = frozenset({"ray", "external_launcher"})
 _TRANSFER_ARGUMENTS = ("kv_transfer_config", "kv_events_config", "ec_transfer_config", "weight_transfer_config")
 CPU_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
@@ -39,8 +39,8 @@ CPU_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": str(max((os.cpu_count() or 2) - 1, 1))}
 """GiB. vLLM's own default is more than a small machine has."""
 EAGER_CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1"}
-"""For a CPU without model compilation: vLLM would still compile a few small functions, each on the first request that
-needs it (log-probabilities, sampling without a seed), which then stalls for seconds."""
+"""Turns off all compilation on a CPU. vLLM would otherwise compile a few small functions, each on the first request
+that needs it (log-probabilities, sampling without a seed), which then stalls for seconds."""
 
 
 def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) -> dict[str, object]:
