@@ -62,7 +62,7 @@ _KITTY = b"\x1b_Gi=31;OK\x1b\\"
 
 
 def multiplexer_of(environment: Mapping[str, str]) -> Multiplexer:
-    """Return what runs between this process and the terminal, by the environment. In a remote shell only TERM tells."""
+    """Return the multiplexer between this process and the terminal, by the environment; in a remote shell, by TERM."""
     term = environment.get("TERM", "")
     if environment.get("TMUX") or term.startswith("tmux"):
         return "tmux"

@@ -237,8 +237,8 @@ class _Batch:
         return 0 if self._passed() and is_sound else 1
 
     async def _answer(self) -> bool:
-        """Answer the items, tidy the output, and tell the counts. Return False if the cache of media was to
-        be verified, and is not as it should be."""
+        """Answer the items, tidy the output, and print the counts. Return False if the cache of media was
+        to be verified, and the check failed."""
         met = map(self.output.meet, self.items)
         if self.arguments.on == "ray":
             from vlmtui.cli.batch_ray import answer_on_ray
@@ -353,8 +353,8 @@ def _reader(arguments: argparse.Namespace, stack: ExitStack) -> BatchReader | No
 
 
 def _made_items(arguments: argparse.Namespace) -> Iterator[BatchItem]:
-    """Return the items that stand in no file: one question about many, or one medium N times. Raises
-    VlmtuiError."""
+    """Return items that come from the arguments and not from a file: one question about many media, or one medium
+    N times. Raises VlmtuiError."""
     media = arguments.media or []
     if arguments.num_prompts is None:
         return items_over_files(media, arguments.prompt)
@@ -374,7 +374,7 @@ def _made_items(arguments: argparse.Namespace) -> Iterator[BatchItem]:
 
 
 def _setup(arguments: argparse.Namespace) -> AskSetup:
-    """Return the model, with the engine arguments that the switches stand for. Raises VlmtuiError."""
+    """Return the model, with the engine arguments that the switches set. Raises VlmtuiError."""
     if arguments.engine is None:
         if arguments.disable_mm_processor_cache:
             arguments.engine_arg = [*arguments.engine_arg, "mm_processor_cache_gb=0"]

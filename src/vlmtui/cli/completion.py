@@ -140,4 +140,4 @@ _SOURCES: dict[tuple[str, object], Callable[[], dict[str, str]]] = {
     ("name", "NAME"): _installed,
     ("", "TOPIC"): _topics,
 }
-"""The sources of values, by an argument's name (empty: any) and the word that stands for it in the help."""
+"""The sources of values, by an argument's name (empty: any) and its placeholder in the help."""

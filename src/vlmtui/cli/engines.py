@@ -1,4 +1,4 @@
-"""`vlmtui engines`: list, install, add and remove engines; ask servers what they serve."""
+"""`vlmtui engines`: list, install, add and remove engines; list the models of servers."""
 
 from __future__ import annotations
 

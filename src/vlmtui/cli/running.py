@@ -135,7 +135,7 @@ def _row(worker: WorkerInfo, others: Sequence[WorkerInfo]) -> list[str]:
 
 
 def _engine(spec: LoadSpec, specs: Sequence[LoadSpec]) -> str:
-    """Return what runs a model, and what tells it from others: `Transformers, device=cpu`."""
+    """Return the kind of engine, and its differences from the other engines: `Transformers, device=cpu`."""
     kind, told = kind_of(spec), distinction(spec, specs)
     return told if told.startswith(kind) else f"{kind}, {told}" if told else kind
 

@@ -265,7 +265,7 @@ def _number(text: str) -> int | float | None:
 
 
 def _json(text: str) -> object:
-    """Return the value of a JSON text; None if it is none."""
+    """Return the value of a JSON text; None for invalid JSON."""
     import json
 
     try:

@@ -33,5 +33,5 @@ def distinction(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
 
 
 def labels(specs: Sequence[LoadSpec]) -> list[str]:
-    """Return a name for each engine, with what tells it apart."""
+    """Return a name for each engine, with its differences from the others."""
     return [f"{spec.name} ({found})" if (found := distinction(spec, specs)) else spec.name for spec in specs]

@@ -1,6 +1,6 @@
-"""What an engine tells about its load, caches and times, and how vLLM writes that: as Prometheus text.
+"""An engine's metrics: its load, caches and times. Reads them from Prometheus text, in which vLLM writes them.
 
-Names of the metrics as in vLLM 0.32. A metric that an engine does not have is None.
+The names are those of vLLM 0.32. A metric that an engine does not have is None.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class MetricsSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_metrics(text: str) -> EngineMetrics:
-    """Read Prometheus text. Lines that are none of vLLM's metrics are skipped."""
+    """Read Prometheus text. Lines without a vLLM metric are skipped."""
     values: dict[tuple[str, str], float] = {}
     buckets: dict[tuple[str, str], _Buckets] = defaultdict(dict)
     models: set[str] = set()

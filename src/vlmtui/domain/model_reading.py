@@ -93,7 +93,7 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rendering(msgspec.Struct, frozen=True, kw_only=True):
-    """The text of one conversation, or why there is none."""
+    """The text of one conversation, or the reason why there is none."""
 
     text: str = ""
     lines: tuple[tuple[int, int], ...] = ()

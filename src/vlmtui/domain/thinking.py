@@ -1,4 +1,4 @@
-"""The reasoning in an answer: the tags around it, and what it took."""
+"""The reasoning in an answer: the tags around it, its tokens and its time."""
 
 from __future__ import annotations
 

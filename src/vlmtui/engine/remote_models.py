@@ -146,7 +146,7 @@ async def _look(registry: Registry, name: str, settings: EngineSettings) -> Serv
 
 
 async def _ask(settings: EngineSettings, named: str | None = None) -> tuple[ServerFacts, str]:
-    """Return what the server tells, and its address as people write it. Raises VlmtuiError."""
+    """Return the server's facts, and its address as people write it. Raises VlmtuiError."""
     from vlmtui.worker.backends.remote.probe import probe
 
     async with _connected(settings) as api:
@@ -216,7 +216,7 @@ def _remote_model(called: str, settings: EngineSettings, served: str, family: Fa
 
 
 def _family_of(registry: Registry, *names: str) -> Family:
-    """Return the family that one of these names tells, as those of models here do."""
+    """Return the family that matches one of these names, by the rules for models on this machine."""
     for name in filter(None, names):
         try:
             return resolve(registry, name, folders=False).family  # a server names no folder of this machine

@@ -107,7 +107,7 @@ class Hardware(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The GPUs, such as `2 × NVIDIA H100`: the first's name stands for all. Empty without one."""
+        """The GPUs, such as `2 × NVIDIA H100`, named after the first one. Empty if there is none."""
         return f"{len(self.gpus)} × {self.gpus[0]}" if len(self.gpus) > 1 else "".join(self.gpus)
 
     def describe(self) -> str:

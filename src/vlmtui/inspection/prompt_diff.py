@@ -295,7 +295,7 @@ class Outline:
 
     @property
     def turns(self) -> list[TurnMark]:
-        """The turns; empty where no user turn is marked, because the other turns cannot be told apart then."""
+        """The turns; empty if no user turn is marked, because the other turns can't be distinguished then."""
         return self.marks if any(turn.role == "user" for turn in self.marks) else []
 
     def turn_at(self, at: int) -> TurnMark | None:
@@ -434,7 +434,7 @@ def _paired(
 
 
 def _swapped(pairs: Sequence[tuple[_Item, _Item]]) -> list[tuple[tuple[_Item, _Item], tuple[_Item, _Item]]]:
-    """Return pairs of different content that stand in each other's block."""
+    """Return every two pairs whose items, of different content, are exchanged between two blocks."""
     found: list[tuple[tuple[_Item, _Item], tuple[_Item, _Item]]] = []
     for number, one in enumerate(pairs):
         for other in pairs[number + 1 :]:

@@ -485,7 +485,7 @@ def _free_numbers(count: PlaceholderCount) -> tuple[list[int], list[Edit]]:
 
 
 def _without_place(count: PlaceholderCount, numbers: Sequence[int]) -> str:
-    """Return the names of the attachments that no placeholder stands for; the engine takes them in order."""
+    """Return the names of the attachments without a placeholder; the engine takes attachments in order."""
     missing = indexes_of(count.lost) if count.lost else [number - 1 for number in numbers]
     names = [one_line(count.names[at]) for at in missing if at < len(count.names)]
     more = len(names) - _MOST_NAMES
@@ -863,7 +863,7 @@ def _with_token_findings(
 
 
 def _original(originals: Iterable[str], wanted: Counter[Modality], found: _Found, no_core: AbstractSet[str]) -> str:
-    """Return the first that has a placeholder for each attachment; empty if there is none."""
+    """Return the first original that has a placeholder for each attachment; empty if there is none."""
 
     def fits(original: str) -> bool:
         return all(

@@ -33,7 +33,7 @@ _NEXT = re.compile(r"[ \t]+(?=\S)")
 
 
 class MentionKind(Enum):
-    """What a path or an address in a message stands for."""
+    """The kind of file or page that a path or an address in a message names."""
 
     MEDIA = auto()
     FOLDER = auto()

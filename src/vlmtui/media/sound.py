@@ -104,8 +104,8 @@ def loudness(samples: Samples, columns: int) -> list[float]:
 
 
 def has_sound_only(path: Path) -> bool:
-    """Return whether a file has an audio track, and no picture track; a cover is none. False if it can't be opened.
-    Blocking."""
+    """Return True if a file has an audio track and no picture track; a cover does not count as one. False if the file
+    can't be opened. Blocking."""
     try:
         with opened(path, bytes_max=BYTES_MAX) as file, _opened(file, path) as container:
             covers = av.stream.Disposition.attached_pic

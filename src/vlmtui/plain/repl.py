@@ -230,8 +230,8 @@ class Repl:
             self._work.cancel()
 
     async def _leave(self) -> tuple[bool, ExitReport]:
-        """Store everything; return whether that could be done. When the terminal has gone, a running answer goes on in
-        the engine."""
+        """Store everything, and return True if that succeeded. If the terminal is gone, the engine continues a running
+        answer."""
         is_gone = bool(self._terminal.ended_by)
         if is_gone:
             self._terminal.detach()
@@ -283,7 +283,7 @@ class Repl:
         self._draft_changed()
 
     async def _run(self, work: Awaitable[object]) -> None:
-        """Run a command, and tell its error. Ctrl+C may cancel it."""
+        """Run a command, and print its error. Ctrl+C may cancel it."""
         self._work = asyncio.ensure_future(work)
         try:
             await self._work
@@ -354,7 +354,7 @@ class Repl:
         self.tell("No answer is running. Ctrl+C stops an answer while it is written.")
 
     def _conversation_changed(self, event: ConversationEvent) -> None:
-        """Write the end of an answer, and go on with one that is received again from an earlier session."""
+        """Write the end of an answer, and continue an answer that arrives again from an earlier session."""
         lines = self._lines
         if lines is None or lines.answer.request_id != event.exchange.answer.request_id:
             return
@@ -562,7 +562,7 @@ class Repl:
             self.tell(f"{name} does not answer.", severity="warning")
 
     def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
-        """Tell that the engine died; an answer that it was writing tells it, too."""
+        """Report that the engine died. An answer that was running also reports it."""
         name = one_line(self._controller.model.spec.name) if self._controller.model is not None else "The engine"
         again = " It is loading again." if loads_again else ""
         remedy = None if loads_again else Remedy.RESTART_ENGINE

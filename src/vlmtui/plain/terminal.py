@@ -172,7 +172,7 @@ class LineTerminal:
             self.on_end()
 
     def _import_readline(self) -> ModuleType:
-        """Return GNU readline or libedit, told that the terminal can do nothing but append."""
+        """Return GNU readline or libedit, set up for a terminal that can only append."""
         named = os.environ.get("TERM")
         os.environ["TERM"] = "dumb"  # read when the module is imported; then it writes no escape sequences
         try:

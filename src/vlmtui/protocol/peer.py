@@ -28,7 +28,7 @@ def require_own_peer(
 
 
 def peer_uid(peer: socket.socket) -> int | None:
-    """Return the user of the process at the other end of a Unix socket. None: this system does not tell."""
+    """Return the user of the process at the other end of a Unix socket. None: the system does not report it."""
     if not hasattr(socket, "SO_PEERCRED"):
         return None
     found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_CREDENTIALS))

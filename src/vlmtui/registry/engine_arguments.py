@@ -177,7 +177,7 @@ def typed_hint(name: str) -> str:
 
 
 def refused_by_record(family: Family) -> tuple[str, Names] | None:
-    """Return the first engine argument of a user's record that only a person may set, and what it names."""
+    """Return the first engine argument of a user's record that only the user may set, and the kind of thing named."""
     tables = [family.engine_args, family.engine_args_several, family.engine_args_video]
     for route in family.routes:
         tables += [route.engine_args, {"hf_overrides": route.hf_overrides}]

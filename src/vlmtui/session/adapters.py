@@ -130,8 +130,8 @@ def offered_adapters(folders: Iterable[Path]) -> list[Adapter]:
 
 
 def takes_adapter(spec: LoadSpec, adapter: Adapter) -> bool:
-    """Return whether a model that was loaded by `spec` can answer with an adapter of a request: vLLM has to be told so
-    when it loads."""
+    """Return True if a model loaded by `spec` can answer with an adapter of a request. vLLM needs engine arguments for
+    that."""
     if spec.backend == "transformers":
         return True
     rank = spec.engine_args.get("max_lora_rank", 16)  # vLLM's default

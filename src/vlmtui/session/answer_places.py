@@ -298,8 +298,8 @@ def whole_answer(report: PromptReport) -> str:
 
 
 def resized_in(report: PromptReport, image: Attachment) -> Size | None:
-    """Return the size to which the processor resized an image, as the engine told; None if it did not, or made
-    tiles."""
+    """Return the size to which the processor resized an image, as the engine reported; None if it did not, or if the
+    processor made tiles."""
     for span in report.prompt.media if report.prompt is not None else ():
         if attachment_of(span, report.attachments) is image and len(span.grid) == 3:
             return span.resized

@@ -222,7 +222,7 @@ class Conversation:
         self.draft_changed()
 
     def answer_again(self, model: Model, info: EngineInfo | None = None, of: Exchange | None = None) -> Exchange:
-        """Request another answer to the last turn, or to a stored one: what follows that leaves the branch. Raises
+        """Request another answer to the last turn, or to a stored one: later turns then leave the branch. Raises
         VlmtuiError if that is impossible now."""
         exchange = of or self.last
         if exchange is None or self.running is not None or exchange not in self.branch.all:
@@ -310,7 +310,9 @@ class Conversation:
         return None if found is None else self._leave_out(found, True)
 
     def take_in_again(self) -> Exchange | None:
-        """Send the attachments that were left out last again. Return their exchange; None if there are none."""
+        """Undo the last `leave_out_oldest`: send its attachments again. Return their exchange; None if none is left.
+
+        Older ones that were left out stay so."""
         found = next((exchange for exchange in reversed(self.branch.all) if exchange.is_left_out), None)
         return None if found is None else self._leave_out(found, False)
 
@@ -450,7 +452,7 @@ async def head_of(conversation: Conversation) -> Head:
 
 
 async def save_conversation(chat: Conversation, name: str, teller: Teller) -> None:
-    """Write the conversation to a new file, in the format of its ending, and tell its path. Raises VlmtuiError."""
+    """Write the conversation to a new file, in the format of its suffix, and show its path. Raises VlmtuiError."""
     from vlmtui.export.conversation import format_of, write_document
     from vlmtui.store.document import document_of
 

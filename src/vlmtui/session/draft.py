@@ -147,7 +147,7 @@ class Draft:
         return text
 
     def lead_in(self, text: str) -> int:
-        """Return the offset behind the tokens that a text begins with; 0 if there are none."""
+        """Return the offset after the tokens at the beginning of a text; 0 if there are none."""
         end = 0
         for token in self.tokens_in(text):
             if token.start != end:

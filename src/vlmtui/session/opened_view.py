@@ -61,7 +61,7 @@ class OpenedView(msgspec.Struct, frozen=True, kw_only=True):
     """When the frames of a video appear, in seconds."""
 
     def difference(self, number: int) -> SeenDifference | None:
-        """Return how picture `number`, from 0, differs from its part of what was sent; None if that is unknown."""
+        """Return the difference between picture `number`, from 0, and its part of the sent picture; None: unknown."""
         found = self.regions[number]
         sent = self.frame(number)
         return None if found is None else difference_between(sent, self.seen[number], found.region)

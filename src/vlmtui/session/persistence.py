@@ -458,7 +458,7 @@ class Recorder:
             self.abandon(pending)
 
     async def _write_left_out(self, exchange: Exchange) -> None:
-        """Store the flag; a turn that is not stored yet carries it with it."""
+        """Store the flag. A turn that is not stored yet gets it when it is stored."""
         turn, left_out = exchange.user_id, exchange.is_left_out
         if turn is not None:
             try:

@@ -55,8 +55,8 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     prompt_text: str = ""
     """The prompt's text, if nothing more was stored."""
     made_here: str = ""
-    """The prompt by the family's record, if the engine tells none. The engine may have used
-    another."""
+    """The prompt made from the family's record, if the engine reports none. The engine may have
+    used another."""
     answer: str = ""
     answer_ids: tuple[int, ...] = ()
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)

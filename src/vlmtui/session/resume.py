@@ -231,7 +231,7 @@ def _check_structure(exchange: Exchange) -> None:
 
 
 def _settings(turns: Sequence[StoredTurn]) -> ChatSettings | None:
-    """Return the settings of the newest answer; for an imported conversation, what it says itself."""
+    """Return the settings of the newest answer; for an imported conversation, those in its document."""
     for turn in reversed(turns):
         if turn.generation is not None and turn.generation.mode == "chat":
             made = turn.generation

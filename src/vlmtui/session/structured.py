@@ -1,4 +1,4 @@
-"""Checks a structured answer against what was asked for."""
+"""Checks a structured answer against the requested structure."""
 
 from __future__ import annotations
 

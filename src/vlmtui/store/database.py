@@ -381,7 +381,7 @@ class Database:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a file, which tell it from another file in its place; None without a file."""
+    """Return the device and inode of a file, to notice another file in its place; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

@@ -183,7 +183,7 @@ class Store:
             return made
 
     def conversation(self, conversation: ConversationId) -> ConversationRecord:
-        """Raises VlmtuiError where there is none."""
+        """Raises VlmtuiError if there is none."""
         row = self.database.row(f"SELECT {_listed()} FROM conversations AS c WHERE c.id = ?", (conversation,))
         if row is None:
             raise bad_input(f"There is no conversation {conversation}.")
@@ -370,7 +370,7 @@ class Store:
             self.update(TURNS, answer, text=text, **fields)
 
     def turn(self, turn: TurnId) -> StoredTurn:
-        """Raises VlmtuiError where there is none."""
+        """Raises VlmtuiError if there is none."""
         return _turn(self._row_of(turn, _columns()))
 
     def turns(

@@ -666,7 +666,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.call_after_refresh(self.start, self._begin_conversation, "conversation")
 
     async def _read_records(self) -> None:
-        """After the first paint: read the families, and tell the errors of the user's own."""
+        """Read the families after the first paint, and show the errors in the user's own records."""
         await asyncio.to_thread(self.services.registry.read)
         for warning in self.services.registry.warnings:
             self.tell(one_line(str(warning)), seconds=15, severity="warning")

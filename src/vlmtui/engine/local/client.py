@@ -66,7 +66,7 @@ from vlmtui.protocol.peer import require_own_peer
 from vlmtui.protocol.spool import remove_spooled
 
 _REST_S = 0.05
-"""Seconds: as the engine's thread, which sends 20 times a second what came until then."""
+"""Seconds: the interval of the engine's thread, which sends its new events 20 times a second."""
 
 _MUCH = 16_384
 """Bytes read at once, from which on the other side is ahead: there is nothing to wait for."""
@@ -132,8 +132,8 @@ class LineSocket(asyncio.Protocol):
         self.transport.write(line)
 
     def rest(self) -> None:
-        """Read nothing for a moment, so that the short lines of a stream that goes on arrive together. While they come
-        faster than they are read, it has no effect."""
+        """Pause reading for a moment, so that the next short lines of a stream arrive together. It has no effect while
+        lines arrive faster than they are read."""
         if self._read_bytes < _MUCH and not self._rests and not self._has_ended:
             self._rests = True
             self.transport.pause_reading()
@@ -145,7 +145,7 @@ class LineSocket(asyncio.Protocol):
             self.transport.resume_reading()
 
     def close(self) -> None:
-        """Close when what was written is sent."""
+        """Close the connection once everything written is sent."""
         self.transport.close()
 
     async def wait_closed(self) -> None:

@@ -145,7 +145,7 @@ class WorkerHost:
         return [worker for worker in workers if worker is not None]
 
     async def metrics(self, endpoint: Endpoint) -> EngineMetrics:
-        """Return what a worker's engine tells about itself now. Raises OSError or VlmtuiError."""
+        """Return the present metrics of a worker's engine. Raises OSError or VlmtuiError."""
         worker = await self._connect(endpoint, "ps", attached=True, timeout_s=self._timeouts.inspect_s)
         asked_at = time.time()
         try:

@@ -85,7 +85,7 @@ def _text_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintFi
 
 
 def _beginning_of(said: str, text: str) -> int:
-    """Return where the longest beginning of `said` stands in the prompt, in any case."""
+    """Return the offset in the prompt of the longest beginning of `said`, ignoring case."""
     said, text = said.casefold(), text.casefold()
     longest = next((size for size in range(len(said), 0, -1) if said[:size] in text), 0)
     return text.find(said[:longest])
@@ -160,7 +160,7 @@ def _order_fault(subject: Subject, canned: Canned, found: list[RenderedPart]) ->
 
 
 def _token_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintFinding]:
-    """Texts that look like special tokens but are none."""
+    """Yield findings about texts that look like special tokens but are not in the vocabulary."""
     tokenizer = subject.tokenizer
     if tokenizer is None:
         return
@@ -420,7 +420,7 @@ SEVERAL = "record, several items"
 def check_reading(
     family: Family, reading: ModelReading, canned: Sequence[Canned], *, of_record: bool = False
 ) -> list[LintFinding]:
-    """Return the findings about a model. `of_record`: what was read is the template that the record generates."""
+    """Return the findings about a model. `of_record`: the template is the one that the record generates."""
     found: list[LintFinding] = []
     if reading.trouble is not None:
         found.append(tokenizer_fault(reading.trouble, reading.message))

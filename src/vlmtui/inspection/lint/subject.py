@@ -329,7 +329,7 @@ class Subject:
                 yield RenderedPart(start, start + len(said), said, is_text=True)
 
     def after(self, name: str, said: str, *, generation_prompt: bool = True) -> str | None:
-        """Return what follows a text in a conversation's prompt."""
+        """Return the rest of a conversation's prompt after a text."""
         text = self.text(name, generation_prompt=generation_prompt)
         return None if text is None or said not in text else text.rpartition(said)[2]
 

@@ -143,4 +143,4 @@ REMEDIES: dict[Remedy, str] = {
     Remedy.STOP_FAN_OUT: "{answers.leave} stops them.",
     Remedy.DRAW_PLACES: "{where} shows it in full size.",
 }
-"""`{id}` stands for the way to run that action: its key, or its slash command."""
+"""The texts; `{id}` is replaced by the way to run that action: its key, or its slash command."""

@@ -200,7 +200,7 @@ class Settings(ChatPart):
         return True
 
     def _apply(self, settings: ChatSettings, unchanged: str = "No setting has changed.") -> None:
-        """Apply settings from the next message on, and tell what changed."""
+        """Apply settings from the next message on, and show the changes."""
         told = self._chat.settings.changed_to(settings)
         self._chat.settings = settings
         self._screen.tell(f"{told[0].upper()}{told[1:]}" if told else unchanged)

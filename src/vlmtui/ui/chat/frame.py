@@ -371,7 +371,7 @@ class StatusBar(Static):
 
 
 class QueueBar(Static):
-    """One line for each message, then what they wait for. Hidden without messages."""
+    """One line for each queued message, then the reason why they wait. Hidden without messages."""
 
     DEFAULT_CSS = """
     QueueBar {
@@ -390,7 +390,7 @@ class QueueBar(Static):
         self._lines: Content | None = None
 
     def show(self, queued: Sequence[QueuedMessage], controller: AppEngines) -> None:
-        """Show the queue and what it waits for; repaints only on changes."""
+        """Show the queue and the reason why it waits; repaints only on changes."""
         lines = self._written(queued, controller) if queued else None
         if lines != self._lines:
             self._lines = lines

@@ -212,7 +212,7 @@ class ChatScreen(Screen[None]):
 
     @on(Transcript.Selected)
     async def _clicked(self, event: Transcript.Selected) -> None:
-        """Select what was clicked, or show the branch beside it."""
+        """Select the clicked message or answer, or show the neighbouring branch."""
         await self._cursor.select(event.marked)
         if event.branch:
             await self.action_run("branch_before" if event.branch < 0 else "branch_after")
@@ -416,7 +416,7 @@ class ChatScreen(Screen[None]):
         self.refresh_bindings()
 
     def show_queue(self) -> None:
-        """Show the queued messages, and what they wait for."""
+        """Show the queued messages, and the reason why they wait."""
         self.query_one(QueueBar).show(self.chat.queue.messages, self.engine_controller)
         self.show_status()
 
