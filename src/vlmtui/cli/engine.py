@@ -209,7 +209,7 @@ class CommandEngines:
     """An `EngineSource`: engines stay loaded beside each other while memory allows. Its context leaves them."""
 
     def __init__(self, setup: AskSetup, *, one_by_one: bool) -> None:
-        """`one_by_one`: never load two on this machine at once."""
+        """`one_by_one`: never load two engines on this machine at once."""
         self._setup = setup
         self._one_by_one = one_by_one
         self._opened: list[tuple[AskSetup, Engine]] = []

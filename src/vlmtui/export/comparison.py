@@ -44,8 +44,8 @@ def has_several_engines(comparison: Comparison) -> bool:
 
 
 def engine_titles(comparison: Comparison) -> list[str]:
-    """Return what answered each side: `vLLM 0.32.0 · float32 · cpu`, with the model, its revision and the engine
-    arguments as far as those of the sides differ. Hostile."""
+    """Return each side's engine, `vLLM 0.32.0 · float32 · cpu`, with model, revision and engine arguments where the
+    sides differ. Hostile."""
     engines = [engine_of(comparison, side) for side in comparison.sides]
     return [" · ".join(filter(None, (_own(one, engines), one.facts, _arguments(one, engines)))) for one in engines]
 
@@ -296,7 +296,7 @@ def _compared_with_first(
 
 
 def _attachments(comparison: Comparison) -> tuple[Attachment, ...]:
-    """Rebuild the attachments, with just what names and compares their tokens."""
+    """Rebuild the attachments, with only the fields that name and compare their tokens."""
     return tuple(
         Attachment(
             modality=item.modality, name=item.name, path="", sha256=item.sha256, width=0, height=0, size_bytes=0,

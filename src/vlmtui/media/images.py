@@ -70,7 +70,7 @@ def to_rgb(image: Image.Image) -> PlainImage:
 
 
 def _to_eight_bits(image: Image.Image) -> tuple[Image.Image, list[str]]:
-    """Scale modes with more than 8 bits per sample; Pillow's own `convert` would clip them to white."""
+    """Scale images with more than 8 bits per sample to 8; Pillow's own `convert` would clip them to white."""
     if image.mode not in ("I;16", "I;16L", "I;16B", "I;16N", "I", "F"):
         return image, []
     if image.mode == "F":

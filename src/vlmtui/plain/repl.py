@@ -271,7 +271,7 @@ class Repl:
         return (chat.draft.words if chat is not None else self._holder.typed_ahead).strip()
 
     def _take_words(self, line: str) -> None:
-        """Make the draft of a line: attachments that it does not name come first."""
+        """Set the draft to a line; attachments that the line does not name come first."""
         if self._holder.chat is None:
             self._holder.typed_ahead = "\n".join(filter(None, (self._holder.typed_ahead, line)))
             return
@@ -297,7 +297,7 @@ class Repl:
             self._work = None
 
     def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
-        """Run something beside the commands, until the session ends."""
+        """Run a task in the background until the session ends, while commands are read."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

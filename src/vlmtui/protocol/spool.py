@@ -72,7 +72,7 @@ def spooled_requests(runtime: Path) -> list[str]:
 
 
 def is_complete(events: Sequence[EngineEvent]) -> bool:
-    """True if the last event ends the answer."""
+    """Return True if the last event ends the answer."""
     return bool(events) and isinstance(events[-1], Finished | Failed | Cancelled)
 
 

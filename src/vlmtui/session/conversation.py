@@ -310,9 +310,8 @@ class Conversation:
         return None if found is None else self._leave_out(found, True)
 
     def take_in_again(self) -> Exchange | None:
-        """Undo the last `leave_out_oldest`: send its attachments again. Return their exchange; None if none is left.
-
-        Older ones that were left out stay so."""
+        """Undo the last `leave_out_oldest`: send its attachments again. Return their exchange; None: nothing is left
+        out."""
         found = next((exchange for exchange in reversed(self.branch.all) if exchange.is_left_out), None)
         return None if found is None else self._leave_out(found, False)
 

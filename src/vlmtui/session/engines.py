@@ -443,7 +443,7 @@ class AppEngines:
         await self._ended()
 
     async def leave(self) -> bool:
-        """Release the engines at exit: a loading one is stopped, a ready one stays for its keep-alive time. True if
+        """Release the engines at exit: stop a loading one; a ready one stays for its keep-alive time. Return True if
         the current one stays."""
         former, self._former = self._former, None
         for held in (*self._beside, *([former] if former is not None else [])):

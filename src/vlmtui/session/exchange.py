@@ -67,7 +67,7 @@ class Exchange:
 
     @property
     def is_remembered(self) -> bool:
-        """True if later prompts include it: it has an answer."""
+        """True if later prompts include the exchange, because it has an answer."""
         return bool(self.answer.text)
 
     @property

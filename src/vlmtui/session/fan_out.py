@@ -364,8 +364,8 @@ def sampling_since(before: Sampling, now: Sampling, *, besides: Collection[str] 
 
 
 def side_since(document: Comparison, side: Side, turns: Sequence[Turn], now: Sampling) -> str:
-    """Describe what changed since a stored side was sent, if these turns were sent now; empty if nothing. A raw
-    prompt's own text is never compared."""
+    """Describe how a request with these turns would differ from a stored side; empty if it would not. A raw prompt's
+    own text is never compared."""
     before = msgspec.structs.replace(document.sampling, **side.sampling)
     changed = [sampling_since(before, now)]
     if isinstance(side.request, ChatPrompt):

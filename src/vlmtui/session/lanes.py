@@ -537,8 +537,8 @@ class LaneEngines:
         names: Mapping[str, str],
         on_unloaded: Callable[[Model], None],
     ) -> None:
-        """`names`: as the user called the engines. `on_unloaded` is called at the end where the app's model was
-        unloaded, with that model."""
+        """`names`: the user's names for the engines. `on_unloaded` is called at the end with the app's model, if that
+        was unloaded."""
         self._names = names
         self._controller = controller
         self._on_unloaded = on_unloaded

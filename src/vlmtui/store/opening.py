@@ -218,7 +218,7 @@ def _is_good(backup: Path) -> bool:
 
 
 def _turns_after(path: Path, backup: Path) -> int | None:
-    """Return how many turns a damaged database has at most that a backup lacks; None if that cannot be read."""
+    """Return the largest possible number of turns that a damaged database has and a backup lacks; None: unreadable."""
     try:
         with closing(open_connection(backup)) as connection:
             (kept,) = connection.execute("SELECT coalesce(max(id), 0) FROM turns").fetchone()

@@ -73,7 +73,7 @@ class Column(NamedTuple):
 
 
 def _default(field: msgspec.structs.FieldInfo) -> object:
-    """None where the field has to be given."""
+    """Return the field's default; None if the field is required."""
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return None if field.required else field.default

@@ -121,7 +121,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
     AUTO_FOCUS = ""
 
     def __init__(self, current: ChatSettings, model: Model | None = None) -> None:
-        """`model`: the one to ask, whose processor has arguments."""
+        """`model`: the model that will answer; its processor's arguments get fields, too."""
         super().__init__()
         self._current = current
         self._model = model

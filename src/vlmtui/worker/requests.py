@@ -194,7 +194,7 @@ class TrackedRequest:
         return event
 
     def _whole(self, told: Usage) -> Usage:
-        """The counts that the engine tells; those that it leaves out as they were counted here."""
+        """Return the engine's counts, completed with counts made here where the engine has none."""
         own = self.usage
         is_told = bool(told.prompt_tokens or told.completion_tokens)
         if is_told and not (own.prompt_tokens and not told.prompt_tokens):
@@ -283,7 +283,7 @@ class Requests:
                 self.cancel(request_id, None)
 
     def leave(self, owner: Owner) -> None:
-        """Handle a lost client: its recorded requests go on without it, the others are aborted."""
+        """Handle a lost client: its recorded requests continue without it, the others are aborted."""
         for running in list(self.running.values()):
             if running.record is None:
                 self.cancel(running.request_id, owner)

@@ -334,7 +334,7 @@ class Subject:
         return None if text is None or said not in text else text.rpartition(said)[2]
 
     def between(self, name: str, first: str, second: str) -> str | None:
-        """Return what stands between two texts in a conversation's prompt."""
+        """Return the text between two texts in a conversation's prompt."""
         text = self.text(name)
         start = text.find(first) if text is not None else -1
         end = text.find(second, start + len(first)) if text is not None and start >= 0 else -1

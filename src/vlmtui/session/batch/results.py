@@ -260,7 +260,7 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """`failed`, `right`, `wrong`, or empty where nothing was expected."""
+        """The state of the result: `failed`, `right`, `wrong`, or empty if the item has no expected answer."""
         if self.error is not None:
             return "failed"
         return "" if self.correct is None else "right" if self.correct else "wrong"
@@ -365,7 +365,7 @@ class _Place(NamedTuple):
 
 
 class ResultTable:
-    """The results in a file as rows. Only their places are held; a row is read again. `close` it."""
+    """The results in a file as rows. Only their offsets are kept; a row is read when needed. `close` it."""
 
     def __init__(self, path: Path) -> None:
         """Read the file. Blocking. Raises VlmtuiError if it can't be read, or holds something else."""

@@ -328,7 +328,7 @@ def reasoning_title(answer: Answer, parts: ThinkingParts) -> str:
 
 
 def marks_line(exchange: Exchange) -> Content:
-    """Return what marks the answer, whether a raw prompt made it, and the branches, whose arrows can be clicked:
+    """Return the marks of an answer, `raw` if a raw prompt made it, and its branches with arrows to click:
     `‹ answer 2/3 ›`."""
     own = answer_marks(exchange.answer)
     marks = [Content.styled(own, _MARKS)] if own else []

@@ -127,8 +127,9 @@ class FanOuts(ChatPart):
         )
 
     async def engines_of(self, names: Mapping[str, str], check: Callable[[LaneEngines], None]) -> LaneEngines | None:
-        """Return the engines of lanes, by their labels; before further ones are loaded here, tell what memory they take
-        and ask how. `check` raises VlmtuiError for those that can't be used. None if cancelled. Raises VlmtuiError."""
+        """Return the engines of lanes, by their labels. Before further ones are loaded here, show the memory that they
+        need, and ask how to load them. `check` raises VlmtuiError for unusable ones. None if cancelled. Raises
+        VlmtuiError."""
         controller, services = self._engine_controller, self._screen.services
         trust = TrustStore(services.paths)
         servers, registry = services.settings.engines, services.registry

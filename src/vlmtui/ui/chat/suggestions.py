@@ -292,7 +292,7 @@ class PathOffer(Static):
         return await asyncio.wait_for(asyncio.to_thread(find_mentions, text, Path.cwd()), _LOOK_S)
 
     def ask(self, mentions: Sequence[Mention], draft: Draft | None = None) -> None:
-        """Show the files found in the draft, and the keys; hide if there are none."""
+        """Show the files found in the draft, and the keys; hide the question if there are none."""
         self.mentions = list(mentions)
         self._words, self._outside = (draft.words, draft.outside) if draft else ("", [])
         self.display = self.is_open

@@ -228,8 +228,8 @@ class Transcript(DocumentView):
     # -- pictures
 
     def mark_pictures(self, marks_of: Callable[[Attachment], ThumbnailMarks | None]) -> bool:
-        """Draw places on pictures, or remove them where these are drawn. `marks_of` returns None for a picture that
-        has none. False if none of these pictures is drawn."""
+        """Draw places on pictures, or remove them if they are drawn already. `marks_of` returns None for a picture
+        without places. Return False if none of these pictures is on the screen."""
         is_drawn = False
         for message, _ in self._shown.values():
             for at, attachment in enumerate(message.attachments):

@@ -421,8 +421,8 @@ class AnswerPane(AnswerPanel):
         self.watch(self.view, "virtual_size", self.give_room, init=False)
 
     def begin(self, answer: Answer, *, warning: str = "", waits_for: Callable[[], str] = lambda: "") -> None:
-        """Show this answer until it ends. `warning`: a note about its request; `waits_for` returns what it waits for
-        before it is sent, in words."""
+        """Show this answer until it ends. `warning`: a note about its request; `waits_for` returns the reason why the
+        request is not sent yet."""
         self.add_class("-begun")
         self._warning, self._waits_for = warning, waits_for
         self.tell_stale("")

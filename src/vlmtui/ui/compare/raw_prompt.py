@@ -1,4 +1,4 @@
-"""The raw prompt of a comparison: its editor, what its placeholders stand for, and what is wrong with it."""
+"""The raw prompt of a comparison: its editor, the attachments of its placeholders, and the findings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TokenWrap(WrappedDocument):
 
     @contextmanager
     def _parted(self) -> Iterator[None]:
-        """Let each special token end in white space, so that a line may break behind it. As long as the text itself."""
+        """End each special token in white space, of the same length, in the body, so that a line may break after it."""
         own = self.document
         if self._special is None:
             yield
@@ -155,7 +155,7 @@ class RawEditor(TextArea):
         self._notes: Mapping[int, LineNote] = {}
 
     def keep_whole(self, special: re.Pattern[str] | None) -> None:
-        """Tear none of these by a wrap."""
+        """Never wrap lines within these special tokens."""
         self.wrapped_document = TokenWrap(self.document, special, tab_width=self.indent_width)
         self.navigator = DocumentNavigator(self.wrapped_document)
         self.mutate_reactive(TextArea.indent_width)  # wraps to the width at hand
@@ -465,8 +465,8 @@ class RawPane(Vertical):
         self.editor.focus()
 
     def _show_places(self, text: str, placed: Sequence[PlaceholderSlot], *, is_final: bool = True) -> None:
-        """Show what the placeholders stand for. `is_final`: False while placeholders are missing, and the check has not
-        found which."""
+        """Show the attachments of the placeholders. `is_final`: False while placeholders are missing and the check has
+        not found out which."""
         self.editor.mark(marks_of(text, self._special, placed))
         lines = [self._stands_for(text, one, is_final=is_final) for one in placed[:_LEGEND_MAX]]
         if len(placed) > _LEGEND_MAX:

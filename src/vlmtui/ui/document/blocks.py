@@ -15,7 +15,7 @@ _PIECE = 16_000
 _AT_ONCE = 2 * _PIECE
 """Most characters that are laid out at once."""
 _LONG_LINE = 4_000
-"""A line that goes on after so many characters is laid out in pieces."""
+"""Characters; a line that grows beyond this is laid out in pieces."""
 _NARROWEST = 8
 
 
@@ -111,7 +111,7 @@ class PlainBlock(Block):
         return not self.text or self.text.endswith("\n")
 
     def _settle(self, end: int, width: int) -> None:
-        """Keep the lines up to a character; of a line that goes on, without its last row, which may go on, too."""
+        """Keep the rows up to a character; if its line continues, without the last row, which may still change."""
         is_line, joins = self.text[end - 1] == "\n", None
         lines = self._lines(self._taken, end - is_line, width)
         if not is_line:

@@ -56,7 +56,7 @@ BLANK = Line(Content())
 BREAK = "↵"
 """Shows a line break."""
 _HANGING = 4
-"""Columns of the indent of a line that goes on."""
+"""Columns of indent of a wrapped line's further rows."""
 
 
 def one(content: Content | str, style: str = "") -> Line:

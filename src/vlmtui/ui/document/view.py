@@ -128,8 +128,8 @@ class DocumentView(ScrollView, can_focus=False):
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
-        """`follows`: begin at the end, which a document that does not fill the view also stands at, unless `from_top`.
-        `has_edge`: leave room for a bar beside the blocks."""
+        """`follows`: begin at the end; a document shorter than the view then stands at its lower edge, unless
+        `from_top`. `has_edge`: leave room for a bar beside the blocks."""
         super().__init__(id=id, classes=classes)
         if can_focus:
             self.can_focus = True
@@ -538,7 +538,7 @@ class DocumentView(ScrollView, can_focus=False):
 
 
 class Rhythm:
-    """Shows what came: at once after a pause, else in a while, together with all that comes until then."""
+    """Shows new text: at once after a pause, otherwise a little later together with all text that has come since."""
 
     def __init__(self, widget: Widget, show: Callable[[], None]) -> None:
         self._widget = widget

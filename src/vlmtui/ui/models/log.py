@@ -107,7 +107,7 @@ class EnginePanel(Vertical):
         yield Static(id="ranks", markup=False)
 
     def show(self, meter: EngineMeter, lacking: str) -> None:
-        """Show the newest sample. lacking: why the engine tells none; empty where it does."""
+        """Show the newest sample. lacking: the reason why the engine reports none; empty if it does."""
         found = meter.newest
         has_ranks = found is not None and len(found.ranks) > 1
         self.query_one("#about").display = self.query_one("#speed").display = found is not None

@@ -73,7 +73,7 @@ class PlacesScreen(SeeingScreen["Image"]):
         self._read_again(self.places.with_next_scale())
 
     def action_order(self) -> None:
-        """Swap which number of a pair comes first."""
+        """Read the two numbers of each pair in the other order."""
         self._read_again(self.places.with_other_order())
 
     def action_export(self) -> None:

@@ -199,7 +199,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
                 await stage.mount(picture)
 
     async def _say_why(self, error: VlmtuiError) -> None:
-        """Say in the place of the picture why there is none."""
+        """Show the reason in place of the missing picture."""
         await self.query("#stage > .picture").remove()
         reason = self.query_one("#reason", Static)
         reason.update(error_text(self.app, error))

@@ -301,8 +301,8 @@ class NonBlockingDriver(LinuxDriver):
                 self._painter.forget()
 
     def show(self, screen: Screen[object], update: object) -> bool:
-        """Bring the terminal to what the compositor wants to be seen; while it is behind, that is done once it has
-        caught up. False if the update must be written as it is, because it holds more than text."""
+        """Update the terminal to the compositor's screen, or, if the terminal is behind, do so once it has caught up.
+        Return False if the update must be written unchanged, because it holds more than text."""
         if self._output is None or update is None:
             return False
         if not isinstance(update, LayoutUpdate | ChopsUpdate):

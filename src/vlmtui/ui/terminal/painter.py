@@ -195,7 +195,7 @@ class Painter:
         self._sent.clear()
 
     def before(self, numbers: Iterable[int]) -> str:
-        """Return what goes to the terminal before placeholders of these pictures do."""
+        """Return the sequences that the terminal needs before the placeholders of these pictures."""
         if self.draws_over:
             return ""
         gone, self._gone = self._gone, []

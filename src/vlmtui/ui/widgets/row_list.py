@@ -53,7 +53,7 @@ class RowList(ScrollView, can_focus=True):
     highlighted: reactive[int] = reactive(0)
 
     def __init__(self, count: Callable[[], int], line: Callable[[int], Content], *, id: str | None = None) -> None:
-        """`count` tells how many rows there are, `line` what one shows; call `rows_changed` when that is otherwise."""
+        """`count` returns the number of rows, `line` the content of one; call `rows_changed` when either changes."""
         super().__init__(id=id)
         self._count, self._line = count, line
 

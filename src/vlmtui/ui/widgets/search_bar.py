@@ -48,14 +48,14 @@ class SearchBar(Horizontal):
         self._field.focus()
 
     def close(self) -> None:
-        """Hide the line. The place found last stays marked, and `find` goes on from there."""
+        """Hide the search field. The last match stays marked, and `find` continues from it."""
         if self.display:
             self.display = False
             if self._field.has_focus and self._focused_before is not None:
                 self._focused_before.focus()
 
     def find(self, view: DocumentView, *, back: bool = False, stay: bool = False) -> None:
-        """Go to the next place of the text in a document; ask for a text if there is none."""
+        """Go to the next match in a document; ask for a text first if there is none."""
         self._view = view
         words = one_line(self._field.value)
         hit = view.find(words, back=back, stay=stay)

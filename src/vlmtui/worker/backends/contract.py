@@ -44,7 +44,7 @@ class HostedEngine(Protocol):
 
 @runtime_checkable
 class TellsMetrics(Protocol):
-    """An engine that tells its requests, caches and times: a method more, for engines that can."""
+    """An engine that also reports metrics: its requests, caches and times."""
 
     async def metrics(self) -> EngineMetrics:
         """Return the engine's present metrics. Raises VlmtuiError."""
@@ -66,7 +66,7 @@ Load = Callable[[LoadSpec, Report], Awaitable[HostedEngine]]
 
 
 class ProcessEnded(Exception):
-    """A process of the engine has ended by itself. Its text tells how, the log perhaps why."""
+    """A process of the engine has ended by itself. The text says how; the log may say why."""
 
 
 LoadAgain = Callable[[LoadSpec, Report, ProcessEnded, Sequence[str]], Awaitable[HostedEngine]]
@@ -74,7 +74,7 @@ LoadAgain = Callable[[LoadSpec, Report, ProcessEnded, Sequence[str]], Awaitable[
 
 
 def no_progress(line: str) -> LoadStep | None:
-    """The default `read_progress`: log lines carry no progress."""
+    """The default `read_progress`: log lines show no progress."""
     return None
 
 

@@ -261,7 +261,7 @@ def _line_of(traceback: TracebackType | None, translate: Callable[[int], int]) -
 
 
 def readable_templates(folder: Path) -> list[tuple[str, str]]:
-    """Return the folder's templates; those in damaged files are left out, as the tokenizer tells of them."""
+    """Return the folder's templates, without those in damaged files, which the tokenizer reports."""
     try:
         return list(templates_in(folder))
     except VlmtuiError:

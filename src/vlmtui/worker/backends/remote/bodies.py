@@ -50,8 +50,8 @@ class TokenTexts:
         """When it is asked again, after a question that was not answered in time."""
 
     async def entries(self, ids: Iterable[int]) -> Vocabulary:
-        """Return the tokens with these ids. A token that the server does not tell, or not in time, is left out: names
-        do not hold up an answer."""
+        """Return the tokens with these ids, without those that the server does not name in time: missing names do not
+        delay an answer."""
         wanted = set(ids)
         await asyncio.gather(*(self._ask(one) for one in wanted - self._known.keys()))
         return {one: self._known[one] for one in wanted if one in self._known}
@@ -74,7 +74,7 @@ class TokenTexts:
         return [one for one in tokens if isinstance(one, int)] if isinstance(tokens, list) else []
 
     async def id_of(self, text: str) -> int | None:
-        """Return the id of a single token; None where the text is none, or several. Raises VlmtuiError."""
+        """Return the id of the token with this text; None if the text is not exactly one token. Raises VlmtuiError."""
         if text not in self._special:
             ids = await self.ids_of(text, add_special_tokens=False)
             self._special[text] = ids[0] if len(ids) == 1 else None
@@ -102,7 +102,7 @@ class AnswerText:
     """The text of an answer that comes as tokens alone."""
 
     def __init__(self, texts: TokenTexts, seconds: float) -> None:
-        """`seconds`: the longest that the server may take to tell a text."""
+        """`seconds`: the longest time in which the server may return a text."""
         self._texts = texts
         self._seconds = seconds
         self._ids: list[int] = []
@@ -192,7 +192,7 @@ def _run_end(ids: Sequence[int], start: int) -> int:
 
 
 def _added(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the runs that `given` has more than `written`, as far as a difference tells them."""
+    """Return the runs of tokens that `given` has in addition to `written`, as found by a diff."""
     runs: list[tuple[int, int]] = []
     matcher = difflib.SequenceMatcher(None, written, given, autojunk=False)
     for operation, _, _, start, end in matcher.get_opcodes():
@@ -211,7 +211,7 @@ def _added(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]
 
 
 def reported_spans(placeholders: object, ids: Sequence[int]) -> tuple[MediaSpan, ...]:
-    """Return the spans that a server tells: `{"image": [{"offset": 6, "length": 36}]}`."""
+    """Return the spans that a server reports: `{"image": [{"offset": 6, "length": 36}]}`."""
     spans: list[MediaSpan] = []
     for modality in get_args(Modality):
         listed = placeholders.get(modality) if isinstance(placeholders, dict) else None
@@ -231,7 +231,7 @@ _FILE_MAX = 500_000_000
 _VERBATIM = "{{ raw }}"
 """A chat template that writes a raw prompt as it is."""
 _FROM_MESSAGES = "{%- set messages = raw_messages -%}"
-"""Before a chat template, has it write other messages than the chat's own, which carry the media."""
+"""A line before a chat template that makes it write other messages than the chat's own; those hold the media."""
 _TYPES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp", b"GIF8": "image/gif"}
 
 

@@ -176,8 +176,8 @@ def _candidate(found: object) -> Candidate | None:
 
 
 class PartBuffer:
-    """What came since the last delta. `texts` is None where the server names no tokens; `decoded` decodes an answer
-    that comes as tokens alone. `told`: ids of tokens that the client knows from the prompt."""
+    """The pieces that came since the last delta. `texts` is None if the server names no tokens; `decoded` decodes an
+    answer that comes only as tokens. `told`: ids of tokens that the client knows from the prompt."""
 
     def __init__(
         self,
@@ -516,7 +516,7 @@ class RemoteEngine:
         return AnswerText(self._texts, self._api.deaf_max_s) if body.get("output_mode") == "tokens" else None
 
     async def _prompt_ready(self, request: Request, part: StreamedPart, written: Sequence[int] | None) -> PromptReady:
-        """Return the prompt as the server tells it. Where it tells none, the text of a raw one is known."""
+        """Return the prompt that the server reports. If it reports none, return a raw prompt's text."""
         if part.prompt_ids is None:
             text = request.prompt.text if isinstance(request.prompt, RawPrompt) else ""
             return PromptReady(request_id=request.request_id, prompt=text, token_ids=(), media=())
@@ -548,7 +548,7 @@ class RemoteEngine:
             return ""
 
     async def _render(self, request: RenderRequest, media: Sequence[MediaPart]) -> PromptReady:
-        """Count and tell the prompt without an answer."""
+        """Report the prompt and its token count, without an answer."""
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt) and media and self._facts.takes_ids:
             body = {"model": self._model, "mm_payload": "none", **self._bodies.chat(prompt, media, whole=True)}

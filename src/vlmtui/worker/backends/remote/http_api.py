@@ -120,7 +120,7 @@ class Unanswered(VlmtuiError):
 
 
 class ServerError(VlmtuiError):
-    """A refusal, or an error event in a stream. `code` is the HTTP status that it has, 0 where there is none."""
+    """A refusal, or an error event in a stream. `code` is its HTTP status; 0: it has none."""
 
     def __init__(self, kind: ErrorKind, message: str, code: int, *, detail: str = "", hint: str = "") -> None:
         super().__init__(kind, message, detail=detail, hint=hint)
@@ -128,7 +128,7 @@ class ServerError(VlmtuiError):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """A message of a server, and what it means."""
+    """A message of a server, and its meaning."""
 
     pattern: str
     kind: ErrorKind
@@ -317,7 +317,7 @@ _ANSWER_S = 120.0
 """Seconds for an answer that is no stream."""
 _STATUS_S = 10.0
 _SECRET_MIN = 6
-"""Shorter keys are words that stand in answers by chance."""
+"""Shorter keys may be words that occur in answers by chance."""
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 DONE = "[DONE]"
 _BROKEN = (httpx2.HTTPError, ssl.SSLError)
@@ -394,7 +394,7 @@ class ServerApi:
         return await self._json("POST", path, body, seconds)
 
     async def status(self, path: str, body: object | None = None, *, seconds: float = _STATUS_S) -> tuple[int, bytes]:
-        """Return the status and the content of an answer, whatever it is. Raises VlmtuiError where there is none."""
+        """Return the status and the content of any answer. Raises VlmtuiError if there is no answer."""
         code, content, _ = await self._answered("GET" if body is None else "POST", path, body, seconds)
         return code, content
 
@@ -525,7 +525,7 @@ class ServerApi:
         return self._hide(bytes(found))
 
     async def _data_of(self, response: httpx2.Response) -> AsyncGenerator[str, None]:
-        """The data of each event. An event that is cut off is none."""
+        """Yield the data of each event, without an incomplete last one."""
         data: list[str] = []
         size = total = 0
         async for line in _lines(response.aiter_bytes(), self.shown):

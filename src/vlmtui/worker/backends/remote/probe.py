@@ -37,7 +37,7 @@ class Feature(msgspec.Struct, frozen=True):
     name: str
     on: bool
     flag: str
-    """The option of `vllm serve` that switches it on; empty where there is none."""
+    """The option of `vllm serve` that switches the feature on; empty if there is none."""
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +171,7 @@ async def _version(api: ServerApi) -> str:
 
 
 async def _exists(api: ServerApi, path: str) -> bool:
-    """An empty request tells a route that is there (400) from one that is not (404) or is off (403)."""
+    """Return True if the server has this route: it then answers an empty request by 400, otherwise by 404 or 403."""
     code, _ = await api.status(path, {})
     return code in (200, 400, 422)
 
@@ -211,7 +211,7 @@ _NO_METRICS = "Other servers and some proxies tell none."
 
 
 async def ask_for_metrics(api: ServerApi) -> EngineMetrics:
-    """Return what the server tells. Raises VlmtuiError, of kind UNSUPPORTED where it tells no metrics of vLLM."""
+    """Return the server's metrics. Raises VlmtuiError, of kind UNSUPPORTED if it has no metrics of vLLM."""
     try:
         found = parse_metrics(await api.text("/metrics"))
     except ServerError as error:

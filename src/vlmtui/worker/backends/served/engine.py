@@ -90,7 +90,7 @@ class ServedEngine:
         await self._process.end()
 
     async def metrics(self) -> EngineMetrics:
-        """Return what its server tells. Raises VlmtuiError."""
+        """Return the server's metrics. Raises VlmtuiError."""
         return await self._remote.metrics()
 
     async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:

@@ -42,7 +42,7 @@ def write_legacy_copy(folder: Path, target: Path) -> Path:
 
 
 def _legacy_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Lift the language model's fields to the top, and tell its rotary embedding in the former two fields."""
+    """Return the config in its older form: the language model's fields at the top, two for its rotary embedding."""
     text = dict(config.pop("text_config"))
     rope = text.pop("rope_parameters")
     vision = {name: value for name, value in config["vision_config"].items() if name not in _NEW}
@@ -84,7 +84,7 @@ _END_GRACE_S = 1.5
 
 
 class ServerEnded(ProcessEnded):
-    """The server's process has ended by itself. Its text tells how."""
+    """The server's process has ended by itself. The text says how."""
 
 
 class ServerProcess:

@@ -170,7 +170,7 @@ class ForwardGate:
 
     @asynccontextmanager
     async def template(self) -> AsyncIterator[None]:
-        """Wait for the running forward pass, and hold up the next one."""
+        """Wait for the running forward pass, and delay the next one until the body ends."""
         with self._changed:
             self._templates += 1
         try:
@@ -235,7 +235,7 @@ class AnswerRow:
 
     @property
     def most(self) -> int:
-        """The most tokens that it may have."""
+        """The most tokens that the answer may have."""
         return len(self.forced) or self.plan.used.max_tokens or 1
 
 
@@ -335,7 +335,7 @@ class Waiting(msgspec.Struct, frozen=True, eq=False):
 
 
 Run = Callable[[Sequence[Waiting]], None]
-"""Answers requests that are alike, in a thread; raises what goes wrong. `None` and errors are posted by `Turns`."""
+"""Answers similar requests in a thread and raises errors. `Turns` posts `None` and errors to the requests."""
 
 
 class Turns:
@@ -354,8 +354,8 @@ class Turns:
         take: TakePiece,
         forced: Sequence[int] = (),
     ) -> AsyncGenerator[AnswerPiece, None]:
-        """Wait for the request's turn, and yield what is said. Closed early, it ends the answer before its next token,
-        and returns when it has ended."""
+        """Wait for the request's turn, and yield the pieces of the answer. If closed early, it ends the answer before
+        its next token, and returns when it has ended."""
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[AnswerPiece | BaseException | None] = asyncio.Queue()
         row = AnswerRow(plan, take, lambda piece: loop.call_soon_threadsafe(arrived.put_nowait, piece), forced)

@@ -498,7 +498,7 @@ class VllmEngine:
 
 
 def _finished(request_id: str, reason: FinishReason, stop: str | None, last: Any = None) -> Finished:
-    """Return Finished with what vLLM's last output tells; the server fills in the other counts and times."""
+    """Return Finished with the facts of vLLM's last output; the worker adds the other counts and times."""
     usage = Usage(cached_tokens=getattr(last, "num_cached_tokens", None) or 0)
     stats = getattr(last, "metrics", None)
     scheduled, queued = getattr(stats, "scheduled_ts", 0.0), getattr(stats, "queued_ts", 0.0)

@@ -81,8 +81,8 @@ def sampling_parameters(
 
 
 def used_sampling(parameters: Any, *, room: int, given: Sampling | None = None) -> Sampling:
-    """Return what vLLM samples with, every value resolved. `room`: how many tokens the context still holds; `given`:
-    what was asked for, whose tables (structured output, arguments of the processor) vLLM keeps elsewhere."""
+    """Return the sampling that vLLM uses, every value resolved. `room`: the number of tokens left in the context;
+    `given`: the requested sampling, whose tables (structured output, processor arguments) vLLM keeps elsewhere."""
     is_greedy = parameters.temperature == 0
     numbers = {name: getattr(parameters, name) for name in PARAMETERS}
     if is_greedy:
