@@ -31,8 +31,7 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from textual.app import App, ComposeResult
 
-from vlmtui.domain.attachment import VideoSampling
-from vlmtui.domain.conversation import Media, Turn
+from vlmtui.domain.conversation import Media, Turn, VideoSampling
 from vlmtui.media.frames import sample_frames
 from vlmtui.media.stage import stage
 from vlmtui.media.thumbnails import thumbnail

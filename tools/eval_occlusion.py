@@ -25,9 +25,8 @@ from statistics import mean
 from typing import Literal, NamedTuple, get_args
 
 import scenes
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import attachments_of, user_turn
 from vlmtui.domain.engine import EngineReady
-from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.engine.local.host import WorkerHost

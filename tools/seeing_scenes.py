@@ -14,8 +14,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 from textual.pilot import Pilot
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, user_turn
 from vlmtui.domain.generation import Timings, Usage
 from vlmtui.domain.thinking import Thought
 from vlmtui.media.stage import stage

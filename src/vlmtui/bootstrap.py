@@ -16,7 +16,7 @@ from vlmtui.paths import Paths, close_to_others
 from vlmtui.registry.loader import Registry
 
 if TYPE_CHECKING:
-    from vlmtui.domain.backend_choice import BackendChoice
+    from vlmtui.domain.engine import BackendChoice
     from vlmtui.registry.match import Model
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.resume import ResumePoint

@@ -13,9 +13,8 @@ import pytest
 
 from tests.support.hosts import patient_host
 from tests.support.machine import Machine, new_machine
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import ChatPrompt, user_turn
 from vlmtui.domain.generation import Delta, Failed, GenerateRequest
-from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import bundled

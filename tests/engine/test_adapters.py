@@ -15,9 +15,8 @@ from tests.support.adapters import write_adapter
 from tests.support.asker import Asker
 from tests.support.command_line import CommandLine
 from tests.support.hosts import patient_host
-from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import EngineReady
+from vlmtui.domain.engine import BackendChoice, EngineReady
 from vlmtui.domain.generation import Failed
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine

@@ -15,9 +15,8 @@ from PIL import Image
 
 from tests.support.asker import Asker
 from tests.support.pictures import Easel, Picture
-from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
+from vlmtui.domain.conversation import Media, RawPrompt, Text, Turn, assistant_turn, user_turn
 from vlmtui.domain.generation import Failed
-from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.local.launcher import worker_environment

@@ -20,10 +20,9 @@ import pytest
 from tests.support.asker import Asker
 from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
-from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
+from vlmtui.domain.conversation import Media, RawPrompt, Text, Turn, assistant_turn, user_turn
 from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, GenerateRequest, PromptReady
 from vlmtui.domain.metrics import MetricsSample
-from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import ErrorKind

@@ -10,9 +10,8 @@ import pytest
 
 from tests.support.asker import Asker
 from tests.support.hosts import patient_host
-from vlmtui.domain.backend_choice import read_backend
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import EngineReady
+from vlmtui.domain.engine import EngineReady, read_backend
 from vlmtui.paths import Paths, bundled_model
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve

@@ -15,8 +15,7 @@ import vlmtui.worker
 from tests.support.pictures import Easel
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.dials import DIALS
-from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.registry.match import Model
 from vlmtui.session.dials import described_extra, with_parameters

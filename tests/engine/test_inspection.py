@@ -11,11 +11,17 @@ import pytest
 
 from tests.support.asker import Asker
 from tests.support.pictures import Easel
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Turn, all_attachments, assistant_turn, user_turn
+from vlmtui.domain.conversation import (
+    Attachment,
+    ChatPrompt,
+    RawPrompt,
+    Turn,
+    all_attachments,
+    assistant_turn,
+    user_turn,
+)
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import Failed, Finished, MediaSpan
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import ErrorKind

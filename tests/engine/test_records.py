@@ -14,7 +14,7 @@ PROGRAM = """
 import json
 from vllm import AsyncEngineArgs
 from vlmtui.registry.loader import Registry
-from vlmtui.domain.backend_choice import BackendChoice
+from vlmtui.domain.engine import BackendChoice
 from vlmtui.registry.match import engine_args_of
 
 made, wrong = 0, {}

@@ -20,7 +20,7 @@ from tests.support.equality import chat, compare, prompts, told
 from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
 from tests.support.vllm_server import VllmServer
-from vlmtui.domain.attachment import VideoSampling
+from vlmtui.domain.conversation import VideoSampling
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Delta, GenerateRequest, PromptReady
 from vlmtui.domain.sampling import Sampling

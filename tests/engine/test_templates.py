@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from tests.worker.test_template_limits import GROWTH, LOOP
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import ChatPrompt, Message, MessagesPrompt, user_turn
 from vlmtui.domain.generation import EngineEvent, Failed, Finished, GenerateRequest, Request
-from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.session.generation import new_request_id

@@ -17,13 +17,10 @@ from tests.support.asker import Asker
 from tests.support.hosts import patient_host
 from tests.support.other_requests import to_render, to_score
 from tests.support.pictures import Easel
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.capabilities import Capabilities
-from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import EngineReady
+from vlmtui.domain.conversation import Attachment, ChatPrompt, RawPrompt, user_turn
+from vlmtui.domain.engine import BackendChoice, EngineReady
 from vlmtui.domain.generation import Cancelled, Delta, Finished, PromptReady, View
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.machine import Machine

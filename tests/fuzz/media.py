@@ -13,7 +13,7 @@ from PIL import ExifTags, Image
 
 from tests.fuzz.campaign import Reader
 from tests.unit.media.made import corners, gif, video
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.describe import attachment_facts, attachment_line
 from vlmtui.media.folder import FolderEntry

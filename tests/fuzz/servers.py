@@ -12,11 +12,10 @@ import msgspec
 
 from tests.fuzz.campaign import Reader
 from tests.support.fault_server import FaultServer, fault_server, send, whole_answer
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import ChatPrompt, user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.metrics import parse_metrics
-from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.grounding import find_marks, find_time_ranges, likeliest_format, place_mark

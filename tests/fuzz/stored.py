@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.fuzz.campaign import Reader
-from vlmtui.domain.prompt import attachments_of
+from vlmtui.domain.conversation import attachments_of
 from vlmtui.domain.times import local_time
 from vlmtui.errors import VlmtuiError
 from vlmtui.export.comparison import difference_lines, export_html, export_markdown

@@ -13,18 +13,27 @@ from tests.fuzz.campaign import Reader
 from vlmtui.cli.models import _as_toml
 from vlmtui.config.settings import load_settings, sources
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import ChatPrompt, user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Delta, Finished, GenerateRequest, Timings, Usage
-from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.machine import Machine, check_fit, fit_text
 from vlmtui.engines.installed import Engines
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths, bundled_model
-from vlmtui.protocol.codec import decode_client_message, decode_worker_message, encode, read_line
 from vlmtui.protocol.endpoint import Endpoint, WorkerRecord
-from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, ClientMessage, Hello, Ping, Welcome, WorkerMessage
+from vlmtui.protocol.messages import (
+    MAX_MESSAGE_BYTES,
+    ClientMessage,
+    Hello,
+    Ping,
+    Welcome,
+    WorkerMessage,
+    decode_client_message,
+    decode_worker_message,
+    encode,
+    read_line,
+)
 from vlmtui.protocol.spool import read_spooled, spool_path, write_spooled
 from vlmtui.registry.estimate import tokens_of_size
 from vlmtui.registry.hub_cache import downloaded_models, read_config, snapshot_of

@@ -23,9 +23,8 @@ from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
 from tests.support.processes import until_none_lives
 from tests.zoo.kit import make_checkpoint
-from vlmtui.domain.backend_choice import BackendChoice
-from vlmtui.domain.engine import EngineReady, LoadFailed
-from vlmtui.domain.prompt import Prompt
+from vlmtui.domain.conversation import Prompt
+from vlmtui.domain.engine import BackendChoice, EngineReady, LoadFailed
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engines.installed import Engines
 from vlmtui.errors import ErrorKind

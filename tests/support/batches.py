@@ -9,20 +9,20 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.support.scripted_engine import ScriptedEngine, scripted_info
+from vlmtui.domain.conversation import attachments_of
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import (
     Cancelled,
     Delta,
     EngineEvent,
     Failed,
+    Failure,
     Finished,
     PromptReady,
     Request,
     Timings,
     Usage,
 )
-from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
 from vlmtui.registry.loader import Registry

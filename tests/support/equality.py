@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.support.pictures import Easel
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import assistant_turn, system_turn, user_turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, Prompt, RawPrompt, assistant_turn, system_turn, user_turn
 from vlmtui.domain.generation import (
     Delta,
     EngineEvent,
@@ -19,7 +18,6 @@ from vlmtui.domain.generation import (
     Request,
     TokenLogprob,
 )
-from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 
 LOGPROB_MAX = 1e-3

@@ -28,11 +28,11 @@ import msgspec
 
 from tests.support.scripted_engine import Say, prompt_text, scripted_delta, scripted_info, scripted_prompt
 from vlmtui.domain.engine import Activity, EngineReady, EngineStatus, LoadFailed, LoadProgress, LoadSpec, LoadStage
-from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import (
     Cancelled,
     Delta,
     Failed,
+    Failure,
     Finished,
     GenerateRequest,
     RenderRequest,
@@ -43,7 +43,6 @@ from vlmtui.domain.generation import (
 )
 from vlmtui.engine.local.launcher import Launcher, WorkerProgram
 from vlmtui.errors import ErrorKind
-from vlmtui.protocol.codec import decode_client_message, encode, read_line
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
     PROTOCOL_VERSION,
@@ -60,6 +59,9 @@ from vlmtui.protocol.messages import (
     StatusReport,
     Welcome,
     WorkerMessage,
+    decode_client_message,
+    encode,
+    read_line,
 )
 
 _ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import numpy as np
 
 import scenes
 from tests.support.videos import write_video
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.media.stage import stage
 
 

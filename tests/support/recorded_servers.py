@@ -20,11 +20,9 @@ from urllib.parse import urlsplit
 import msgspec
 from PIL import Image
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, Prompt, RawPrompt, user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest
-from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server

@@ -18,9 +18,19 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tests.support.scripted_tokens import SPECIAL_TOKENS, cut, scripted_logprob, token_id, vocabulary_of, with_media
-from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.capabilities import ALL
-from vlmtui.domain.conversation import Media, Text, all_attachments
+from vlmtui.domain.conversation import (
+    Attachment,
+    ChatPrompt,
+    Media,
+    MessagesPrompt,
+    Modality,
+    Prompt,
+    RawPrompt,
+    Text,
+    all_attachments,
+    attachments_of,
+)
 from vlmtui.domain.engine import (
     Activity,
     EngineInfo,
@@ -32,12 +42,12 @@ from vlmtui.domain.engine import (
     LoadSpec,
     LoadStage,
 )
-from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import (
     Cancelled,
     Delta,
     EngineEvent,
     Failed,
+    Failure,
     Finished,
     FinishReason,
     GenerateRequest,
@@ -51,7 +61,6 @@ from vlmtui.domain.generation import (
     usage_of,
 )
 from vlmtui.domain.metrics import MetricsSample
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Leftover
 from vlmtui.errors import ErrorKind, VlmtuiError

@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import Candidate, MediaSpan, Token, TokenLogprob, Vocabulary
 
 IMAGE_TOKENS = 16

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support import scripted_engine
 from tests.support.scripted_engine import ScriptedEngine
+from vlmtui.domain.conversation import ChatPrompt, Prompt, RawPrompt
 from vlmtui.domain.generation import EngineEvent, RenderRequest, Request
-from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.prompts import raw_prompt
 

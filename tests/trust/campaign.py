@@ -28,10 +28,8 @@ from tests.trust.inputs import ARGUMENTS, Inputs
 from vlmtui.cli import main
 from vlmtui.config.settings import EngineSettings
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.backend_choice import BackendChoice
-from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import SERVED_BACKENDS, LoadSpec
-from vlmtui.domain.prompt import RawPrompt
+from vlmtui.domain.conversation import RawPrompt, user_turn
+from vlmtui.domain.engine import SERVED_BACKENDS, BackendChoice, LoadSpec
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.model_reader import LocalModelReader
 from vlmtui.engine.remote_models import look_at_server

@@ -16,9 +16,7 @@ from PIL import Image
 
 from tests.support.pictures import Easel
 from tests.ui.conftest import StartChat, picture
-from vlmtui.domain.attachment import Attachment, VideoSampling
-from vlmtui.domain.conversation import Media, Text
-from vlmtui.domain.prompt import ChatPrompt
+from vlmtui.domain.conversation import Attachment, ChatPrompt, Media, Text, VideoSampling
 from vlmtui.media import stage
 from vlmtui.ui.attachments.frames import FramesChoice, FramesScreen
 from vlmtui.ui.attachments.viewer import ViewerScreen

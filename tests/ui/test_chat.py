@@ -8,9 +8,8 @@ import pytest
 
 from tests.support.scripted_engine import Die, Fail, Hold
 from tests.ui.conftest import StartChat, answers_of
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Failed, Finished
-from vlmtui.domain.prompt import ChatPrompt
+from vlmtui.domain.conversation import ChatPrompt
+from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished
 from vlmtui.errors import ErrorKind
 from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.frame import FactsLine, StatusBar

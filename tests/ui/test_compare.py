@@ -18,9 +18,8 @@ from tests.support.documents import written
 from tests.support.scripted_engine import Die, Fail, Hold, Step
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt
+from vlmtui.domain.conversation import ChatPrompt, RawPrompt
+from vlmtui.domain.generation import Cancelled, Failure
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
 from vlmtui.inspection.replay import Comparison, DiffSummary, Side, from_json

@@ -9,7 +9,7 @@ from textual.widgets import Input, OptionList, Static
 
 from tests.support.scripted_engine import Hold
 from tests.ui.conftest import Chat, StartChat
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt
+from vlmtui.domain.conversation import ChatPrompt, RawPrompt
 from vlmtui.session.engines import EngineState
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.resume import stored_model

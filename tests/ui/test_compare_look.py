@@ -13,7 +13,7 @@ from tests.support.toy_prompts import use_chat_template
 from tests.support.waiting import until, until_chat
 from tests.ui.conftest import AppPilot, MakeApp, picture
 from tests.ui.test_screens_look import LOOKS, Look, SnapCompare, of, still
-from vlmtui.domain.prompt import attachments_of
+from vlmtui.domain.conversation import attachments_of
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.compare.answers import DiffView

@@ -18,8 +18,7 @@ from tests.support.documents import written
 from tests.support.waiting import until
 from tests.ui.conftest import AppPilot, MakeApp, StartChat, picture
 from vlmtui.config.settings import Settings
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, user_turn
 from vlmtui.errors import bad_input
 from vlmtui.export.conversation import Place, to_json_document
 from vlmtui.files import write_private

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from tests.ui.conftest import StartChat, picture
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Failure
 from vlmtui.errors import ErrorKind
 from vlmtui.media.stage import stage
 from vlmtui.session.dials import processor_arguments

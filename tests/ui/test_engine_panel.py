@@ -10,7 +10,7 @@ from tests.support.scripted_engine import DEFAULT_SPEC, ScriptedHost, scripted_i
 from tests.support.waiting import until
 from tests.ui.conftest import AppPilot, MakeApp, PlainChat
 from vlmtui.domain.capabilities import Capabilities
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Failure
 from vlmtui.domain.metrics import EngineMetrics, MetricsSample, RankMetrics
 from vlmtui.errors import ErrorKind
 from vlmtui.session.engines import EngineMeter

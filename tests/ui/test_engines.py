@@ -19,7 +19,7 @@ from vlmtui.config.settings import EngineSettings, Settings
 from vlmtui.domain.engine import REMOTE_BACKEND
 from vlmtui.engine.remote_models import Server
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.protocol.peer import ForeignSocket
+from vlmtui.protocol.endpoint import ForeignSocket
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engines import EngineState

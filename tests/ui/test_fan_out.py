@@ -13,7 +13,7 @@ from tests.support.documents import written
 from tests.support.scripted_engine import Hold, Say, Step
 from tests.ui.conftest import Chat, StartChat, picture
 from tests.ui.test_screens_look import SIZES
-from vlmtui.domain.prompt import ChatPrompt, attachments_of
+from vlmtui.domain.conversation import ChatPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.replay import from_json
 from vlmtui.session.settings import ChatSettings

@@ -16,7 +16,7 @@ from textual.widgets import Input, RadioButton, RadioSet, Static
 
 from tests.support.videos import write_video
 from tests.support.waiting import until
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.media import contact_sheet, frames
 from vlmtui.media.contact_sheet import Room, Sheet, make_sheet
 from vlmtui.media.describe import clock

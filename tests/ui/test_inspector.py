@@ -16,8 +16,7 @@ from tests.support.scripted_engine import DEFAULT_SPEC, Hold, Say, ScriptedEngin
 from tests.support.waiting import until
 from tests.ui.conftest import StartChat
 from tests.ui.test_frames import make_film
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Turn, user_turn
+from vlmtui.domain.conversation import Attachment, Turn, user_turn
 from vlmtui.domain.generation import GenerateRequest, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine

@@ -14,7 +14,7 @@ from tests.support.scripted_engine import Hold, LoadStep, ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import AppPilot, MakeApp, PlainChat
 from vlmtui.domain.engine import LoadFailed, LoadProgress, LoadStage
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.session.engines import EngineState
 from vlmtui.store.store import Store

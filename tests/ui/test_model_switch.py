@@ -12,8 +12,7 @@ from textual.widgets import OptionList, Static
 from tests.support.scripted_engine import DEFAULT_LOAD, Hold, LoadStep
 from tests.ui.conftest import GIB, Chat, StartChat
 from vlmtui.domain.engine import LoadFailed
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Failed
+from vlmtui.domain.generation import Failed, Failure
 from vlmtui.engine.machine import Gpu, Machine
 from vlmtui.errors import ErrorKind
 from vlmtui.registry.match import resolve

@@ -13,12 +13,12 @@ from PIL import Image
 from tests.support.scripted_engine import scripted_info
 from tests.support.waiting import until
 from tests.ui.seeing_host import Host
-from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.conversation import ChatPrompt, attachments_of, user_turn
 from vlmtui.domain.generation import (
     Delta,
     EngineEvent,
     Failed,
+    Failure,
     Finished,
     Request,
     ScoreRequest,
@@ -26,7 +26,6 @@ from vlmtui.domain.generation import (
     TokenLogprob,
     Usage,
 )
-from vlmtui.domain.prompt import ChatPrompt, attachments_of
 from vlmtui.errors import ErrorKind
 from vlmtui.media.images import open_prepared
 from vlmtui.media.stage import stage

@@ -19,14 +19,13 @@ from tests.support.scripted_engine import Die, Hold, KeptAnswer, ScriptedEngine,
 from tests.support.waiting import until_chat
 from tests.ui.conftest import Chat, MakeApp, StartChat, picture
 from tests.unit.store.made import COMPLETE, opened
-from vlmtui.domain.attachment import Attachment, VideoSampling
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, VideoSampling, user_turn
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import (
     Cancelled,
     EngineEvent,
     Failed,
+    Failure,
     Finished,
     GenerateRequest,
     RenderRequest,
@@ -34,7 +33,6 @@ from vlmtui.domain.generation import (
     Timings,
     Usage,
 )
-from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Leftover
 from vlmtui.errors import ErrorKind, VlmtuiError

@@ -11,7 +11,7 @@ from tests.support.scripted_engine import DEFAULT_LOAD, Hold, ScriptedHost, Step
 from tests.support.waiting import until_chat
 from tests.ui.conftest import Chat, MakeApp, picture
 from vlmtui.domain.engine import LoadFailed
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Failure
 from vlmtui.errors import ErrorKind
 from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.frame import QueueBar

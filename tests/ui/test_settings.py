@@ -11,8 +11,7 @@ from textual.geometry import Region
 from textual.widgets import Input, Static, TextArea
 
 from tests.support.waiting import until
-from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of
 from vlmtui.session import dials

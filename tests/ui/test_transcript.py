@@ -9,8 +9,7 @@ from textual.app import App
 
 from tests.support.scripted_engine import Hold, Step
 from tests.ui.conftest import StartChat, answers_of
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Timings, Usage
+from vlmtui.domain.generation import Cancelled, Failure, Timings, Usage
 from vlmtui.errors import ErrorKind
 from vlmtui.ui.chat.frame import StatusBar, WelcomePanel
 from vlmtui.ui.chat.screen import ChatScreen

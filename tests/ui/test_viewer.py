@@ -18,7 +18,7 @@ from textual.widgets import Static
 from tests.support.documents import written
 from tests.support.videos import write_video
 from tests.support.waiting import until
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.media.frames import sample_frames
 from vlmtui.media.images import camera_facts, exif_facts
 from vlmtui.media.stage import stage

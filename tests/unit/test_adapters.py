@@ -10,10 +10,8 @@ import msgspec
 import pytest
 
 from vlmtui.cli.engine import allow_adapters
-from vlmtui.domain.adapter_choice import adapter_for, adapters_of
-from vlmtui.domain.attachment import Modality
-from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import LoraAdapter
+from vlmtui.domain.conversation import Modality, user_turn
+from vlmtui.domain.engine import LoraAdapter, adapter_for, adapters_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry

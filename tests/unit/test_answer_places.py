@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import MediaSpan, PromptReady, Token
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry

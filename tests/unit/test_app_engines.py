@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.scripted_engine import DEFAULT_LOAD, Hold, ScriptedEngine, ScriptedHost
 from vlmtui.domain.engine import REMOTE_BACKEND, LoadFailed, LoadSpec
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Failure
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve

@@ -14,8 +14,7 @@ import pytest
 
 from tests.support.scripted_engine import Die, Hold, ScriptedEngine, Step
 from tests.unit.store.made import integrity, opened
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Text, Turn, user_turn
+from vlmtui.domain.conversation import Attachment, Media, Text, Turn, user_turn
 from vlmtui.domain.engine import EngineReady
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths

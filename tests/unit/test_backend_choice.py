@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from vlmtui.domain.backend_choice import BackendChoice, read_backend
+from vlmtui.domain.engine import BackendChoice, read_backend
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry import routes
 from vlmtui.registry.loader import Registry

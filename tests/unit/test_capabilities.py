@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from tests.worker.hosted import INFO
-from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import ALL, Capabilities, Capability, lack, lack_for, require_capability
+from vlmtui.domain.conversation import Attachment, ChatPrompt, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.domain.generation import GenerateRequest, RenderRequest, Request, ScoreRequest, View
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 

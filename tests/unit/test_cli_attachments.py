@@ -16,8 +16,7 @@ from tests.support.command_line import CommandLine, opened
 from tests.support.sounds import write_tone, write_with_pictures
 from tests.unit.media.made import video
 from vlmtui.cli.attachments import stage_attachments, turns_with_placed
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Part, Text
+from vlmtui.domain.conversation import Attachment, Media, Part, Text
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.images import open_prepared
 from vlmtui.paths import Paths, bundled

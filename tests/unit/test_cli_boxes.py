@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.support.command_line import CommandLine, opened
-from vlmtui.domain.attachment import VideoSampling
+from vlmtui.domain.conversation import VideoSampling
 from vlmtui.media.frames import sample_frames
 from vlmtui.paths import bundled
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.fake_worker import fake_launcher
 from tests.support.hosts import patient_host
+from vlmtui.domain.conversation import RawPrompt
 from vlmtui.domain.engine import EngineReady, LoadFailed, LoadProgress, LoadSpec, LoadStage
 from vlmtui.domain.generation import (
     Cancelled,
@@ -28,15 +29,14 @@ from vlmtui.domain.generation import (
     TokenLogprob,
     Usage,
 )
-from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import EventQueue, LatestProgress, LineSocket, WorkerClient
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.paths import Paths
-from vlmtui.protocol.deltas import join_deltas
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION
+from vlmtui.protocol.spool import join_deltas
 from vlmtui.session.generation import render
 
 Opening = Callable[..., Awaitable[WorkerClient]]

@@ -13,11 +13,8 @@ import pytest
 from tests.support.pictures import Easel
 from tests.support.scripted_engine import DEFAULT_SPEC, Fail, Hold, ScriptedEngine, Step, scripted_info
 from tests.support.toy_prompts import SHAPES, use_chat_template
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Turn, user_turn
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Failed, Finished
-from vlmtui.domain.prompt import RawPrompt, attachments_of
+from vlmtui.domain.conversation import Attachment, RawPrompt, Turn, attachments_of, user_turn
+from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.export.comparison import export_comparison

@@ -13,10 +13,8 @@ import pytest
 
 from tests.support.scripted_engine import Die, Hold, ScriptedEngine, Step
 from tests.unit.store.made import opened
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Text, Turn, user_turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, Media, Text, Turn, user_turn
 from vlmtui.domain.generation import Cancelled, Failed, Finished, Timings, Usage
-from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths

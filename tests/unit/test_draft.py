@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Part, Text, Turn
+from vlmtui.domain.conversation import Attachment, Media, Part, Text, Turn
 from vlmtui.session.draft import Draft
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from vlmtui.domain.engine import REMOTE_BACKEND, TRANSFORMERS_BACKEND, BackendName, LoadSpec
-from vlmtui.domain.engine_labels import kind_of, labels
+from vlmtui.domain.engine import REMOTE_BACKEND, TRANSFORMERS_BACKEND, BackendName, LoadSpec, kind_of, labels
 
 
 def spec(name: str = "shapes", backend: BackendName = "vllm", **arguments: object) -> LoadSpec:

@@ -7,10 +7,8 @@ import asyncio
 import pytest
 
 from tests.support.scripted_engine import DEFAULT_SPEC, Die, Hold, ScriptedEngine, Step
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, Media, Text, Turn, assistant_turn, user_turn
 from vlmtui.domain.generation import Cancelled, Failed
-from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry

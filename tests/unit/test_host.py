@@ -19,9 +19,9 @@ import pytest
 
 from tests.support.fake_worker import fake_launcher
 from tests.support.hosts import PATIENT, patient_host
+from vlmtui.domain.conversation import RawPrompt
 from vlmtui.domain.engine import EngineReady, LoadFailed, LoadSpec
 from vlmtui.domain.generation import Delta, GenerateRequest
-from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.local.launcher import worker_environment

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from tests.support.scripted_engine import DEFAULT_SPEC, Hold, ScriptedEngine, Step
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import ChatPrompt, RawPrompt, user_turn
 from vlmtui.domain.generation import Cancelled, Finished, GenerateRequest
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.replay import from_json, to_json
 from vlmtui.registry.loader import Registry

@@ -10,8 +10,8 @@ import pytest
 
 from vlmtui.engine.local.client import LineSocket
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.protocol.endpoint import require_own_peer
 from vlmtui.protocol.messages import MAX_MESSAGE_BYTES
-from vlmtui.protocol.peer import require_own_peer
 
 
 class Line:

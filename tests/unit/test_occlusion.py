@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 from tests.support.scripted_engine import scripted_info
-from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import Capabilities
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, RawPrompt, attachments_of, user_turn
 from vlmtui.domain.generation import (
     Delta,
     EngineEvent,
@@ -26,7 +25,6 @@ from vlmtui.domain.generation import (
     TokenLogprob,
     Usage,
 )
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.images import open_prepared

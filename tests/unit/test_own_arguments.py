@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from vlmtui.cli.main import main
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, user_turn
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError

@@ -12,11 +12,17 @@ from PIL import Image
 from tests.support.scripted_engine import DEFAULT_SPEC, ScriptedEngine, scripted_info
 from tests.support.scripted_tokens import token_id
 from tests.ui.conftest import picture
-from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import ALL
-from vlmtui.domain.conversation import Turn, all_attachments, assistant_turn, system_turn, user_turn
+from vlmtui.domain.conversation import (
+    Attachment,
+    Turn,
+    all_attachments,
+    assistant_turn,
+    attachments_of,
+    system_turn,
+    user_turn,
+)
 from vlmtui.domain.generation import ScoreRequest
-from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.export.comparison import difference_lines

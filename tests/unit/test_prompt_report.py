@@ -8,12 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.scripted_engine import DEFAULT_SPEC, Fail, Say, ScriptedEngine, Step, scripted_info
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, user_turn
 from vlmtui.domain.engine import LoraAdapter
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import MediaSpan, PromptReady, Token
-from vlmtui.domain.prompt import ChatPrompt
+from vlmtui.domain.generation import Failure, MediaSpan, PromptReady, Token
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.loader import Registry

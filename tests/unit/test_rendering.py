@@ -7,7 +7,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from vlmtui.domain.prompt import Message, MessagesPrompt
+from vlmtui.domain.conversation import Message, MessagesPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.hf.rendering import render_messages
 

@@ -10,8 +10,7 @@ import pytest
 from vlmtui.cli.main import make_parser
 from vlmtui.config.settings import SamplingSettings
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.parameters import PARAMETERS, find_parameter
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Sampling, find_parameter
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.dials import with_setting
 from vlmtui.session.fan_out import parse_plan, variants

@@ -17,12 +17,9 @@ from tests.support.scripted_engine import (
     ScriptedHost,
 )
 from tests.support.scripted_tokens import IMAGE_TOKENS
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, RawPrompt, user_turn
 from vlmtui.domain.engine import EngineReady, LoadFailed, LoadProgress
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, GenerateRequest, PromptReady
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt
+from vlmtui.domain.generation import Cancelled, Delta, Failed, Failure, Finished, GenerateRequest, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind, VlmtuiError

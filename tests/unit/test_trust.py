@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.backend_choice import BackendChoice
-from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.engine import BackendChoice, LoadSpec
 from vlmtui.engine.machine import GIB, Gpu, Machine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.registry import routes
-from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, resolve, with_trust
+from vlmtui.registry.match import Model, resolve, with_engine_args, with_trust
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.session.models import LoadChecks
 from vlmtui.worker.backends.vllm.engine_args import engine_arguments

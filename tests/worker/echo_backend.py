@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from vlmtui.domain.capabilities import Capabilities
+from vlmtui.domain.conversation import ChatPrompt, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import Delta, EngineEvent, Finished, PromptReady, Request, Timings, Usage
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import Backend, LoadStep, Report
 

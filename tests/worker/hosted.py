@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 
 from vlmtui.domain.capabilities import ALL
+from vlmtui.domain.conversation import ChatPrompt
 from vlmtui.domain.engine import EngineInfo, LoadSpec
 from vlmtui.domain.generation import Delta, EngineEvent, Finished, PromptReady, Request, Timings, Usage
-from vlmtui.domain.prompt import ChatPrompt
 
 SPEC = LoadSpec(model="m", name="test")
 INFO = EngineInfo(

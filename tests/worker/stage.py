@@ -8,10 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from tests.worker.hosted import SPEC, EchoEngine
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import ChatPrompt, user_turn
 from vlmtui.domain.engine import EngineReady, LoadSpec
 from vlmtui.domain.generation import EngineEvent, GenerateRequest, Request
-from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient, connect
 from vlmtui.errors import ErrorKind, VlmtuiError

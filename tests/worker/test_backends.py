@@ -13,7 +13,7 @@ from tests.support.hosts import patient_host
 from tests.support.other_requests import to_render
 from tests.worker.echo_backend import offer_echo
 from tests.worker.stage import ready, request
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import ChatPrompt, Message, MessagesPrompt, Prompt, RawPrompt, user_turn
 from vlmtui.domain.engine import LoadFailed, LoadProgress, LoadSpec, LoadStage, LoraAdapter
 from vlmtui.domain.generation import (
     Cancelled,
@@ -27,7 +27,6 @@ from vlmtui.domain.generation import (
     Request,
     Usage,
 )
-from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.local.host import WorkerHost

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmtui.protocol.codec import decode_worker_message
-from vlmtui.protocol.messages import LogLines
+from vlmtui.protocol.messages import LogLines, decode_worker_message
 from vlmtui.worker.engine_thread import new_event_loop
 from vlmtui.worker.server import Connection
 

@@ -24,8 +24,7 @@ from vlmtui.domain.generation import Delta
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.remote_models import find_remote_model
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.peer import ForeignSocket
+from vlmtui.protocol.endpoint import Endpoint, ForeignSocket
 from vlmtui.protocol.spool import write_spooled
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model

@@ -13,7 +13,7 @@ from tests.worker.hosted import EchoEngine
 from tests.worker.stage import Stage, answer, ready, request, serving
 from tests.worker.test_remote import connected
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Failure
 from vlmtui.domain.metrics import EngineMetrics, MetricsSample, RankMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.server import Limits

@@ -29,11 +29,9 @@ from tests.support.fault_server import (
     token_event,
     whole_answer,
 )
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, Message, MessagesPrompt, Prompt, RawPrompt, user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, PromptReady, Token, Usage
-from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.bodies import MediaPart, expansions, spans_between

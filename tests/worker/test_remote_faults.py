@@ -29,10 +29,9 @@ from tests.support.fault_server import (
     whole_answer,
 )
 from tests.worker.test_remote import CHAT, asked, connected, picture, request, text_of
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import ChatPrompt, user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Delta, EngineEvent
-from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep
 from vlmtui.worker.backends.remote import engine as remote_engine

@@ -24,10 +24,16 @@ from vlmtui.domain.generation import Delta, Finished
 from vlmtui.engine.local.processes import worker_processes
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
-from vlmtui.protocol.codec import decode_worker_message, encode
-from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, Hello, Refused, Welcome
-from vlmtui.protocol.peer import require_own_peer
+from vlmtui.protocol.endpoint import Endpoint, require_own_peer
+from vlmtui.protocol.messages import (
+    MAX_MESSAGE_BYTES,
+    PROTOCOL_VERSION,
+    Hello,
+    Refused,
+    Welcome,
+    decode_worker_message,
+    encode,
+)
 from vlmtui.protocol.spool import spool_path, write_spooled
 
 _MIB = 2**20

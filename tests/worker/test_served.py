@@ -19,10 +19,9 @@ import pytest
 from tests.support.fake_vllm import STARTED, VERSION, write_fake_vllm
 from tests.support.hosts import patient_host
 from tests.support.processes import living, until_none_lives
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import ChatPrompt, user_turn
 from vlmtui.domain.engine import EngineReady, LoadFailed, LoadSpec
 from vlmtui.domain.generation import Delta, EngineEvent, Failed, Finished, GenerateRequest
-from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.local.host import WorkerHost

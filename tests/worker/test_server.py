@@ -13,7 +13,7 @@ import pytest
 
 from tests.worker.hosted import INFO, EchoEngine
 from tests.worker.stage import Stage, answer, ready, request, serving
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import ChatPrompt, user_turn
 from vlmtui.domain.engine import LoadFailed, LoadSpec
 from vlmtui.domain.generation import (
     Cancelled,
@@ -26,10 +26,8 @@ from vlmtui.domain.generation import (
     Timings,
     Usage,
 )
-from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.protocol.codec import decode_worker_message, encode
-from vlmtui.protocol.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
+from vlmtui.protocol.messages import PROTOCOL_VERSION, Hello, Refused, Welcome, decode_worker_message, encode
 from vlmtui.session.generation import render
 from vlmtui.worker.server import EXIT_ENGINE_DIED, EXIT_LOAD_FAILED
 

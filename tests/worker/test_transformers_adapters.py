@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.adapters import write_adapter
 from tests.support.engine_site import watch_for_torchvision
+from vlmtui.domain.conversation import RawPrompt
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import GenerateRequest
-from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled

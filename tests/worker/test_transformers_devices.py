@@ -11,10 +11,8 @@ import pytest
 from tests.support.adapters import write_adapter
 from tests.support.engine_site import watch_for_torchvision
 from tests.support.pictures import Easel
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.backend_choice import BackendChoice
-from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import EngineInfo, LoadSpec
+from vlmtui.domain.conversation import Attachment, user_turn
+from vlmtui.domain.engine import BackendChoice, EngineInfo, LoadSpec
 from vlmtui.domain.generation import Delta
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from tests.support.other_requests import to_score
-from vlmtui.domain.adapter_choice import adapter_for
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, user_turn
+from vlmtui.domain.engine import adapter_for
 from vlmtui.domain.generation import Delta, Failed
 from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.match import Model

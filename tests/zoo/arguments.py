@@ -24,8 +24,7 @@ from tests.support.other_requests import to_render
 from tests.zoo.__main__ import ENVIRONMENT, fork_engines, in_a_child
 from tests.zoo.kit import Recipe, load_recipes, make_checkpoint
 from tests.zoo.trial import MODES, model_for
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, user_turn
 from vlmtui.domain.generation import Failed, GenerateRequest, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.stage import stage

@@ -19,8 +19,8 @@ import msgspec
 from tests.zoo.__main__ import ENVIRONMENT
 from tests.zoo.kit import load_recipes, make_checkpoint
 from tests.zoo.trial import cases, sample_attachments
-from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import BackendChoice
 from vlmtui.domain.generation import Delta, Failed, GenerateRequest, Request
 from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.loader import Registry

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, user_turn
 from vlmtui.domain.generation import Delta, Failed, Finished, TokenLogprob
 from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.match import Model

@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import PromptReady
 from vlmtui.inspection.build import prompt_tokens
 from vlmtui.inspection.prompt_diff import prompt_diff

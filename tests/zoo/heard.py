@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, user_turn
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.sound import read_sound
 from vlmtui.registry.match import Model

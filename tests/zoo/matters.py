@@ -12,8 +12,7 @@ from PIL import Image, ImageOps
 
 from tests.support.videos import write_video
 from tests.zoo.adapters import ALIKE, APART
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, user_turn
 from vlmtui.domain.generation import Delta, Failed
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.stage import stage

@@ -30,10 +30,9 @@ from tests.zoo.kit import load_recipes, make_checkpoint
 from tests.zoo.parity_table import ALIKE, FamilyParity, apart, found_of, store, table, write_page
 from tests.zoo.trial import CPU, MODES, cases, sample_attachments
 from tests.zoo.weights import save_with_weights
-from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import EngineEvent, Failed, Request
+from vlmtui.domain.engine import BackendChoice
+from vlmtui.domain.generation import EngineEvent, Failed, Failure, Request
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind
 from vlmtui.inspection.stages import CheckedSide, Stage, Tolerance, compare_sides

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.zoo.own_classes import make
 from tests.zoo.parity import TOKENS, conversations
-from vlmtui.domain.prompt import RawPrompt
+from vlmtui.domain.conversation import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engines.installed import Engines, pinned_engine
 from vlmtui.engines.serve import ServerProgram, program_of_record

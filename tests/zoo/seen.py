@@ -10,8 +10,7 @@ import numpy as np
 from PIL import Image
 
 from tests.support.other_requests import to_render
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, user_turn
 from vlmtui.domain.generation import PromptReady, View
 from vlmtui.domain.sampling import Sampling
 from vlmtui.paths import private_dir

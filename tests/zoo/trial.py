@@ -23,10 +23,8 @@ from tests.zoo.kit import Recipe, make_checkpoint
 from tests.zoo.matters import lively_weights, medium_matters
 from tests.zoo.seen import seen_as_given
 from tests.zoo.weights import save_with_weights
-from vlmtui.domain.adapter_choice import adapter_for
-from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND
+from vlmtui.domain.conversation import Attachment, Modality, user_turn
+from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, adapter_for
 from vlmtui.domain.generation import Failed, Finished, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engines.installed import Engines, pinned_engine

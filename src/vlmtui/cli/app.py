@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vlmtui.bootstrap import build, open_chat
 from vlmtui.cli.main import APP_OPTIONS
 from vlmtui.cli.output import note, stay_note
-from vlmtui.domain.backend_choice import read_backend
+from vlmtui.domain.engine import read_backend
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.match import resolve
 from vlmtui.session.async_store import AsyncStore

@@ -24,12 +24,10 @@ from vlmtui.cli.engine import (
 )
 from vlmtui.cli.output import note, print_json, write_answer
 from vlmtui.cli.streams import read_question, read_raw_prompt
-from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.capabilities import require_capability
+from vlmtui.domain.conversation import Attachment, Modality, RawPrompt, attachments_of
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.prompt import RawPrompt, attachments_of
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.export.comparison import ENDINGS, FORMATS, difference_lines
 from vlmtui.files import write_output

@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.cli.output import note
-from vlmtui.domain.attachment import Attachment, VideoSampling
-from vlmtui.domain.conversation import Media, Part, Text, Turn, system_turn
+from vlmtui.domain.conversation import Attachment, Media, Part, Text, Turn, VideoSampling, system_turn
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.pages import split_pages
 from vlmtui.media.sniff import Kind

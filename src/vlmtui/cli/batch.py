@@ -19,9 +19,8 @@ from vlmtui.cli.attachments import AppendMedia
 from vlmtui.cli.engine import AskSetup, add_engine_options, leave_engine, open_loaded, prepare, run_interruptible
 from vlmtui.cli.output import StatusLine, note, print_json
 from vlmtui.config.duration import describe_duration
-from vlmtui.domain.attachment import Modality
-from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.conversation import Modality
+from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_output

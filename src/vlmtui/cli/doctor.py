@@ -32,9 +32,8 @@ from vlmtui.bootstrap import build, key_warnings
 from vlmtui.cli.engine import AskSetup, ready_engine, run_interruptible, with_consent
 from vlmtui.cli.output import note, print_error, print_json
 from vlmtui.config.settings import Settings, config_file, load_settings, setting_names, sources
-from vlmtui.domain.backend_choice import BackendChoice, read_backend
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import TRANSFORMERS_BACKEND
+from vlmtui.domain.engine import TRANSFORMERS_BACKEND, BackendChoice, read_backend
 from vlmtui.engine.machine import GIB, Machine, gib
 from vlmtui.engines.builds import VARIANTS, Hardware, find_hardware
 from vlmtui.engines.installed import Engines, choose_engine

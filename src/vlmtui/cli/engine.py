@@ -15,15 +15,12 @@ import msgspec
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.output import LoadLine, note, stay_note
-from vlmtui.domain.backend_choice import read_backend
-from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress
-from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress, read_backend
+from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.registry.engine_values import with_engine_args
-from vlmtui.registry.match import Model, resolve, with_trust
+from vlmtui.registry.match import Model, resolve, with_engine_args, with_trust
 from vlmtui.registry.routes import model_closed
 from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import NONE, find_adapter, rank_for

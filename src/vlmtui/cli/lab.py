@@ -20,14 +20,12 @@ import msgspec
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.engine import AskSetup, models_on, ready_engine, run_interruptible, with_consent
 from vlmtui.cli.output import note, print_error, print_json, print_table
-from vlmtui.domain.backend_choice import BackendChoice, read_backend
-from vlmtui.domain.engine import TRANSFORMERS_BACKEND, EngineInfo
+from vlmtui.domain.engine import TRANSFORMERS_BACKEND, BackendChoice, EngineInfo, read_backend
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.golden import By, Golden, read_golden
 from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, Tolerance, where_to_look
-from vlmtui.registry.engine_values import with_engine_args
-from vlmtui.registry.match import Model, resolve
+from vlmtui.registry.match import Model, resolve, with_engine_args
 from vlmtui.registry.schema import KnownDifference
 from vlmtui.session.adapters import find_adapter, require_allowed, takes_adapter, with_adapters
 from vlmtui.session.checking import (

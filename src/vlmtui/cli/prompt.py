@@ -13,11 +13,9 @@ from vlmtui.cli.attachments import add_media, stage_attachments, turns_with_plac
 from vlmtui.cli.engine import sampling_of
 from vlmtui.cli.output import note, print_json
 from vlmtui.cli.streams import read_question
-from vlmtui.domain.adapter_choice import adapter_for
-from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import Text, Turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, MessagesPrompt, Modality, RawPrompt, Text, Turn
 from vlmtui.domain.dials import DIALS
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
+from vlmtui.domain.engine import adapter_for
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.describe import attachment_line
 from vlmtui.registry.estimate import estimated_tokens

@@ -12,8 +12,7 @@ import msgspec
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.config.duration import describe_duration
 from vlmtui.config.settings import EngineSettings, load_settings
-from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.engine_labels import distinction, kind_of
+from vlmtui.domain.engine import LoadSpec, distinction, kind_of
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.engine.local.host import WorkerHost, WorkerInfo
 from vlmtui.engine.remote_models import engine_settings, fetch_metrics

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from vlmtui.bootstrap import build
 from vlmtui.cli.engine import with_consent
 from vlmtui.cli.output import note, print_json
-from vlmtui.domain.adapter_choice import adapters_of
+from vlmtui.domain.engine import adapters_of
 from vlmtui.engines.serve import Flag, feature_flags, model_flags
-from vlmtui.registry.engine_values import with_engine_args
-from vlmtui.registry.match import resolve
+from vlmtui.registry.match import resolve, with_engine_args
 from vlmtui.text import visible
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})

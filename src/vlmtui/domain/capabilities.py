@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from vlmtui.domain.conversation import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.domain.generation import GenerateRequest, RenderRequest, Request, ScoreRequest
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 Capability = Literal[

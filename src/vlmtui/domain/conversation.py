@@ -1,4 +1,4 @@
-"""Turns of a conversation. A turn is a sequence of text and attachments."""
+"""Turns of a conversation with their attachments, and the forms of a prompt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,61 @@ from typing import Literal
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
+Modality = Literal["image", "video", "audio"]
+
+
+class VideoSampling(msgspec.Struct, frozen=True, kw_only=True):
+    """Which frames of a video the model gets, spaced evenly between start and end.
+
+    `num_frames` frames; or, if `fps` is set, that many frames per second of video, and `num_frames` is ignored.
+    """
+
+    num_frames: int = 8
+    fps: float | None = None
+    start_s: float = 0.0
+    end_s: float | None = None
+    """None: to the end of the video."""
+
+
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """One image, video or sound of a conversation.
+
+    `path` is the stored copy, named by its content hash. It never changes: the preview and the model both use it.
+    """
+
+    modality: Modality
+    name: str
+    """The original file name. Hostile text: may contain markup or control characters."""
+    path: str
+    sha256: str
+    """Hex digest of the bytes at `path`."""
+    width: int
+    """Pixels, after rotation by EXIF; 0 for sound."""
+    height: int
+    size_bytes: int
+    """Size of the original file in bytes."""
+    format: str
+    """`JPEG`, `PNG`, … for images; the container's name for videos; with the codec for sound: `WAV, pcm_s16le`."""
+    notes: tuple[str, ...] = ()
+    """Changes made to the picture when it was attached (`turned upright by EXIF`, `transparency over white`), for
+    display."""
+    duration_s: float | None = None
+    fps: float | None = None
+    sampling: VideoSampling | None = None
+    """Set for videos only."""
+    sample_rate: int | None = None
+    """Samples a second in the file; set for sound only."""
+    channels: int | None = None
+    """Number of channels in the file; set for sound only."""
+    source: str = ""
+    """Where the file came from: an absolute path or a URL. Hostile text, for display only."""
+    page: int = 1
+    """Page of a multi-page document (TIFF), from 1."""
+    scaled_from: tuple[int, int] | None = None
+    """Width and height before the user first made the picture smaller; None if unchanged."""
+    pages: int = 1
+    """Number of pages in the file, or of frames for an animation attached as a still image."""
+
 
 Role = Literal["system", "user", "assistant"]
 
@@ -71,3 +125,54 @@ def with_changed_media(parts: Iterable[Part], change: Callable[[Attachment], Att
 def all_attachments(turns: Iterable[Turn]) -> tuple[Attachment, ...]:
     """Return all attachments of the turns, in prompt order."""
     return tuple(item for turn in turns for item in turn.attachments)
+
+
+class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="chat"):
+    """Turns to render with a chat template."""
+
+    turns: tuple[Turn, ...]
+    chat_template: str | None = None
+    """Used instead of the model's own."""
+    fallback_template: str | None = None
+    """Used if the model has none."""
+
+
+class RawPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="raw"):
+    """A prompt text with placeholders, and the attachments in the order of their placeholders."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message for a chat template: a text with placeholders, or a list of parts."""
+
+    role: Role
+    content: str | tuple[dict[str, object], ...]
+
+
+class MessagesPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="messages"):
+    """Messages that the worker renders with the chat template of the model's tokenizer or processor (or the given one),
+    and then treats as a `RawPrompt`."""
+
+    messages: tuple[Message, ...]
+    by: Literal["tokenizer", "processor"]
+    chat_template: str | None = None
+    attachments: tuple[Attachment, ...] = ()
+    """The attachments, in the order of their placeholders."""
+
+
+Prompt = ChatPrompt | RawPrompt | MessagesPrompt
+
+
+def attachments_of(prompt: Prompt) -> tuple[Attachment, ...]:
+    """Return the prompt's attachments in the order of their placeholders."""
+    return all_attachments(prompt.turns) if isinstance(prompt, ChatPrompt) else prompt.attachments
+
+
+def with_attachments(prompt: Prompt, change: Callable[[Attachment], Attachment]) -> Prompt:
+    """Return the prompt with `change` applied to every attachment."""
+    if not isinstance(prompt, ChatPrompt):
+        return msgspec.structs.replace(prompt, attachments=tuple(change(item) for item in prompt.attachments))
+    turns = tuple(Turn(turn.role, with_changed_media(turn.parts, change)) for turn in prompt.turns)
+    return msgspec.structs.replace(prompt, turns=turns)

@@ -1,15 +1,18 @@
-"""An engine's load spec, load progress, facts and status."""
+"""An engine: the kind that a person names, its load spec, progress, facts and status, and its label."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated
 
 import msgspec
 
-from vlmtui.domain.attachment import Modality
 from vlmtui.domain.capabilities import Capabilities
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.conversation import Modality
+from vlmtui.domain.generation import Failure
+from vlmtui.errors import ErrorKind, VlmtuiError
 
 BackendName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
 """A kind of engine, by its name in `vlmtui.worker.backends`."""
@@ -192,3 +195,90 @@ class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
 
 
 LoadEvent = LoadProgress | EngineReady | LoadFailed
+
+
+_TITLES = {DEFAULT_BACKEND: "vLLM", TRANSFORMERS_BACKEND: "Transformers"}
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}")
+
+
+class BackendChoice(msgspec.Struct, frozen=True):
+    """A kind of engine; for `pinned` also the version of vLLM."""
+
+    backend: BackendName = DEFAULT_BACKEND
+    pinned: PinnedVersion | None = None
+
+    @staticmethod
+    def of(spec: LoadSpec) -> BackendChoice:
+        """Return the kind of engine that a spec names."""
+        return BackendChoice(spec.backend, spec.pinned)
+
+    @property
+    def text(self) -> str:
+        """The form that `read_backend` reads."""
+        return f"vllm=={self.pinned}" if self.pinned is not None else self.backend
+
+    @property
+    def title(self) -> str:
+        """The name for people: `vLLM`, `Transformers`, `vLLM 0.23.0`."""
+        return f"vLLM {self.pinned}" if self.pinned is not None else _TITLES.get(self.backend, self.backend)
+
+
+def read_backend(text: str) -> BackendChoice:
+    """Parse `vllm`, `transformers`, `vllm==X.Y.Z`, or the name of a backend that another package offers.
+
+    Raises VlmtuiError(BAD_USAGE)."""
+    name, equals, version = text.strip().partition("==")
+    if equals:
+        if name.strip() == DEFAULT_BACKEND and _VERSION.fullmatch(version.strip()):
+            return BackendChoice(PINNED_BACKEND, version.strip())
+    elif name == REMOTE_BACKEND:
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "A server is not a backend here.", hint="Use --engine ADDRESS.")
+    elif name != PINNED_BACKEND and _NAME.fullmatch(name):
+        return BackendChoice(name)
+    message = f"{text!r} is not a backend."
+    raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write vllm, transformers, or vllm==0.23.0.")
+
+
+def adapters_of(spec: LoadSpec) -> tuple[LoraAdapter, ...]:
+    """Return the model's own adapters, the preferred one first."""
+    return spec.more_loras if spec.lora is None else (spec.lora, *spec.more_loras)
+
+
+def adapter_for(spec: LoadSpec, shown: Iterable[Modality]) -> LoraAdapter | None:
+    """Return the first adapter that fits what a prompt shows; None: the model answers without one."""
+    modalities = set(shown)
+    for adapter in adapters_of(spec):
+        if not adapter.modalities or modalities & set(adapter.modalities):
+            return adapter
+    return None
+
+
+_OF_FAMILY = {"limit_mm_per_prompt", "placeholders"}
+"""A server's arguments that follow from the model's family."""
+
+
+def kind_of(spec: LoadSpec) -> str:
+    """Return what runs it: `vLLM`, `Transformers`, `vLLM 0.23.0`, `server`."""
+    return "server" if spec.backend == REMOTE_BACKEND else BackendChoice.of(spec).title
+
+
+def distinction(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
+    """Return the differences between an engine and others of the same name: its kind, and its arguments that others
+    lack or have with another value. Empty if there is no other, or if only the other one has such arguments."""
+    same = [one for one in others if one.name == spec.name and one != spec]
+    told = [kind_of(spec)] if any(kind_of(one) != kind_of(spec) for one in same) else []
+    alike = [one for one in same if kind_of(one) == kind_of(spec)]
+    if any(one.family != spec.family for one in alike):
+        told.append(f"family={spec.family or 'unknown'}")
+    for name, value in sorted(spec.engine_args.items()):
+        if spec.backend == REMOTE_BACKEND and name in _OF_FAMILY:
+            continue
+        if any(one.engine_args.get(name) != value for one in alike):
+            told.append(f"{name}={value}")
+    return ", ".join(told)
+
+
+def labels(specs: Sequence[LoadSpec]) -> list[str]:
+    """Return a name for each engine, with its differences from the others."""
+    return [f"{spec.name} ({found})" if (found := distinction(spec, specs)) else spec.name for spec in specs]

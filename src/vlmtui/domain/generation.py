@@ -1,4 +1,4 @@
-"""Generation requests, and the events an engine sends in reply."""
+"""Requests of an engine, the events it sends in reply, and failures as data."""
 
 from __future__ import annotations
 
@@ -6,10 +6,25 @@ from typing import Literal
 
 import msgspec
 
-from vlmtui.domain.attachment import Modality
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.prompt import Prompt
+from vlmtui.domain.conversation import Modality, Prompt
 from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A `VlmtuiError` as data."""
+
+    kind: ErrorKind
+    message: str
+    detail: str = ""
+    hint: str = ""
+
+    @classmethod
+    def of(cls, error: VlmtuiError) -> Failure:
+        return cls(kind=error.kind, message=error.message, detail=error.detail, hint=error.hint)
+
+    def error(self) -> VlmtuiError:
+        return VlmtuiError(self.kind, self.message, detail=self.detail, hint=self.hint)
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True):

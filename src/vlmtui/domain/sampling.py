@@ -1,10 +1,107 @@
-"""Sampling parameters, with vLLM's names."""
+"""The sampling parameters, with vLLM's names."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from vlmtui.domain.parameters import PARAMETERS, Number
+from vlmtui.errors import bad_input
+
+Number: TypeAlias = int | float
+"""A value of a sampling parameter."""
+
+
+class Parameter(NamedTuple):
+    """A numeric sampling parameter: its name and its bounds."""
+
+    name: str
+    """vLLM's name, which is also the field of `Sampling`."""
+    kind: type[int] | type[float]
+    help: str
+    """A few words on its values."""
+    least: Number = -math.inf
+    most: Number = math.inf
+    """`least` and `most` are inclusive."""
+    above: Number = -math.inf
+    """An exclusive lower bound."""
+    unset: str = "model default"
+    """Shown if it is not set."""
+    plural: str = ""
+    """Name of several values in a fan-out: `seeds`; empty: `top_k values`."""
+
+    @property
+    def label(self) -> str:
+        """The parameter's name in a sentence: `top-p`, `max tokens`."""
+        return self.name.replace("_", "-" if self.name[-2] == "_" else " ")
+
+    @property
+    def title(self) -> str:
+        """The parameter's name as a title: `Top-p`."""
+        return self.label[0].upper() + self.label[1:]
+
+    @property
+    def option(self) -> str:
+        """The parameter's command-line option: `--top-p`."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def describe(self, value: Number | None) -> str:
+        """Name and value: `top-p 0.9`, `seed 5`, `temperature: model default`."""
+        if value is None:
+            return f"{self.label}: {self.unset}"
+        return f"{self.label} {self.format(value)}"
+
+    def format(self, value: Number) -> str:
+        """The value: `0.9`, `1000000`."""
+        return str(value) if self.kind is int else f"{value:g}"
+
+    def read(self, text: str) -> Number:
+        """Parse a typed value. Raises VlmtuiError(BAD_INPUT)."""
+        try:
+            return self.kind(text.strip())
+        except ValueError as error:
+            kind = "a whole number" if self.kind is int else "a number"
+            raise bad_input(f"{self.label} must be {kind}, not {text.strip()!r}.") from error
+
+    def problem(self, value: Number) -> str | None:
+        """Return why the value is not allowed, or None."""
+        if math.isfinite(value) and self.least <= value <= self.most and value > self.above:
+            return None
+        if self.least == -(2**63):
+            return f"{self.label} must fit in 64 bits, not {value}"
+        if self.above > -math.inf:
+            upper = f" and at most {self.most:g}" if self.most < math.inf else ""
+            return f"{self.label} must be above {self.above:g}{upper}, not {value:g}"
+        if self.most < math.inf:
+            return f"{self.label} must be between {self.least:g} and {self.most:g}, not {value:g}"
+        return f"{self.label} must be at least {self.least:g}, not {value:g}"
+
+
+PARAMETERS = {
+    parameter.name: parameter
+    for parameter in (
+        Parameter("temperature", float, "0 is greedy", least=0, most=2, plural="temperatures"),
+        Parameter("top_p", float, "0–1, probability mass", above=0, most=1),
+        Parameter("top_k", int, "0: all tokens", least=0),
+        Parameter("min_p", float, "0–1, of the likeliest", least=0, most=1),
+        Parameter("repetition_penalty", float, "above 1: fewer repetitions", above=0),
+        Parameter("presence_penalty", float, "−2 to 2, tokens seen", least=-2, most=2),
+        Parameter("frequency_penalty", float, "−2 to 2, each repetition", least=-2, most=2),
+        Parameter("max_tokens", int, "the longest answer", least=1, unset="what the context holds"),
+        Parameter(
+            "seed", int, "same seed, same answer", least=-(2**63), most=2**63 - 1, unset="random", plural="seeds"
+        ),
+    )
+}
+"""The parameters by name, in the order of the settings form. The bounds are vLLM's."""
+
+
+def find_parameter(name: str) -> Parameter | None:
+    """Return the parameter with this name, spelled as in vLLM or on the command line, or None."""
+    return PARAMETERS.get(name.strip().replace("-", "_"))
+
 
 NEUTRAL: Mapping[str, Number] = {"top_p": 1, "top_k": 0, "min_p": 0}
 """Values that leave every token in."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from vlmtui.domain.engine import EngineInfo, EngineStatus, LoadEvent, LoadSpec
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import EngineEvent, Request
+from vlmtui.domain.generation import EngineEvent, Failure, Request
 from vlmtui.errors import VlmtuiError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vlmtui.config.settings import EngineSettings
-from vlmtui.domain.attachment import Modality
+from vlmtui.domain.conversation import Modality
 from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input

@@ -10,9 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.prompt import attachments_of
+from vlmtui.domain.conversation import Attachment, attachments_of
+from vlmtui.domain.sampling import PARAMETERS
 from vlmtui.errors import bad_input
 from vlmtui.export.web_page import figure, render_page
 from vlmtui.files import write_numbered

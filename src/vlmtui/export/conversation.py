@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Part, Text
+from vlmtui.domain.conversation import Attachment, Media, Part, Text
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.export.web_page import Figure, data_url, figure, render_page
 from vlmtui.files import write_output

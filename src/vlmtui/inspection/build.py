@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment, Prompt, attachments_of, with_attachments
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import (
     Cancelled,
@@ -20,7 +20,6 @@ from vlmtui.domain.generation import (
     Vocabulary,
     usage_of,
 )
-from vlmtui.domain.prompt import Prompt, attachments_of, with_attachments
 from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.answer_diff import answer_diff
 from vlmtui.inspection.prompt_diff import PromptTokens, prompt_diff

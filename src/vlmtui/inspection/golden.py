@@ -11,8 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import Media, Role, Turn, all_attachments
+from vlmtui.domain.conversation import Attachment, Media, Modality, Role, Turn, all_attachments
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.errors import bad_input
 from vlmtui.inspection.stages import CheckedSide

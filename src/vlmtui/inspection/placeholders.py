@@ -9,7 +9,7 @@ from typing import get_args
 
 import msgspec
 
-from vlmtui.domain.attachment import Modality
+from vlmtui.domain.conversation import Modality
 from vlmtui.registry.schema import Family, Layout
 
 MODALITIES: tuple[Modality, ...] = get_args(Modality)

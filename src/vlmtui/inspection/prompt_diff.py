@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.inspection.sequence_diff import DiffBlock, Operation, common_start, diff_blocks
 from vlmtui.inspection.tokens import Piece, attachment_of, pieces_of

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.conversation import Attachment, Modality
 from vlmtui.domain.generation import MediaSpan, PromptReady
 from vlmtui.inspection.placeholders import forms_of, occurrences, pattern_of
 from vlmtui.inspection.sequence_diff import diff_blocks

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.conversation import Attachment, Modality
 from vlmtui.inspection.placeholders import MODALITIES, Form, Occurrence, all_forms, forms_of, occurrences, pattern_of
 from vlmtui.inspection.prompt_turns import head_of, own_tokens, segments, tail_of, template_for
 from vlmtui.inspection.sequence_diff import diff_blocks

@@ -12,11 +12,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.conversation import Attachment, Modality, Prompt
 from vlmtui.domain.generation import FinishReason, MediaSpan, Timings, Usage
-from vlmtui.domain.parameters import PARAMETERS, Number
-from vlmtui.domain.prompt import Prompt
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Number, Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff
 from vlmtui.inspection.prompt_diff import PromptDiff

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from vlmtui.domain.attachment import Modality
+from vlmtui.domain.conversation import Modality
 from vlmtui.domain.generation import MediaSpan, SeenMedium, TokenLogprob
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.pixel_values import PixelDifference, PixelStep, compare_values, read_pixel_values

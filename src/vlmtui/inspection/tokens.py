@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import MediaSpan
-from vlmtui.domain.token_bytes import bytes_of_entry, is_text
+from vlmtui.domain.model_reading import bytes_of_entry, is_text
 
 Kind = Literal["text", "special", "media"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from PIL import Image, ImageFilter
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media.content_store import store_bytes
 from vlmtui.media.images import as_png, open_prepared, smaller_note

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.text import human_bytes
 
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from PIL import Image
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media.content_store import require_intact, store_bytes
 from vlmtui.media.describe import clock

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from PIL import Image
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import store_bytes
 from vlmtui.media.pdf_renderer import Refusal

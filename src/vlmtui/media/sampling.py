@@ -6,7 +6,7 @@ import math
 import re
 from typing import NamedTuple
 
-from vlmtui.domain.attachment import VideoSampling
+from vlmtui.domain.conversation import VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media.describe import clock
 

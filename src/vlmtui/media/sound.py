@@ -13,7 +13,7 @@ import av.error
 import numpy as np
 import numpy.typing as npt
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import store_copy
 from vlmtui.media.describe import human_duration

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media import images
 from vlmtui.media.pages import SOUND_OF, sound_source, with_page

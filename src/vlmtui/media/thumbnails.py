@@ -14,7 +14,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.files import write_private
 from vlmtui.media.images import DECODER_ERRORS, open_prepared

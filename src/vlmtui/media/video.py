@@ -18,7 +18,7 @@ import numpy.typing as npt
 from av.container import InputContainer
 from PIL import Image
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media import images
 from vlmtui.media.content_store import store_copy

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.attachment import VideoSampling
+from vlmtui.domain.conversation import VideoSampling
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.media.describe import attachment_facts

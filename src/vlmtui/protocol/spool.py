@@ -11,11 +11,29 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished
+from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Finished, Vocabulary
 from vlmtui.errors import VlmtuiError
 from vlmtui.files import write_private
 from vlmtui.paths import is_private_dir
 from vlmtui.reading import read_whole
+
+
+def join_deltas(deltas: Sequence[Delta]) -> Delta:
+    """Merge deltas of one request (at least one)."""
+    if len(deltas) == 1:
+        return deltas[0]
+    vocabulary: Vocabulary = {}
+    for delta in deltas:
+        vocabulary.update(delta.vocabulary)
+    return Delta(
+        request_id=deltas[0].request_id,
+        text="".join(delta.text for delta in deltas),
+        tokens=sum(delta.tokens for delta in deltas),
+        token_ids=tuple(token for delta in deltas for token in delta.token_ids),
+        vocabulary=vocabulary,
+        logprobs=tuple(entry for delta in deltas for entry in delta.logprobs),
+    )
+
 
 FILES_MAX = 256
 """Most files kept; the oldest are deleted first."""

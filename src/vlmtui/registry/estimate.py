@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
+from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
 from vlmtui.registry.match import engine_args_of
 from vlmtui.registry.schema import Family
 

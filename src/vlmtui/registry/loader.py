@@ -15,8 +15,7 @@ import msgspec
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import parse_toml, read_whole
 from vlmtui.registry.engine_arguments import refused_by_record, typed_hint
-from vlmtui.registry.schema import Family, Grounding, Layout, Lora, RawTemplate, Route, Takes, Thinking
-from vlmtui.registry.token_rules import TokenRule
+from vlmtui.registry.schema import Family, Grounding, Layout, Lora, RawTemplate, Route, Takes, Thinking, TokenRule
 
 _RECORD_BYTES_MAX = 1_000_000
 _FOLDER = Path(__file__).with_name("families")

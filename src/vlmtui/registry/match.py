@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.attachment import Modality
-from vlmtui.domain.backend_choice import BackendChoice
-from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, LoadSpec, LoraAdapter
+from vlmtui.domain.conversation import Modality
+from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, BackendChoice, LoadSpec, LoraAdapter
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled
-from vlmtui.reading import is_folder
+from vlmtui.reading import is_folder, parse_toml
 from vlmtui.registry.hub_cache import read_config, snapshot_of
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
@@ -279,3 +278,29 @@ def _suggestion(registry: Registry, name: str) -> str:
     if close:
         return f"Did you mean {' or '.join(known[one] for one in close)}? `vlmtui models` lists all of them."
     return "`vlmtui models` lists known models; a repository id (owner/name) or a local model folder works, too."
+
+
+def with_engine_args(model: Model, given: Sequence[str]) -> Model:
+    """Return the model with additional engine arguments. A value is TOML (`4096`, `true`, `{ fps = 1 }`), or else plain
+    text. Raises VlmtuiError(BAD_USAGE) if there is no `=`."""
+    if not given:
+        return model
+    typed = dict(_parsed(text) for text in given)
+    spec = msgspec.structs.replace(
+        model.spec,
+        engine_args=model.spec.engine_args | typed,
+        typed=tuple(sorted({*model.spec.typed, *typed})),
+    )
+    return msgspec.structs.replace(model, spec=spec)
+
+
+def _parsed(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not equals or not name.isidentifier():
+        message = f"{text!r} is not an engine argument."
+        raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write NAME=VALUE, for example max_model_len=4096.")
+    try:
+        return name, parse_toml(f"value = {value}".encode(errors="replace"))["value"]
+    except ValueError:
+        return name, value.strip()

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.domain.backend_choice import BackendChoice
-from vlmtui.domain.engine import DEFAULT_BACKEND, PINNED_BACKEND, TRANSFORMERS_BACKEND
+from vlmtui.domain.engine import DEFAULT_BACKEND, PINNED_BACKEND, TRANSFORMERS_BACKEND, BackendChoice
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.registry.schema import Family, Route

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.inspection.grounding import (
     XY,
@@ -26,8 +26,7 @@ from vlmtui.inspection.grounding import (
 from vlmtui.inspection.tokens import attachment_of
 from vlmtui.media.describe import clock
 from vlmtui.media.images import open_prepared
-from vlmtui.registry.schema import CoordinateScale, Family, Grounding
-from vlmtui.registry.token_rules import PatchTokens
+from vlmtui.registry.schema import CoordinateScale, Family, Grounding, PatchTokens
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 

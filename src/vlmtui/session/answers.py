@@ -8,8 +8,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Timings
+from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Failure, Timings
 from vlmtui.domain.thinking import COMMON_TAGS
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind

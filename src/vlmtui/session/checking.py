@@ -14,12 +14,23 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.capabilities import lack, require_capability
-from vlmtui.domain.conversation import Media, Part, Text, Turn, all_attachments
+from vlmtui.domain.conversation import (
+    Attachment,
+    ChatPrompt,
+    Media,
+    MessagesPrompt,
+    Modality,
+    Part,
+    Prompt,
+    RawPrompt,
+    Text,
+    Turn,
+    all_attachments,
+    attachments_of,
+)
 from vlmtui.domain.generation import Finished, GenerateRequest, RenderRequest, Request, TokenLogprob, View
 from vlmtui.domain.model_reading import FORMS, PromptCase, ReadRequest, RenderCase
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine, ModelReader
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input

@@ -11,13 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import require_capability
-from vlmtui.domain.conversation import Turn, all_attachments
+from vlmtui.domain.conversation import Attachment, Prompt, RawPrompt, Turn, all_attachments, attachments_of
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateRequest, PromptReady, Token
-from vlmtui.domain.prompt import Prompt, RawPrompt, attachments_of
+from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished, GenerateRequest, PromptReady, Token
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Text, Turn
+from vlmtui.domain.conversation import Attachment, Text, Turn
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.engine.interface import Engine

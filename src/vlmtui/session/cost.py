@@ -7,8 +7,8 @@ from typing import get_args
 
 import msgspec
 
-from vlmtui.domain.attachment import Modality
 from vlmtui.domain.capabilities import lack
+from vlmtui.domain.conversation import Modality
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.sampling import Sampling

@@ -7,8 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Text, Turn
+from vlmtui.domain.conversation import Attachment, Text, Turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.exchange import Exchange

@@ -21,8 +21,7 @@ from vlmtui.domain.dials import (
     processor_argument,
     read_dial,
 )
-from vlmtui.domain.parameters import PARAMETERS, find_parameter
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Sampling, find_parameter
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import read_whole
 from vlmtui.registry.schema import Family

@@ -12,8 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Part, Text, Turn
+from vlmtui.domain.conversation import Attachment, Media, Part, Text, Turn
 
 _TOKEN = re.compile(r"\[(?:Image|Video|Audio|File) #([1-9][0-9]{0,5})\]")
 _WORD = re.compile(r"\S+")

@@ -21,7 +21,7 @@ from vlmtui.domain.engine import (
     LoadProgress,
     LoadStage,
 )
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Failure
 from vlmtui.domain.metrics import EngineMetrics, MetricsSample
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Text, Turn, assistant_turn, system_turn
+from vlmtui.domain.conversation import Attachment, Text, Turn, assistant_turn, system_turn
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateRequest, Timings, Usage
+from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished, GenerateRequest, Timings, Usage
 from vlmtui.errors import ErrorKind, Remedy, bad_input
 from vlmtui.session.generation import Answer, PromptMode, ThoughtMeter
 from vlmtui.store.records import AnswerData, Statistics, TurnId

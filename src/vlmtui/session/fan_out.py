@@ -10,13 +10,21 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import require_capability
-from vlmtui.domain.conversation import Media, Text, Turn, all_attachments, system_turn, with_changed_media
+from vlmtui.domain.conversation import (
+    Attachment,
+    ChatPrompt,
+    Media,
+    RawPrompt,
+    Text,
+    Turn,
+    all_attachments,
+    attachments_of,
+    system_turn,
+    with_changed_media,
+)
 from vlmtui.domain.dials import ARGUMENTS, DIALS, dial_name, read_dial
-from vlmtui.domain.parameters import PARAMETERS, Number, find_parameter
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Number, Sampling, find_parameter
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff

@@ -12,13 +12,13 @@ from typing import Literal
 
 import msgspec
 
-from vlmtui.domain.conversation import Turn
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.conversation import Prompt, Turn, attachments_of
 from vlmtui.domain.generation import (
     Cancelled,
     Delta,
     EngineEvent,
     Failed,
+    Failure,
     Finished,
     GenerateRequest,
     PromptReady,
@@ -31,7 +31,6 @@ from vlmtui.domain.generation import (
     Vocabulary,
     usage_of,
 )
-from vlmtui.domain.prompt import Prompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags, Thought
 from vlmtui.engine.interface import Engine

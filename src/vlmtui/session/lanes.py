@@ -20,16 +20,14 @@ import msgspec
 
 from vlmtui.config.settings import EngineSettings
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.backend_choice import read_backend
 from vlmtui.domain.capabilities import lack
-from vlmtui.domain.conversation import Turn
+from vlmtui.domain.conversation import Attachment, Prompt, RawPrompt, Turn, attachments_of
 from vlmtui.domain.dials import no_dials
-from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, EngineInfo
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, EngineInfo, read_backend
 from vlmtui.domain.generation import (
     Cancelled,
     Failed,
+    Failure,
     Finished,
     GenerateRequest,
     PromptReady,
@@ -37,16 +35,13 @@ from vlmtui.domain.generation import (
     Timings,
     Usage,
 )
-from vlmtui.domain.parameters import PARAMETERS, Number
-from vlmtui.domain.prompt import Prompt, RawPrompt, attachments_of
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Number, Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.inspection.build import comparison_of, fingerprint_of, side_of, with_paths
 from vlmtui.inspection.replay import Comparison, Side
-from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, resolve
+from vlmtui.registry.match import Model, resolve, with_engine_args
 from vlmtui.registry.routes import model_closed
 from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import recorded_folder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.media.describe import clock
 from vlmtui.media.thumbnails import open_pixels

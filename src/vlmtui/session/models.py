@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.attachment import Modality
-from vlmtui.domain.backend_choice import BackendChoice
-from vlmtui.domain.engine import REMOTE_BACKEND, TRANSFORMERS_BACKEND, EngineStatus, LoadSpec
+from vlmtui.domain.conversation import Modality
+from vlmtui.domain.engine import REMOTE_BACKEND, TRANSFORMERS_BACKEND, BackendChoice, EngineStatus, LoadSpec
 from vlmtui.engine.machine import Fit, Machine, check_fit, claimed_share, fit_text, gib
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, model_of, resolve, with_backend, with_trust
+from vlmtui.registry.match import Model, model_of, resolve, with_backend, with_engine_args, with_trust
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.registry.routes import choices_of, mark_of, model_closed
 from vlmtui.registry.schema import Family

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from PIL import Image, ImageChops
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.images import BYTES_MAX, open_image, open_prepared
 from vlmtui.media.thumbnails import open_pixels

@@ -8,12 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import require_capability
-from vlmtui.domain.conversation import Turn, all_attachments
+from vlmtui.domain.conversation import Attachment, ChatPrompt, Prompt, RawPrompt, Turn, all_attachments, attachments_of
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import GenerateRequest, PromptReady, TokenLogprob, Vocabulary
-from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import Remedy, VlmtuiError, bad_input

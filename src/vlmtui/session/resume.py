@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vlmtui.config.settings import EngineSettings
-from vlmtui.domain.backend_choice import BackendChoice
+from vlmtui.domain.conversation import attachments_of
 from vlmtui.domain.dials import no_dials
-from vlmtui.domain.engine import PINNED_BACKEND, REMOTE_BACKEND, EngineInfo, LoadSpec
+from vlmtui.domain.engine import PINNED_BACKEND, REMOTE_BACKEND, BackendChoice, EngineInfo, LoadSpec
 from vlmtui.domain.generation import Finished, GenerateRequest
-from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
 from vlmtui.registry.hub_cache import snapshot_of

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import lack, require_capability
+from vlmtui.domain.conversation import Attachment, Prompt, attachments_of, with_attachments
 from vlmtui.domain.generation import SeenMedium, View
-from vlmtui.domain.prompt import Prompt, attachments_of, with_attachments
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
 from vlmtui.paths import private_dir

@@ -9,8 +9,7 @@ import msgspec
 
 from vlmtui.domain.conversation import Turn
 from vlmtui.domain.generation import GenerateRequest
-from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.registry.schema import Family
 from vlmtui.session.dials import (
     described_extra,

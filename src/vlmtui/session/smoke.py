@@ -12,8 +12,7 @@ from random import Random
 import msgspec
 from PIL import Image, ImageDraw, ImageFont
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Turn, assistant_turn, user_turn
+from vlmtui.domain.conversation import Attachment, Turn, assistant_turn, user_turn
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, with_changed_media
+from vlmtui.domain.conversation import Attachment, Media, with_changed_media
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import place, store_medium
 from vlmtui.reading import is_file, read_whole

@@ -6,11 +6,9 @@ from typing import Annotated, Literal, NewType
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Part, Role, Turn
+from vlmtui.domain.conversation import Attachment, Part, Role, Turn
 from vlmtui.domain.engine import DEFAULT_BACKEND, BackendName, PinnedVersion
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import FinishReason, Timings, Usage
+from vlmtui.domain.generation import Failure, FinishReason, Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.thinking import ThinkingTags, Thought
 from vlmtui.domain.times import LAST_MS

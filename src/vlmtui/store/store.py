@@ -10,9 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Part, Text, Turn
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.conversation import Attachment, Part, Text, Turn
+from vlmtui.domain.generation import Failure
 from vlmtui.errors import ErrorKind, bad_input
 from vlmtui.media.content_store import remove_copies
 from vlmtui.paths import private_dir

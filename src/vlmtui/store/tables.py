@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Part, with_changed_media
+from vlmtui.domain.conversation import Attachment, Part, with_changed_media
 from vlmtui.domain.times import LAST_MS
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.content_store import place

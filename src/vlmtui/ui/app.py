@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
     from textual.screen import Screen
 
-    from vlmtui.domain.attachment import Attachment
+    from vlmtui.domain.conversation import Attachment
     from vlmtui.domain.generation import GenerateRequest
     from vlmtui.domain.sampling import Sampling
     from vlmtui.engine.interface import Engine

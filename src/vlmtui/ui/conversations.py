@@ -22,7 +22,7 @@ from textual.timer import Timer
 from textual.visual import Visual
 from textual.widgets import Input, Static
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_list import ConversationList, Entry, ago

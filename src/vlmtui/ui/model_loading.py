@@ -10,7 +10,7 @@ from vlmtui.config.trust import TrustStore
 from vlmtui.engine.interface import Leftover
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import Remedy, VlmtuiError
-from vlmtui.protocol.peer import ForeignSocket
+from vlmtui.protocol.endpoint import ForeignSocket
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engines import EngineState, is_remote, names_of
 from vlmtui.session.models import LoadChecks, LoadOption, MemoryNeed, memory_need

@@ -17,7 +17,7 @@ from vlmtui.session.engines import AppEngines
 
 if TYPE_CHECKING:
     from vlmtui.config.settings import Settings
-    from vlmtui.domain.backend_choice import BackendChoice
+    from vlmtui.domain.engine import BackendChoice
     from vlmtui.session.recovery import InterruptedAnswers
     from vlmtui.session.resume import ResumePoint
     from vlmtui.store.records import ConversationId

@@ -13,8 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from vlmtui.domain.dials import DIALS, STRUCTURED_DIALS, dial_text
-from vlmtui.domain.parameters import PARAMETERS, Number
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Number, Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.registry.match import Model
 from vlmtui.session.dials import names_file, processor_arguments, typed_parameters, with_parameter

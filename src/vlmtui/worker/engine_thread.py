@@ -9,11 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from vlmtui.domain.adapter_choice import adapters_of
 from vlmtui.domain.capabilities import require_capability
-from vlmtui.domain.engine import EngineInfo, LoadSpec
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished, Request
+from vlmtui.domain.engine import EngineInfo, LoadSpec, adapters_of
+from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Failure, Finished, Request
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.contract import Backend, HostedEngine, ProcessEnded, Report, TellsMetrics

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Failure
 from vlmtui.domain.metrics import EngineMetrics, MetricsSample
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.messages import MetricsReport

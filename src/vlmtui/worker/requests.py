@@ -13,12 +13,12 @@ from typing import Protocol, assert_never
 
 import msgspec
 
-from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import (
     Cancelled,
     Delta,
     EngineEvent,
     Failed,
+    Failure,
     Finished,
     GenerateRequest,
     PromptReady,
@@ -28,8 +28,7 @@ from vlmtui.domain.generation import (
     usage_of,
 )
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.protocol.deltas import join_deltas
-from vlmtui.protocol.spool import prune_spool, remove_spooled, write_spooled
+from vlmtui.protocol.spool import join_deltas, prune_spool, remove_spooled, write_spooled
 from vlmtui.worker.engine_thread import EngineThread
 
 _JOINED_AT = 1024

@@ -26,11 +26,10 @@ from vlmtui.domain.engine import (
     LoadProgress,
     LoadSpec,
 )
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import GenerateRequest, RenderRequest, Request, ScoreRequest
+from vlmtui.domain.generation import Failure, GenerateRequest, RenderRequest, Request, ScoreRequest
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import private_dir
-from vlmtui.protocol.codec import decode_client_message, encode, read_line
+from vlmtui.protocol.endpoint import require_own_peer
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
     PROTOCOL_VERSION,
@@ -52,8 +51,10 @@ from vlmtui.protocol.messages import (
     StatusReport,
     Welcome,
     WorkerMessage,
+    decode_client_message,
+    encode,
+    read_line,
 )
-from vlmtui.protocol.peer import require_own_peer
 from vlmtui.worker.backends.contract import Backend, LoadStep
 from vlmtui.worker.engine_thread import EngineThread
 from vlmtui.worker.health import EngineHealth, MetricsHistory, children_cpu_seconds, memory_of, own_cpu_seconds

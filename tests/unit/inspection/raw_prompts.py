@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
-from vlmtui.domain.prompt import Message, MessagesPrompt, RawPrompt
+from vlmtui.domain.conversation import (
+    Attachment,
+    Media,
+    Message,
+    MessagesPrompt,
+    Modality,
+    RawPrompt,
+    Text,
+    Turn,
+    assistant_turn,
+    user_turn,
+)
 from vlmtui.inspection.placeholders import Form, forms_of
 from vlmtui.inspection.prompt_turns import own_tokens
 from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, check_raw

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.scripted_engine import ScriptedEngine
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment, RawPrompt
 from vlmtui.domain.generation import GenerateRequest
-from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.prompt_turns import (
     PromptPart,

@@ -9,11 +9,8 @@ import msgspec
 import pytest
 
 from tests.support.scripted_engine import Say, ScriptedEngine, scripted_info
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Failed, GenerateRequest, Token
-from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
+from vlmtui.domain.conversation import Attachment, ChatPrompt, Prompt, RawPrompt, user_turn
+from vlmtui.domain.generation import Cancelled, Failed, Failure, GenerateRequest, Token
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
 from vlmtui.export.comparison import answer_runs, difference_lines, export_html, export_markdown, prompt_runs

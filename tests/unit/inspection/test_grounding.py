@@ -10,8 +10,7 @@ from PIL import Image
 
 from vlmtui.inspection.grounding import MARKS_MAX, find_marks, find_time_ranges, place_mark
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.schema import Grounding, GroundingFormat
-from vlmtui.registry.token_rules import PatchTokens
+from vlmtui.registry.schema import Grounding, GroundingFormat, PatchTokens
 from vlmtui.session.answer_places import draw_marks
 
 REGISTRY = Registry.bundled()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cases import in_one_test
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.inspection.prompt_diff import MOST, MovedContent, PromptDiff, PromptTokens, prompt_diff
 from vlmtui.inspection.sequence_diff import common_start, diff_blocks

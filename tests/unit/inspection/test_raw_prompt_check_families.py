@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tests.support.cases import in_one_test
 from tests.unit.inspection.raw_prompts import REGISTRY, check, forms, items, kinds, prompts, written
-from vlmtui.domain.attachment import Modality
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Modality, user_turn
 from vlmtui.inspection.placeholders import forms_of, occurrences
 from vlmtui.inspection.prompt_turns import own_tokens
 from vlmtui.inspection.raw_prompt_check import FindingKind, apply_fix

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.cases import examples
 from tests.unit.inspection.raw_prompts import REGISTRY, conversations, items, written
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.inspection.placeholders import MODALITIES, forms_of, occurrences
 from vlmtui.inspection.prompt_turns import own_tokens
 from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, apply_fix, check_raw

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from vlmtui.domain.conversation import RawPrompt
 from vlmtui.domain.generation import Delta, GenerateRequest, PromptReady, Token
-from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
 from vlmtui.inspection.thinking import split_thinking

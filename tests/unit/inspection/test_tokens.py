@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import MediaSpan
-from vlmtui.domain.token_bytes import bytes_of_entry
+from vlmtui.domain.model_reading import bytes_of_entry
 from vlmtui.inspection.tokens import pieces_of, shown_bytes
 from vlmtui.text import quoted, visible
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.cases import examples
 from tests.unit.inspection.true_sentences import Tokens, holds
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.inspection.prompt_diff import PromptTokens, prompt_diff
 

@@ -14,7 +14,7 @@ import av
 import pillow_heif
 
 from tests.unit.media.made import corners, video
-from vlmtui.domain.attachment import VideoSampling
+from vlmtui.domain.conversation import VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.frames import sample_frames
 from vlmtui.media.images import open_prepared

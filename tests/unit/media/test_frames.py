@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.unit.media.made import Pixels, gif, numbers, video
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.frames import frames_as_images, sample_frames
 from vlmtui.media.images import open_prepared

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.unit.media.made import numbered, numbers, video
-from vlmtui.domain.attachment import VideoSampling
+from vlmtui.domain.conversation import VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.frames import sample_frames
 from vlmtui.media.images import open_prepared

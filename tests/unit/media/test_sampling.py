@@ -10,7 +10,7 @@ import av
 import pytest
 
 from tests.unit.media.made import numbered, numbers, video
-from vlmtui.domain.attachment import VideoSampling
+from vlmtui.domain.conversation import VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.describe import attachment_line
 from vlmtui.media.frames import sample_frames

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.media.made import corners, numbered, video
 from vlmtui import files
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.stage import stage
 from vlmtui.worker.hf.media_items import load_items

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from PIL import Image
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.changed_images import fewer_frames, smaller_image
 from vlmtui.media.images import open_prepared

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.unit.media.made import corners, numbered, video
-from vlmtui.domain.attachment import VideoSampling
+from vlmtui.domain.conversation import VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media import thumbnails
 from vlmtui.media.stage import stage
@@ -86,7 +86,7 @@ def test_it_imports_few_of_pillows_formats(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.media.thumbnails import thumbnail
 folder = Path(sys.argv[1])
 made = Attachment(modality="image", name="a.png", path=str(folder / "a.png"), sha256="0", width=40, height=30,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.unit.media.made import Pixels, gif, numbered, numbers, video
-from vlmtui.domain.attachment import VideoSampling
+from vlmtui.domain.conversation import VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media import frames as frames_module
 from vlmtui.media.describe import attachment_line

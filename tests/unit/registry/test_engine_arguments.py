@@ -11,13 +11,12 @@ import pytest
 
 from vllm_arguments import KNOWN, declared
 from vlmtui.config.settings import EngineSettings
-from vlmtui.domain.attachment import Modality
+from vlmtui.domain.conversation import Modality
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.engine_arguments import GUARDED, HARMLESS, Names, check_engine_args, names_of, refused_argument
-from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import engine_args_of, model_of
+from vlmtui.registry.match import engine_args_of, model_of, with_engine_args
 from vlmtui.registry.routes import choices_of
 from vlmtui.worker.backends.remote.options import ServerOptions
 from vlmtui.worker.backends.transformers.loading import Arguments

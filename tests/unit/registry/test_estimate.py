@@ -11,12 +11,12 @@ from importlib.util import find_spec
 
 import pytest
 
-from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
+from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import bundled
 from vlmtui.registry.estimate import estimated_tokens, frames_of
 from vlmtui.registry.loader import Registry, parse_family
-from vlmtui.registry.token_rules import PatchTokens, SplitTokens, TileTokens
+from vlmtui.registry.schema import PatchTokens, SplitTokens, TileTokens
 
 SIZES = [(1, 1), (28, 28), (112, 112), (167, 168), (640, 480), (480, 640), (4032, 3024), (10000, 60), (333, 1000)]
 LONG = (10_000, 1)

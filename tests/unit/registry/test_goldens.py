@@ -12,10 +12,18 @@ import jinja2
 import msgspec
 
 from tests.support.cases import in_one_test
-from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.backend_choice import BackendChoice
-from vlmtui.domain.conversation import Text, Turn, assistant_turn, user_turn
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
+from vlmtui.domain.conversation import (
+    Attachment,
+    ChatPrompt,
+    MessagesPrompt,
+    Modality,
+    RawPrompt,
+    Text,
+    Turn,
+    assistant_turn,
+    user_turn,
+)
+from vlmtui.domain.engine import BackendChoice
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import engine_args_of
 from vlmtui.registry.prompts import chat_prompt, raw_prompt

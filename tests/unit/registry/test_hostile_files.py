@@ -16,10 +16,9 @@ from tests.unit.registry.test_loader import GOOD
 from vlmtui.cli import main
 from vlmtui.engine.machine import estimate
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.hub_cache import downloaded_models, read_config, snapshot_of, weights_bytes
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import family_of_config, resolve
+from vlmtui.registry.match import family_of_config, resolve, with_engine_args
 
 DEEP = b"[" * 200_000
 CONFIGS = {

@@ -10,10 +10,9 @@ import pytest
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
-from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.hub_cache import downloaded_models, hub_cache_folder, snapshot_of
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import DEFAULT_MODEL, engine_args_of, resolve, with_trust
+from vlmtui.registry.match import DEFAULT_MODEL, engine_args_of, resolve, with_engine_args, with_trust
 
 
 @pytest.fixture(scope="module")

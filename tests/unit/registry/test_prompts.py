@@ -7,9 +7,17 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
-from vlmtui.domain.prompt import RawPrompt
+from vlmtui.domain.conversation import (
+    Attachment,
+    Media,
+    Modality,
+    RawPrompt,
+    Text,
+    Turn,
+    assistant_turn,
+    system_turn,
+    user_turn,
+)
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry

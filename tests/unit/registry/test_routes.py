@@ -14,7 +14,7 @@ import pytest
 import family_table
 import vllm_architectures
 from tests.support.cases import in_one_test
-from vlmtui.domain.backend_choice import BackendChoice
+from vlmtui.domain.engine import BackendChoice
 from vlmtui.registry import routes
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import engine_args_of

@@ -7,8 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import Role, Turn, user_turn
+from vlmtui.domain.conversation import Attachment, Modality, Role, Turn, user_turn
 from vlmtui.domain.generation import Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.content_store import store_bytes

@@ -16,7 +16,7 @@ import pytest
 from tests.unit.store.made import COMPLETE, RECIPE, attachment, needed, opened, search
 from vlmtui import files
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Failure
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.export.conversation import ExportText, Place, to_html, to_json_document, to_markdown, to_openai

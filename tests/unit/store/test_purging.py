@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.store.made import RECIPE, attachment, bulk, integrity, needed
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.files import TEMPORARY_PREFIX
 from vlmtui.media.content_store import remove_copies, store_bytes

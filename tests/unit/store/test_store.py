@@ -25,7 +25,7 @@ from tests.unit.store.made import (
     search,
 )
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
-from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import AnswerData, ConversationId, StoredDraft, TurnId

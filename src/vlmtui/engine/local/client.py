@@ -23,12 +23,12 @@ from vlmtui.domain.engine import (
     LoadSpec,
     LoadStage,
 )
-from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import (
     Cancelled,
     Delta,
     EngineEvent,
     Failed,
+    Failure,
     Finished,
     GenerateRequest,
     PromptReady,
@@ -37,9 +37,7 @@ from vlmtui.domain.generation import (
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
-from vlmtui.protocol.codec import decode_worker_message, encode, oversized
-from vlmtui.protocol.deltas import join_deltas
-from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.protocol.endpoint import Endpoint, require_own_peer
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
     PROTOCOL_VERSION,
@@ -61,9 +59,11 @@ from vlmtui.protocol.messages import (
     StatusReport,
     Welcome,
     WorkerMessage,
+    decode_worker_message,
+    encode,
+    oversized,
 )
-from vlmtui.protocol.peer import require_own_peer
-from vlmtui.protocol.spool import remove_spooled
+from vlmtui.protocol.spool import join_deltas, remove_spooled
 
 _REST_S = 0.05
 """Seconds: the interval of the engine's thread, which sends its new events 20 times a second."""

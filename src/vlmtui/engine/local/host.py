@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vlmtui.domain.engine import EngineStatus, LoadSpec
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import EngineEvent, Failed
+from vlmtui.domain.generation import EngineEvent, Failed, Failure
 from vlmtui.engine.interface import Leftover
 from vlmtui.engine.local.launcher import Launcher, StartedWorker, WorkerProgram, installed_program
 from vlmtui.errors import ErrorKind, VlmtuiError

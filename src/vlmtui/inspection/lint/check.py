@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from vlmtui.domain.conversation import Media, Text
+from vlmtui.domain.conversation import Media, RawPrompt, Text
 from vlmtui.domain.model_reading import LIMITS, ModelReading, ReadTrouble, TemplateReading, TemplateTrouble
-from vlmtui.domain.prompt import RawPrompt
 from vlmtui.inspection.lint.finding import LintFinding, LintKind
 from vlmtui.inspection.lint.subject import (
     AGAIN,
@@ -25,8 +24,7 @@ from vlmtui.inspection.lint.subject import (
 from vlmtui.inspection.prompt_turns import head_of, tail_of
 from vlmtui.inspection.raw_prompt_check import unknown_tokens
 from vlmtui.inspection.sequence_diff import common_start
-from vlmtui.registry.chat_template import chat_template_of
-from vlmtui.registry.prompts import chat_prompt, raw_prompt
+from vlmtui.registry.prompts import chat_prompt, chat_template_of, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.text import quoted
 

@@ -10,8 +10,7 @@ from functools import cached_property
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import Media, Part, Role, Text, Turn, all_attachments
+from vlmtui.domain.conversation import Attachment, Media, Modality, Part, Role, Text, Turn, all_attachments
 from vlmtui.domain.model_reading import (
     Form,
     RenderCase,

@@ -14,11 +14,9 @@ from typing import Any, BinaryIO, Literal, cast
 
 import msgspec
 
-from vlmtui.domain.attachment import Modality
-from vlmtui.domain.conversation import Role
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.conversation import Modality, Role
+from vlmtui.domain.generation import Failure
+from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.paths import is_url, looks_like_media
 from vlmtui.reading import decode_json

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
+from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.files import write_atomically
 from vlmtui.media.content_store import FLAT

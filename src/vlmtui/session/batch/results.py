@@ -20,8 +20,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Usage
+from vlmtui.domain.generation import Failure, Usage
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.export.web_page import render_page
 from vlmtui.files import new_file, not_written

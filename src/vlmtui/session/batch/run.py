@@ -13,13 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.capabilities import require_capability
-from vlmtui.domain.conversation import Media, Part, Text, Turn, system_turn
+from vlmtui.domain.conversation import Attachment, Media, Part, RawPrompt, Text, Turn, VideoSampling, system_turn
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateRequest
-from vlmtui.domain.prompt import RawPrompt
+from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished, GenerateRequest
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input

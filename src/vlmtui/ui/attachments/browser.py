@@ -26,7 +26,7 @@ from textual.timer import Timer
 from textual.visual import Visual
 from textual.widgets import Input, Static
 
-from vlmtui.domain.attachment import Modality
+from vlmtui.domain.conversation import Modality
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.folder import FolderEntry, FolderView, home_short, list_folder, list_folders, typed_path
 from vlmtui.reading import shown_name
@@ -382,7 +382,7 @@ def _first_picture(path: Path) -> _Picture:
 def _of_video(path: Path) -> _Picture:
     from PIL import Image as Pillow
 
-    from vlmtui.domain.attachment import VideoSampling
+    from vlmtui.domain.conversation import VideoSampling
     from vlmtui.media.describe import human_duration
     from vlmtui.media.frames import sample_frames
 

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Input, RadioButton, RadioSet, Static
 from textual.worker import get_current_worker
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.contact_sheet import Rgb, Room, Sheet, make_sheet
 from vlmtui.media.describe import clock

@@ -18,7 +18,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.images import camera_facts
 from vlmtui.media.thumbnails import StoredPixels, Viewport, draw, open_pixels

@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.containers import ItemGrid, Vertical
 from textual.widgets import Static
 
-from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.conversation import Attachment, Modality
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.media.folder import FolderView
 from vlmtui.media.pages import SOUND_OF

@@ -16,8 +16,7 @@ from textual.style import Style
 from textual.visual import Visual
 from textual.widget import Widget
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Text, Turn
+from vlmtui.domain.conversation import Attachment, Media, Text, Turn
 from vlmtui.errors import ErrorKind
 from vlmtui.inspection.thinking import ThinkingParts
 from vlmtui.session.answer_line import answer_marks, seconds

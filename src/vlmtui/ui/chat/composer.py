@@ -19,7 +19,7 @@ from textual.message import Message
 from textual.widgets import OptionList, TextArea
 from textual.widgets.text_area import Document, EditResult, Location, Selection
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.mentions import Mention, as_written
 from vlmtui.paths import Paths

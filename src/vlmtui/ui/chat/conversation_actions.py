@@ -7,8 +7,8 @@ from functools import partial
 
 import msgspec
 
-from vlmtui.domain.adapter_choice import adapters_of
 from vlmtui.domain.capabilities import require_capability
+from vlmtui.domain.engine import adapters_of
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.session.adapters import (
     NONE,

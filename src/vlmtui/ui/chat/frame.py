@@ -14,10 +14,8 @@ from textual.content import Content
 from textual.widgets import Static
 from textual.worker import WorkType
 
-from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, EngineStatus
-from vlmtui.domain.engine_labels import labels
-from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, EngineStatus, labels
+from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.registry.match import Model
 from vlmtui.session.answer_line import answer_line, answer_speed
 from vlmtui.session.conversation import Conversation, QueuedMessage, head_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.prompt import Prompt
+from vlmtui.domain.conversation import Attachment, Prompt
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.session.answer_places import AnswerPlaces, ShownMedium, badges_of, places_of
 from vlmtui.session.prompt_report import (

@@ -15,7 +15,7 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.worker import WorkType
 
-from vlmtui.domain.attachment import VideoSampling
+from vlmtui.domain.conversation import VideoSampling
 from vlmtui.domain.generation import Finished
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.session.comparison import ComparedMessage

@@ -14,7 +14,7 @@ from textual.reactive import var
 from textual.timer import Timer
 from textual.widgets import Static
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.exchange import Exchange
 from vlmtui.ui.actions import bindings

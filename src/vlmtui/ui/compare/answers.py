@@ -16,9 +16,8 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Finished, PromptReady
+from vlmtui.domain.conversation import Attachment
+from vlmtui.domain.generation import Failure, Finished, PromptReady
 from vlmtui.inspection.answer_diff import AnswerDiff, AnswerSpan, differing_spans
 from vlmtui.inspection.prompt_diff import PromptDiff, PromptSpan
 from vlmtui.inspection.tokens import Piece, attachment_of

@@ -15,10 +15,8 @@ from textual.screen import ModalScreen, Screen
 from textual.timer import Timer
 from textual.widgets import Input, RadioButton, RadioSet, Static, TextArea
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.parameters import Number
-from vlmtui.domain.prompt import attachments_of
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.conversation import Attachment, attachments_of
+from vlmtui.domain.sampling import Number, Sampling
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.export.comparison import SUFFIXES, export_comparison
 from vlmtui.files import free_path

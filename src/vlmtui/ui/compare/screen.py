@@ -10,9 +10,8 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment, attachments_of
 from vlmtui.domain.generation import PromptReady, usage_of
-from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.inspection.prompt_turns import TurnPair, aligned, prompt_parts, raw_turns, rendered_turns
 from vlmtui.inspection.raw_prompt_check import Finding

@@ -17,8 +17,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.prompt import RawPrompt, attachments_of
+from vlmtui.domain.conversation import Attachment, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.times import local_time
 from vlmtui.errors import Remedy, VlmtuiError

@@ -10,12 +10,10 @@ from typing import Literal
 import msgspec
 from textual.content import Content
 
-from vlmtui.domain.adapter_choice import adapters_of
-from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.conversation import ChatPrompt, MessagesPrompt, RawPrompt
+from vlmtui.domain.engine import EngineInfo, adapters_of
 from vlmtui.domain.generation import GenerateRequest, Vocabulary, usage_of
-from vlmtui.domain.parameters import PARAMETERS, Parameter
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Parameter, Sampling
 from vlmtui.inspection.prompt_turns import folds, special_pattern
 from vlmtui.inspection.tokens import Kind, Piece, attachment_of
 from vlmtui.session.prompt_report import PromptReport

@@ -18,8 +18,8 @@ from textual.message import Message
 from textual.widgets import ContentSwitcher, OptionList, Static, Tab, Tabs
 from textual.worker import get_current_worker
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.capabilities import Capability, lack
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.domain.generation import GenerateRequest, usage_of
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input

@@ -23,8 +23,7 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from vlmtui.domain.backend_choice import BackendChoice
-from vlmtui.domain.engine import EngineStatus, LoadSpec
+from vlmtui.domain.engine import BackendChoice, EngineStatus, LoadSpec
 from vlmtui.engine.machine import Fit, Machine, check_fit, gib
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import downloaded_models

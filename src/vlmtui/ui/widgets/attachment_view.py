@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.text import one_line
 from vlmtui.ui.document.blocks import TextBlock, fact
 from vlmtui.ui.widgets.clicks import is_click

@@ -15,7 +15,7 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.grounding import PlacedMark
 from vlmtui.session.answer_places import Badge, badges_of, draw_marks

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
+from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
 from vlmtui.domain.generation import MediaSpan
 
 RATE = 16_000

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 import jinja2
 
-from vlmtui.domain.conversation import Text, Turn
-from vlmtui.domain.prompt import Message, MessagesPrompt
+from vlmtui.domain.conversation import Message, MessagesPrompt, Text, Turn
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.media_items import MediaItem
 

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from PIL import Image
 
-from vlmtui.domain.attachment import Modality
+from vlmtui.domain.conversation import Modality
 from vlmtui.domain.generation import SeenMedium, SeenPicture, View
 from vlmtui.errors import bad_input
 from vlmtui.files import write_private

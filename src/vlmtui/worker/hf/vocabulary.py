@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vlmtui.domain.generation import Candidate, Delta, Token, TokenLogprob, Vocabulary
-from vlmtui.domain.token_bytes import bytes_of_entry
+from vlmtui.domain.model_reading import bytes_of_entry
 
 EOS_TOKEN = "@eos_token"
 """The name of the tokenizer's EOS token among a record's stop tokens."""

@@ -20,7 +20,7 @@ from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
+from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.domain.model_reading import (
     FORMS,

@@ -16,11 +16,19 @@ from typing import Any, get_args
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
-from vlmtui.domain.conversation import Text, Turn
+from vlmtui.domain.conversation import (
+    Attachment,
+    ChatPrompt,
+    MessagesPrompt,
+    Modality,
+    Prompt,
+    RawPrompt,
+    Text,
+    Turn,
+    VideoSampling,
+)
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.generation import MediaSpan, Request, Token, Vocabulary
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.reading import read_whole

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.capabilities import Capabilities, Capability
+from vlmtui.domain.conversation import Attachment, ChatPrompt, Modality, Prompt, RawPrompt, attachments_of
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import (
     Candidate,
@@ -31,7 +31,6 @@ from vlmtui.domain.generation import (
     Usage,
 )
 from vlmtui.domain.metrics import EngineMetrics
-from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt, attachments_of
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.text import is_number, one_line
 from vlmtui.worker.backends.contract import DELTA_S, LoadStep, Report

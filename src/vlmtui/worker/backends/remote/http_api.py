@@ -17,7 +17,7 @@ import httpx2
 import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.protocol.peer import peer_uid, require_owner
+from vlmtui.protocol.endpoint import peer_uid, require_owner
 from vlmtui.text import one_line
 from vlmtui.worker.backends.remote.options import ServerOptions, server_address
 

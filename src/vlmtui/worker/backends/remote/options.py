@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from vlmtui.domain.attachment import Modality
+from vlmtui.domain.conversation import Modality
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.reading import opened
 from vlmtui.text import one_line

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from vlmtui.domain.conversation import ChatPrompt, MessagesPrompt, Prompt, attachments_of
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.domain.generation import (
@@ -33,7 +34,6 @@ from vlmtui.domain.generation import (
     Timings,
     Usage,
 )
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Report

@@ -16,12 +16,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from vlmtui.domain.adapter_choice import adapter_for, adapters_of
-from vlmtui.domain.attachment import Modality
 from vlmtui.domain.capabilities import ALL
-from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage, LoraAdapter
+from vlmtui.domain.conversation import Modality, attachments_of
+from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage, LoraAdapter, adapter_for, adapters_of
 from vlmtui.domain.generation import GenerateRequest, ScoreRequest
-from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.text import is_number
 from vlmtui.worker.backends.contract import LoadStep, Report

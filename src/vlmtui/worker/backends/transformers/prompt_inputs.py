@@ -12,10 +12,8 @@ from typing import Any
 
 import msgspec
 
-from vlmtui.domain.attachment import Modality
-from vlmtui.domain.conversation import Text, Turn
+from vlmtui.domain.conversation import ChatPrompt, Message, MessagesPrompt, Modality, Text, Turn
 from vlmtui.domain.generation import MediaSpan, SeenMedium, View
-from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.transformers.loading import Arguments
 from vlmtui.worker.hf.media_items import PICTURES, MediaItem, patch_size_of, shape_of, size_and_grid

@@ -16,8 +16,7 @@ import msgspec
 
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.generation import Candidate
-from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.errors import bad_input
 from vlmtui.worker.hf.vocabulary import stop_token_id
 

@@ -16,12 +16,10 @@ from typing import Any
 import msgspec
 from PIL import Image
 
-from vlmtui.domain.adapter_choice import adapter_for, adapters_of
-from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.capabilities import ALL
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, MessagesPrompt, RawPrompt, attachments_of, user_turn
 from vlmtui.domain.dials import PROCESSOR
-from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
+from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage, adapter_for, adapters_of
 from vlmtui.domain.generation import (
     EngineEvent,
     Finished,
@@ -35,7 +33,6 @@ from vlmtui.domain.generation import (
     Usage,
 )
 from vlmtui.domain.metrics import METRIC_NAMES, EngineMetrics, parse_metrics
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Report

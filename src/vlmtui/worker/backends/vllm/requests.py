@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from vlmtui.domain.dials import PROCESSOR, STRUCTURED
 from vlmtui.domain.generation import Delta, RenderRequest, ScoreRequest, SeenMedium, View, Vocabulary
-from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.media_items import MODALITIES, PICTURES, MediaItem
 from vlmtui.worker.hf.seen_pixels import BLACK, WHITE, blank_items, measured, normalisation_of, view_folder, write_seen
