@@ -211,3 +211,11 @@ def test_a_blank_line_follows_a_paragraph_that_is_laid_out_in_pieces() -> None:
     source = "word\n" * 3_000 + "\nnext\n\n" + "last\n\n" * 2_000
     shown = plain(source)
     assert shown[2_999:3_004] == ["word", "", "next", "", "last"]
+
+
+@pytest.mark.parametrize("lines", range(2_000, 2_400, 40))
+def test_long_code_that_closes_where_a_piece_begins_is_closed(lines: int) -> None:
+    """A piece ends at the blank line before the fence, and the line after the fence is longer than a piece."""
+    shown = plain("```\n" + "line\n" * lines + "\n```\n" + "more words " * 1_000)
+    assert sum("```" in line for line in shown) == 0
+    assert sum(line.strip() == "line" for line in shown) == lines

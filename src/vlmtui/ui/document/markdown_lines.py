@@ -159,7 +159,7 @@ class MarkdownLines:
             self._inside = ""
             for text, node in written[:-_UNSETTLED] or written[:-1]:
                 self._settle(text, node)
-        elif (only := written[0][1]).type == "fence" and _is_closed(window, only.markup):
+        elif (only := written[0][1]).type == "fence" and self._is_closed(window, only.markup):
             self._inside = ""
             self._settle(*written[0])
         elif self._inside != only.type:
@@ -172,6 +172,12 @@ class MarkdownLines:
                 self._page.add(_block_or_literal(text, node, self._width, folds=self._folds))
             self._page.gap = 0
             self._settled += piece
+
+    def _is_closed(self, code: str, fence: str) -> bool:
+        """Return whether the last line of a code block closes it. The only line of one closes it if it goes on."""
+        last = code.strip().rpartition("\n")[2].strip()
+        is_fence = last.startswith(fence) and not last.strip(fence[0])
+        return is_fence and (self._open_code is not None or code.strip() != last)
 
     def _settle_code(self, source: str, node: SyntaxTreeNode) -> None:
         """Settle a piece of a code block; more of it follows."""
@@ -211,12 +217,6 @@ def _cut(text: str, size: int, width: int) -> int:
         return at + 1
     at = text.rfind(" ", 0, size)
     return at + 1 if at > 0 else max(1, size - size % width)
-
-
-def _is_closed(code: str, fence: str) -> bool:
-    """Return whether the last line of a code block closes it."""
-    last = code.rstrip().rpartition("\n")[2].strip()
-    return last.startswith(fence) and not last.strip(fence[0]) and code.rstrip() != fence
 
 
 def _last_item(node: SyntaxTreeNode) -> int | None:
