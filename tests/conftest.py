@@ -133,7 +133,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     listed: Path | None = config.getoption("--list-failed")
     if listed is not None:
         reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
-        ids = {re.sub(r"@(engine|long)$", "", report.nodeid) for report in reports}
+        ids = {re.sub(r"@\w+$", "", report.nodeid) for report in reports}
         listed.write_text("".join(f"{one}\n" for one in sorted(ids)), "utf-8")
 
 

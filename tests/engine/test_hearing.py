@@ -85,7 +85,7 @@ def test_a_batch_hears(home: Paths, tmp_path: Path, sounds: dict[str, Path], mod
         {"id": "broken", "audios": ["in.jsonl"], "prompt": "What is it?"},
     ]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
-    summary = batch("in.jsonl", "-m", "tiny_omni", "--mode", mode, "--max-tokens", "3", "--include", "prompt", code=1)
+    summary = batch("in.jsonl", "-m", "tiny_omni", "--mode", mode, "--max-tokens", "3", "--include-prompt", code=1)
     assert (summary["answered"], summary["failed"]) == (4, 1)
     found = {line["id"]: line for line in batch.lines()}
     assert "in.jsonl" in json.dumps(found["broken"]["error"])
@@ -139,9 +139,9 @@ def test_plain_mode_hears(home: Paths, tmp_path: Path, sounds: dict[str, Path]) 
     try:
         process.expect_exact(b"model is ready: vLLM")
         process.expect_exact(b"\r\n> ")
-        say("/attach long.wav", "long.wav, 2.0 s", "This prompt takes", "[Audio #1]> ")
+        say("/attach long.wav", "long.wav, 2.0 s", "[Audio #1]> ")
         say("/attach clip.mp4", "[Audio #1][Video #2]> ")
-        say("/attach clip.mp4#sound", "48 kHz", "tokens", "[Audio #1][Video #2][Audio #3]> ")
+        say("/attach clip.mp4#sound", "48 kHz", "[Audio #1][Video #2][Audio #3]> ")
         say("/detach 2", "Removed [Video #2]", "[Audio #1][Audio #2]> ")
         say("/set max_tokens 3", "[Audio #1][Audio #2]> ")
         say("what is it?", "audio)", "\r\n> ")
