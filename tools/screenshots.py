@@ -303,7 +303,7 @@ async def session(
         if only is None:
             save(app, "models", suffix)
         await pilot.press("enter")
-        controller = app.engine_controller
+        controller = app.engines
         if only is None and not theme and size == SIZES[0]:
             await until(
                 pilot, lambda: controller.progress is not None and controller.progress.stage is LoadStage.WEIGHTS

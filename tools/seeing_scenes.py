@@ -58,7 +58,7 @@ async def documents(app: VlmtuiApp, pilot: Pilot[ExitReport | None], until: Unti
 async def adapters(app: VlmtuiApp, pilot: Pilot[ExitReport | None], until: Until, save: Save) -> None:
     """Answer with a LoRA adapter of random matrices, and ask whether it changes anything."""
     folder = write_adapter(app.services.paths.data / "loras" / "random")
-    controller = app.engine_controller
+    controller = app.engines
     app.run_action_id("adapter", str(folder))
     await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
     before = controller.engine

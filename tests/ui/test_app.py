@@ -41,7 +41,7 @@ async def test_from_the_picker_to_the_chat(make_app: MakeApp) -> None:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
         await pilot.press("enter")
         await until(pilot, lambda: screen_is(app, PlainChat))
-        assert app.engine_controller.state is EngineState.READY
+        assert app.engines.state is EngineState.READY
 
 
 async def test_a_named_model_is_loaded_at_once(make_app: MakeApp) -> None:
@@ -90,8 +90,8 @@ async def test_a_model_that_does_not_fit_beside_the_loaded_one_ends_it_after_a_q
         await until(pilot, lambda: len(host.engines) == 2)
         await until(pilot, lambda: screen_is(app, PlainChat) and app.screen is not chat)
         assert host.engines[0].was_shut_down
-        assert app.engine_controller.model is not None
-        assert app.engine_controller.model.family.family == "family3"
+        assert app.engines.model is not None
+        assert app.engines.model.family.family == "family3"
 
 
 async def test_enter_twice_loads_once(make_app: MakeApp) -> None:
@@ -103,7 +103,7 @@ async def test_enter_twice_loads_once(make_app: MakeApp) -> None:
         assert isinstance(picker, ModelsScreen)
         picker.action_load()
         picker.action_load()
-        await until(pilot, lambda: screen_is(app, LoadingScreen) and app.engine_controller.engine is not None)
+        await until(pilot, lambda: screen_is(app, LoadingScreen) and app.engines.engine is not None)
         await pilot.pause()
     assert len(host.opened) == 1
 
@@ -113,7 +113,7 @@ async def test_after_an_abort_the_picker_is_where_it_was(make_app: MakeApp, eigh
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
         await pilot.press("down", "down", "down", "enter")
-        await until(pilot, lambda: screen_is(app, LoadingScreen) and app.engine_controller.engine is not None)
+        await until(pilot, lambda: screen_is(app, LoadingScreen) and app.engines.engine is not None)
         await pilot.press("escape")
         await until(pilot, lambda: any(models.highlighted == 3 for models in app.screen.query(ModelList)))
 
@@ -125,15 +125,15 @@ async def test_an_engine_that_died_is_restarted_once_then_on_request(make_app: M
         await until(pilot, lambda: screen_is(app, PlainChat))
         chat = app.screen
         host.engine.die()
-        await until(pilot, lambda: len(host.engines) == 2 and app.engine_controller.state is EngineState.READY)
+        await until(pilot, lambda: len(host.engines) == 2 and app.engines.state is EngineState.READY)
         assert app.screen is chat
         host.engine.die()
-        await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)
+        await until(pilot, lambda: app.engines.state is EngineState.DEAD)
         app.restart_engine()
-        await until(pilot, lambda: app.engine_controller.state is EngineState.READY)
+        await until(pilot, lambda: app.engines.state is EngineState.READY)
         assert app.screen is chat
         host.engine.die()
-        await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)
+        await until(pilot, lambda: app.engines.state is EngineState.DEAD)
 
 
 async def test_quit_leaves_a_ready_engine_and_reports_it(make_app: MakeApp) -> None:

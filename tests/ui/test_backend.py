@@ -99,5 +99,5 @@ async def test_missing_capabilities_are_switched_off_and_named(
         assert SAYS + "ignores seeds" in texts()
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, ChatScreen))
-        await app.engine_controller.abort()
+        await app.engines.abort()
     assert await host.running() == []

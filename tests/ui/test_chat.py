@@ -54,7 +54,7 @@ async def test_enter_while_answering_keeps_the_text(chatting: StartChat) -> None
 async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(chatting: StartChat) -> None:
     async with chatting(["Half ", Die()], ["Half ", Die()], ["Whole."]) as chat:
         await chat.say("Tell me")
-        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engines.is_loaded)
         await chat.pilot.press("ctrl+r")
         await chat.until(lambda: chat.last.answer_siblings.count == 2 and not chat.last.is_running)
         assert isinstance(chat.last.answer.outcome, Failed)
@@ -63,12 +63,12 @@ async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(ch
         note = " ".join(chat.answer_lines().replace("▌", "").split())
         assert "killed" in note
         assert "Ctrl+R sends it again, once the engine is loaded" in note
-        await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
+        await chat.until(lambda: chat.app.engines.state is EngineState.DEAD)
         await chat.until(lambda: "F5 restarts" in str(chat.screen.query_one(StatusBar).render()))
         await chat.send("lost?")
         assert chat.composer.text == "lost?"
         await chat.pilot.press("f5")
-        await chat.until(lambda: chat.app.engine_controller.state is EngineState.READY)
+        await chat.until(lambda: chat.app.engines.state is EngineState.READY)
         await chat.pilot.press("ctrl+r")
         await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
         await chat.pilot.press("enter")
@@ -126,9 +126,9 @@ async def test_nothing_is_asked_of_a_dead_engine_so_the_answer_stays(chatting: S
     async with chatting(["Kept."]) as chat:
         await chat.say("first")
         chat.host.engine.die()
-        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engines.is_loaded)
         chat.host.engine.die()
-        await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
+        await chat.until(lambda: chat.app.engines.state is EngineState.DEAD)
         await chat.pilot.press("ctrl+r")
         await chat.until(lambda: "killed" in chat.notes)
         assert chat.last.answer.text == "Kept."

@@ -277,14 +277,14 @@ async def test_a_dead_engine_is_reported_and_asked_again_when_back(comparing: St
         await compare.until(lambda: "The engine was killed." in compare.told("raw"))
         host = compare.chat.host
         await compare.until(lambda: len(host.engines) == 2)
-        await compare.until(lambda: compare.chat.app.engine_controller.state is EngineState.READY)
+        await compare.until(lambda: compare.chat.app.engines.state is EngineState.READY)
         await compare.send()
         assert compare.answer("chat") == compare.answer("raw") == "Whole."
 
 
 async def test_an_engine_that_stays_dead_is_loaded_again_by_the_send_key(comparing: StartComparing) -> None:
     async with comparing(["Whole."], ["Whole."]) as compare:
-        controller = compare.chat.app.engine_controller
+        controller = compare.chat.app.engines
         controller._restarts = 0
         compare.chat.host.engine.die()
         await compare.until(lambda: controller.state is EngineState.DEAD)

@@ -134,7 +134,7 @@ async def test_sides_load_one_after_the_other_and_say_that_they_wait(chatting: S
         await chat.until(lambda: answers(screen) == ["A cat.", "A dog."])
         first, other, *_ = chat.host.engines
         assert first.was_shut_down and other.spec.backend == "transformers"
-        controller = chat.app.engine_controller
+        controller = chat.app.engines
         await chat.until(lambda: controller.state is EngineState.READY and len(chat.host.engines) == 3)
         assert controller.require_model().spec.backend == "vllm"
 

@@ -68,9 +68,9 @@ async def test_halving_without_effect_is_reported(chatting: StartChat, tmp_path:
 async def test_halving_reports_the_saved_tokens(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         chat.host.engine.die()
-        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engines.is_loaded)
         chat.host.engine.die()
-        await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
+        await chat.until(lambda: chat.app.engines.state is EngineState.DEAD)
         Image.new("RGB", (400, 300), "red").save(tmp_path / "big.png")
         chat.screen.sources.attach_files([tmp_path / "big.png"])
         await chat.until(lambda: "Attachments take ~" in chat.screen_text())
@@ -102,7 +102,7 @@ async def test_the_death_of_an_idle_engine_is_reported(chatting: StartChat) -> N
     async with chatting() as chat:
         chat.host.engine.die("The engine was killed by signal 9.")
         await chat.until(lambda: "The engine was killed by signal 9. shapes is loading again." in chat.notes)
-        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engines.is_loaded)
         chat.host.engine.die("The engine was killed by signal 9.")
         await chat.until(lambda: "signal 9. F5 restarts it." in chat.notes)
 

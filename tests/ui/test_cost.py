@@ -55,9 +55,9 @@ async def test_an_argument_of_the_processor_is_counted_with_at_once(chatting: St
 async def test_without_an_engine_the_record_estimates_the_tokens(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         chat.host.engine.die()
-        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engines.is_loaded)
         chat.host.engine.die()
-        await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
+        await chat.until(lambda: chat.app.engines.state is EngineState.DEAD)
         chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: "Attachments take ~" in chat.screen_text())
         assert "an estimate until the model is loaded" in chat.screen_text()

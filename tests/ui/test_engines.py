@@ -84,7 +84,7 @@ def status(chat: Chat) -> str:
 async def use(chat: Chat, engine: str, model: str) -> None:
     """Type `/engine`, and wait until its model is ready in the chat."""
     await chat.send(f"/engine {engine}")
-    controller = chat.app.engine_controller
+    controller = chat.app.engines
     await chat.until(
         lambda: (
             controller.state is EngineState.READY
@@ -152,7 +152,7 @@ async def test_an_engine_that_is_not_there_is_named(chatting: StartChat, box: No
         await chat.write("Hi")
         chat.app.run_action_id("compare", "engine=here,http://far")
         await chat.until(lambda: "Nothing listens at http://far." in chat.notes)
-        assert chat.app.engine_controller.state is EngineState.READY
+        assert chat.app.engines.state is EngineState.READY
         assert chat.composer.text == "Hi" or chat.controller.draft.text == "Hi"
 
 
@@ -188,7 +188,7 @@ async def test_another_engine_of_the_same_model_is_loaded_beside(chatting: Start
         assert "here dtype=bfloat16" in of(panes[1], ".label")
         here, other = chat.host.engines
         assert other.spec.engine_args["dtype"] == "bfloat16" and not here.was_shut_down
-        assert len(chat.app.engine_controller.models) == 2
+        assert len(chat.app.engines.models) == 2
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         await chat.until(lambda: "+ shapes (dtype=bfloat16" in status(chat))
@@ -201,7 +201,7 @@ async def test_without_memory_one_is_loaded_after_the_other_and_the_first_again(
         assert [pane.text.text for pane in panes] == ["A dog.", "A cat."]
         first, other, *_ = chat.host.engines
         assert first.was_shut_down and other.spec.backend == "transformers"
-        controller = chat.app.engine_controller
+        controller = chat.app.engines
         await chat.until(lambda: controller.state is EngineState.READY and len(chat.host.engines) == 3)
         assert controller.require_model().spec.backend == "vllm" and other.was_shut_down
         await chat.pilot.press("escape")
@@ -251,5 +251,5 @@ async def test_the_picker_lists_the_models_and_features_of_servers(
         told = written(screen.query_one("#side", DocumentView))
         assert "32k tokens" in told and "--enable-scale-out switches it on" in told and "12 ms" in told
         await pilot.press("enter")
-        await until(pilot, lambda: app.engine_controller.state is EngineState.READY)
-        assert app.engine_controller.require_model().spec.name == "qwen at box"
+        await until(pilot, lambda: app.engines.state is EngineState.READY)
+        assert app.engines.require_model().spec.name == "qwen at box"

@@ -49,7 +49,7 @@ async def loading(app: VlmtuiApp, pilot: AppPilot) -> LoadingScreen:
     """The loading screen, once the weights are being read."""
 
     def reading() -> bool:
-        progress = app.engine_controller.progress
+        progress = app.engines.progress
         return isinstance(app.screen, LoadingScreen) and progress is not None and progress.fraction == 0.43
 
     await until(pilot, reading)
@@ -93,7 +93,7 @@ async def test_abort_ends_the_engine_and_returns_to_the_picker(make_app: MakeApp
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         assert host.engine.was_shut_down
         assert not host.engine.alive
-        assert app.engine_controller.state is EngineState.NONE
+        assert app.engines.state is EngineState.NONE
 
 
 async def test_a_failed_load_has_a_remedy_and_can_be_retried(make_app: MakeApp) -> None:
@@ -112,7 +112,7 @@ async def test_a_failed_load_has_a_remedy_and_can_be_retried(make_app: MakeApp) 
         assert "✗ Weights" in stage_text(screen)
         host.load_steps = held_load(asyncio.Event())
         await pilot.press("r")
-        await until(pilot, lambda: len(host.engines) == 2 and app.engine_controller.state is EngineState.LOADING)
+        await until(pilot, lambda: len(host.engines) == 2 and app.engines.state is EngineState.LOADING)
         await until(pilot, lambda: not screen.query_one(FailureView).display)
 
 
@@ -121,7 +121,7 @@ async def test_a_failed_start_is_reported_and_back_leads_to_the_picker(make_app:
     host.refuse = VlmtuiError(ErrorKind.NO_ENGINE, "vLLM is not installed.", hint="pip install 'vlmtui[cpu]'")
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
-        await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)
+        await until(pilot, lambda: app.engines.state is EngineState.DEAD)
         await until(pilot, lambda: app.screen.query_one(FailureView).display)
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
@@ -136,7 +136,7 @@ async def test_the_log_over_a_load_is_not_torn_away_when_the_engine_is_ready(mak
         await until(pilot, lambda: app.screen is not screen)
         log = app.screen
         go.set()
-        await until(pilot, lambda: app.engine_controller.state is EngineState.READY)
+        await until(pilot, lambda: app.engines.state is EngineState.READY)
         await pilot.pause()
         assert app.screen is log
 

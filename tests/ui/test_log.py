@@ -55,7 +55,7 @@ async def test_a_line_wider_than_the_screen_is_wrapped_and_the_log_can_be_copied
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, PlainChat))
         host.engine.add_log("x" * 200)
-        await until(pilot, lambda: app.engine_controller.log.total == 3)
+        await until(pilot, lambda: app.engines.log.total == 3)
         await pilot.press("f4")
         await until(pilot, lambda: isinstance(app.screen, LogScreen))
         view = app.screen.query_one(LogView)
@@ -88,7 +88,7 @@ async def test_the_log_is_searched(make_app: MakeApp) -> None:
         await pilot.press("n", "n", "p")
         await until(pilot, lambda: told() == "3 of 11" and "line 51" in seen(view))
         host.engine.add_log("line 500")
-        await until(pilot, lambda: app.engine_controller.log.total == 103)
+        await until(pilot, lambda: app.engines.log.total == 103)
         await pilot.pause()
         assert "line 51" in seen(view), "a found line stays in view while the log grows"
         await pilot.press("slash", "x")

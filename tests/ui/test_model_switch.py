@@ -54,7 +54,7 @@ def asked(chat: Chat) -> str:
 
 async def failed(chat: Chat) -> None:
     await chat.until(lambda: isinstance(chat.app.screen, LoadingScreen))
-    await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
+    await chat.until(lambda: chat.app.engines.state is EngineState.DEAD)
 
 
 async def test_the_loaded_model_stays_until_the_other_has_loaded(chatting: StartChat) -> None:
@@ -68,7 +68,7 @@ async def test_the_loaded_model_stays_until_the_other_has_loaded(chatting: Start
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and not old.alive)
         assert old.was_shut_down
         assert new.alive
-        assert chat.app.engine_controller.former is None
+        assert chat.app.engines.former is None
 
 
 async def test_a_failed_switch_goes_back_with_one_key_and_without_a_load(chatting: StartChat) -> None:
@@ -79,7 +79,7 @@ async def test_a_failed_switch_goes_back_with_one_key_and_without_a_load(chattin
         await chat.until(lambda: "shapes is still loaded: o goes back to it." in top(chat))
         await chat.pilot.press("o")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-        assert chat.app.engine_controller.state is EngineState.READY
+        assert chat.app.engines.state is EngineState.READY
         assert chat.host.engines[0].alive
         await chat.say("second")
         assert chat.last.answer.text == "after"
@@ -89,10 +89,10 @@ async def test_a_load_that_is_aborted_goes_back_to_the_former_model(chatting: St
     async with chatting() as chat:
         choose(chat, *DEFAULT_LOAD[:3], Hold(asyncio.Event()))
         await chat.until(lambda: isinstance(chat.app.screen, LoadingScreen) and len(chat.host.engines) == 2)
-        await chat.until(lambda: chat.app.engine_controller.progress == DEFAULT_LOAD[2])
+        await chat.until(lambda: chat.app.engines.progress == DEFAULT_LOAD[2])
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-        assert chat.app.engine_controller.require_model().spec.name == "shapes"
+        assert chat.app.engines.require_model().spec.name == "shapes"
         assert not chat.host.engines[1].alive
 
 
@@ -104,7 +104,7 @@ async def test_the_former_model_can_be_had_from_the_list_too(chatting: StartChat
         await chat.until(lambda: isinstance(chat.app.screen, ModelsScreen))
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-        assert chat.app.engine_controller.state is EngineState.READY
+        assert chat.app.engines.state is EngineState.READY
         assert len(chat.host.opened) == 2
 
 
@@ -135,7 +135,7 @@ async def test_a_former_model_that_was_unloaded_is_loaded_again_with_one_key(cha
         chat.host.load_steps = list(DEFAULT_LOAD)
         await chat.pilot.press("o")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-        assert chat.app.engine_controller.require_model().spec.name == "shapes"
+        assert chat.app.engines.require_model().spec.name == "shapes"
 
 
 async def test_a_switch_asks_before_it_stops_an_answer(chatting: StartChat) -> None:

@@ -496,7 +496,7 @@ async def test_an_engine_that_dies_while_resending_removes_nothing(
     host.kept["kept"].said = ""
     host.kept["kept"].left = [Die()]
     async with started(make_app, host, model=None) as chat:
-        await chat.until(lambda: len(host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        await chat.until(lambda: len(host.engines) == 2 and chat.app.engines.is_loaded)
         await chat.until(lambda: store.turn(answer).state == "interrupted")
         await chat.until(lambda: store.turn(answer).text == "One ")
         await chat.until(lambda: bool(chat.controller.exchanges) and chat.last.answer.text == "One ")
@@ -656,7 +656,7 @@ async def test_the_adapter_of_a_conversation_lasts(make_app: MakeApp, store: Sto
         await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
         await chat.pilot.press("enter")
         await chat.until(lambda: chat.controller.settings.adapter == str(adapter))
-        await chat.until(lambda: chat.app.engine_controller.state is EngineState.READY)
+        await chat.until(lambda: chat.app.engines.state is EngineState.READY)
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         arguments = host.engine.spec.engine_args
         assert (arguments["enable_lora"], arguments["max_lora_rank"]) == (True, 8)

@@ -30,8 +30,8 @@ async def reloading(
         failure = Failure(kind=ErrorKind.OUT_OF_MEMORY, message="No memory.")
         host.load_steps = [*DEFAULT_LOAD[:3], Hold(go), *([LoadFailed(failure)] if fails else [])]
         host.engine.die()
-        await chat.until(lambda: app.engine_controller.progress == DEFAULT_LOAD[2])
-        assert app.engine_controller.state is EngineState.LOADING
+        await chat.until(lambda: app.engines.progress == DEFAULT_LOAD[2])
+        assert app.engines.state is EngineState.LOADING
         yield chat
 
 
@@ -77,7 +77,7 @@ async def test_escape_takes_the_messages_back_with_their_attachments(make_app: M
         assert [item.name for item in chat.controller.draft.attachments] == ["cat.png"]
         assert queued(chat) == ""
         go.set()
-        await chat.until(lambda: chat.app.engine_controller.state is EngineState.READY)
+        await chat.until(lambda: chat.app.engines.state is EngineState.READY)
         await chat.pilot.pause()
         assert chat.controller.exchanges == []
 
@@ -115,12 +115,12 @@ async def test_an_edited_message_that_waits_becomes_a_branch(make_app: MakeApp) 
     go = asyncio.Event()
     async with reloading(make_app, go, ["one"], ["two"]) as chat:
         go.set()
-        await chat.until(lambda: chat.app.engine_controller.state is EngineState.READY)
+        await chat.until(lambda: chat.app.engines.state is EngineState.READY)
         await chat.say("first")
         held = asyncio.Event()
         chat.host.load_steps = [*DEFAULT_LOAD[:3], Hold(held)]
         chat.host.engine.die()
-        await chat.until(lambda: chat.app.engine_controller.state is EngineState.LOADING)
+        await chat.until(lambda: chat.app.engines.state is EngineState.LOADING)
         await chat.pilot.press("alt+e")
         await chat.until(lambda: chat.composer.text == "first")
         await chat.send(" of all")

@@ -66,7 +66,7 @@ def of(pilot: AppPilot) -> VlmtuiApp:
 async def stop_the_clock(app: VlmtuiApp, pilot: AppPilot, host: ScriptedHost) -> None:
     """Twelve seconds after the load began, some log on the screen."""
     screen = await loading(app, pilot)
-    screen._clock = lambda: app.engine_controller.started_at + 12
+    screen._clock = lambda: app.engines.started_at + 12
     for number in range(1, 4):
         host.engine.add_log(f"INFO [weight_utils.py:{number}] Loading checkpoint shard {number} of 5 [/x] \x1b]0;t\x07")
     await until(pilot, lambda: screen.query_one(LogView).document.height >= 5)
@@ -105,7 +105,7 @@ def test_a_load_that_failed(snap_compare: SnapCompare, make_app: MakeApp, size: 
         app = of(pilot)
         await stop_the_clock(app, pilot, host)
         go.set()
-        await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)
+        await until(pilot, lambda: app.engines.state is EngineState.DEAD)
         await until(pilot, lambda: app.screen.query_one(FailureView).display)
         await pilot.pause()
 

@@ -49,7 +49,7 @@ class ConversationHolder:
     def __init__(
         self,
         teller: Teller,
-        engine_controller: AppEngines,
+        engines: AppEngines,
         *,
         store: AsyncStore,
         settings: Settings,
@@ -62,8 +62,8 @@ class ConversationHolder:
         self._settings = settings
         self._paths = paths
         self._retry_s = retry_s
-        self.engine_controller = engine_controller
-        engine_controller.on_ready = self.follow_model
+        self.engines = engines
+        engines.on_ready = self.follow_model
         self._recorder: Recorder | None = None
         self.chat: Conversation | None = None
         """None until a model is loaded."""
@@ -82,7 +82,7 @@ class ConversationHolder:
         from vlmtui.session.conversation import Conversation
 
         if self.chat is None:
-            model = self.engine_controller.model
+            model = self.engines.model
             first = self._first_settings(model.family if model else None)
             self.chat = Conversation(first, self.recorder(), self._opened)
             self.follow_model(model)
@@ -138,7 +138,7 @@ class ConversationHolder:
         if chat is None or recorder is None:
             return True
         if stops:
-            await chat.stop(self.engine_controller.engine)
+            await chat.stop(self.engines.engine)
         else:
             chat.answers.detach()
         chat.draft_changed()
@@ -187,8 +187,8 @@ class ConversationHolder:
             _log.info("purged, as they were deleted long ago: %s", ", ".join(purged))
 
     def _opened(self) -> None:
-        if self.engine_controller.is_loaded:
-            self.follow_model(self.engine_controller.model)
+        if self.engines.is_loaded:
+            self.follow_model(self.engines.model)
 
     def _first_settings(self, family: Family | None) -> ChatSettings:
         """Return the model's recommended settings, overridden by the user's."""

@@ -124,7 +124,7 @@ class InterruptedAnswers:
 
     def _may_show(self, unfetched: UnfetchedAnswer) -> bool:
         """Return whether the user has started nothing else."""
-        chat, model = self._holder.chat, self._holder.engine_controller.model
+        chat, model = self._holder.chat, self._holder.engines.model
         if chat is not None and chat.running is not None:
             return False
         if chat is not None and chat.id == unfetched.turn.conversation:
@@ -163,7 +163,7 @@ class InterruptedAnswers:
 
     async def _engine_of(self, spec: LoadSpec) -> Engine | None:
         """Return the engine with this spec once it is loaded; None if that failed."""
-        controller = self._holder.engine_controller
+        controller = self._holder.engines
         while controller.model is None or controller.model.spec != spec or controller.state is EngineState.LOADING:
             await self._engine_moved.wait()
         return controller.engine if controller.is_loaded else None

@@ -108,7 +108,7 @@ class VlmtuiApp(App[ExitReport | None]):
         """`question`: a terminal query sent before this module was imported."""
         super().__init__()
         self.services = services
-        self.engine_controller = controller = AppEngines(
+        self.engines = controller = AppEngines(
             services.host,
             keep_alive_s=services.keep_alive_s,
             on_change=self._engine_changed,
@@ -182,7 +182,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self._departure.ignore_signals()
         if self.conversation.chat is not None:
             self.conversation.chat.answers.detach()
-        await self.engine_controller.leave()
+        await self.engines.leave()
         await self.conversation.close()
 
     # -- what the parts use
@@ -304,10 +304,10 @@ class VlmtuiApp(App[ExitReport | None]):
             InspectorScreen(
                 report,
                 cache=self.services.paths.thumbnails,
-                engine=self.engine_controller.require_engine,
+                engine=self.engines.require_engine,
                 again=again,
                 show_viewer=self.open_viewer,
-                lint=self._lint(self.engine_controller.model),
+                lint=self._lint(self.engines.model),
             )
         )
 
@@ -342,7 +342,7 @@ class VlmtuiApp(App[ExitReport | None]):
         """Show which part of a picture an answer depends on. `number`: the image's number in the conversation."""
         from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
 
-        engine, store = self.engine_controller.require_engine, self.services.paths.seen
+        engine, store = self.engines.require_engine, self.services.paths.seen
         self.push_screen(OcclusionScreen(plan, engine, store=store, folder=Path.cwd(), number=number))
 
     async def open_comparison(
@@ -353,11 +353,11 @@ class VlmtuiApp(App[ExitReport | None]):
         send: Callable[[CompareController], InFlightRequest],
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
-        engines: FindEngines,
+        find_engines: FindEngines,
     ) -> None:
         """Compare the chat template with a raw prompt, until the user leaves. `send` sends the draft as the
         conversation's next message; `on_edit` is called after changes of the raw text; `look` sends the message
-        without its pictures, and returns True if the user continues with one of those answers; `engines` finds the
+        without its pictures, and returns True if the user continues with one of those answers; `find_engines` finds the
         engines of the two sides."""
         from vlmtui.ui.compare.screen import CompareScreen
 
@@ -365,13 +365,13 @@ class VlmtuiApp(App[ExitReport | None]):
             self,
             CompareScreen(
                 self.services,
-                self.engine_controller,
+                self.engines,
                 controller,
                 message,
                 send,
                 on_edit=on_edit,
                 look=look,
-                engines=engines,
+                find_engines=find_engines,
                 show_inspector=self.open_inspector,
             ),
         )
@@ -483,7 +483,7 @@ class VlmtuiApp(App[ExitReport | None]):
         if isinstance(self.screen, LogScreen):
             self.screen.dismiss()
         else:
-            self.push_screen(LogScreen(self.engine_controller))
+            self.push_screen(LogScreen(self.engines))
 
     def open_leader(self) -> None:
         """Show the keys that work after the leader, or close that strip."""
@@ -539,12 +539,12 @@ class VlmtuiApp(App[ExitReport | None]):
         return ChatScreen(self, self.conversation.require_chat())
 
     def _new_models(self) -> Screen[None]:
-        return ModelsScreen(self.services, self.engine_controller)
+        return ModelsScreen(self.services, self.engines)
 
     def _new_loading(self, model: Model) -> Screen[None]:
         from vlmtui.ui.models.loading import LoadingScreen
 
-        return LoadingScreen(self.engine_controller, model, typed=self.conversation.typed_ahead)
+        return LoadingScreen(self.engines, model, typed=self.conversation.typed_ahead)
 
     def _show_alone(self, screen: Screen[None]) -> None:
         """Show a screen instead of all others."""
@@ -560,7 +560,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     @on(ModelsScreen.LeavePicker)
     def _leave_picker(self) -> None:
-        if self.engine_controller.keeps_former:
+        if self.engines.keeps_former:
             self.models.go_back()
         else:
             self.back_to_chat()
@@ -625,7 +625,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def action_restart_engine(self) -> None:
         """Load the same model again, unless its engine answers."""
-        if self.engine_controller.state in (EngineState.DEAD, EngineState.HUNG, EngineState.NONE):
+        if self.engines.state in (EngineState.DEAD, EngineState.HUNG, EngineState.NONE):
             self.restart_engine()
         else:
             self.tell("The engine is running.")
@@ -696,10 +696,10 @@ class VlmtuiApp(App[ExitReport | None]):
             self._interrupted.engine_changed()
         if not self.is_running:
             return
-        engine = self.engine_controller.engine
+        engine = self.engines.engine
         if engine is not None and engine is not self._followed:
             self._followed = engine
-            self.start(partial(self.engine_controller.follow_log, engine, self._log_grew), "engine-log", exclusive=True)
+            self.start(partial(self.engines.follow_log, engine, self._log_grew), "engine-log", exclusive=True)
         self._post_to_screens(EngineChanged)
 
     def _log_grew(self) -> None:

@@ -62,7 +62,7 @@ class Departure:
         if not is_saved and not hung_up and not await self._leaves_unsaved():
             self._is_leaving = False
             return
-        controller = self._app.engine_controller
+        controller = self._app.engines
         if controller.state is EngineState.LOADING:
             self._app.tell("Stopping the load…")
         stays = await controller.leave()

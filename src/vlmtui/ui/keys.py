@@ -363,7 +363,7 @@ def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
 
 def lacking_of(screen: Screen[Any], action: Action) -> str:
     """Return why the screen's engine can't do it, as a sentence; empty if it can, or if the screen has none."""
-    controller = getattr(screen, "engine_controller", None)
+    controller = getattr(screen, "engines", None)
     info = controller.info if controller is not None else None
     return next(filter(None, (lack(info, one) for one in action.needs)), "")
 

@@ -28,7 +28,7 @@ class ModelLoading:
     def __init__(self, app: VlmtuiApp) -> None:
         self._app = app
         self._checks = LoadChecks(TrustStore(app.services.paths))
-        app.engine_controller.on_death = self._tell_death
+        app.engines.on_death = self._tell_death
 
     def begin(self) -> None:
         """Show the models, or load the one named on the command line."""
@@ -45,7 +45,7 @@ class ModelLoading:
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
         """Load a model, after the checks before a load."""
         model = self._checks.allowed(model)
-        running = self._app.engine_controller.model
+        running = self._app.engines.model
         is_known = running is not None and running.spec == model.spec
         check = None if is_known else self._checks.first(model, machine, size_accepted=size_accepted)
         if check is None:
@@ -74,7 +74,7 @@ class ModelLoading:
         """Use another engine: one that is loaded, by its model's name, a server by its name or address, or one here by
         the name of the model to load."""
         engines = self._app.services.settings.engines
-        loaded = next((model for model in self._app.engine_controller.models if name in names_of(model)), None)
+        loaded = next((model for model in self._app.engines.models if name in names_of(model)), None)
         if loaded is not None:
             self.choose(loaded)
         elif name.partition(" ")[0] not in engines and not name.startswith(_ADDRESSES):
@@ -84,7 +84,7 @@ class ModelLoading:
 
     def load(self, model: Model) -> None:
         """Load a model, or use it if it is loaded. Asks before giving up another one."""
-        controller = self._app.engine_controller
+        controller = self._app.engines
         is_same = controller.model is not None and controller.model.spec == model.spec
         if is_same and controller.state is EngineState.READY:
             self._app.back_to_chat()
@@ -104,14 +104,14 @@ class ModelLoading:
 
     def restart(self) -> None:
         """Load the same model again, after its engine died or failed to load."""
-        controller = self._app.engine_controller
+        controller = self._app.engines
         if controller.model is not None and controller.state is not EngineState.LOADING:
             self._start(controller.model)
 
     def go_back(self) -> None:
         """Go back to the previous model if one failed to load or is loading: it is still loaded, or loads again."""
-        former = self._app.engine_controller.former
-        if former is not None and self._app.engine_controller.keeps_former:
+        former = self._app.engines.former
+        if former is not None and self._app.engines.keeps_former:
             self._app.start(self._go_back, "engine")
         elif former is not None:
             self.load(former)
@@ -121,7 +121,7 @@ class ModelLoading:
         if self._app.shows_a_load():
             self._app.conversation.take_typed()
             self._app.show_chat()
-        info = self._app.engine_controller.info
+        info = self._app.engines.info
         for text in info.notes if info is not None else ():
             self._app.tell(text, None, seconds=15, severity="information")
 
@@ -151,9 +151,9 @@ class ModelLoading:
 
     def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
         """Report that the engine died while idle; otherwise its answer reports it."""
-        chat, model = self._app.conversation.chat, self._app.engine_controller.model
+        chat, model = self._app.conversation.chat, self._app.engines.model
         last = chat.last if chat is not None else None
-        if model is None or (last is not None and last.needed(self._app.engine_controller.info)):
+        if model is None or (last is not None and last.needed(self._app.engines.info)):
             return
         name = one_line(model.spec.name)
         told = f"{name} is loading again." if loads_again else ""
@@ -176,7 +176,7 @@ class ModelLoading:
     async def _switch(self, model: Model) -> None:
         """Load another model. The loaded one stays meanwhile if both fit into memory; otherwise, or while an answer
         is running, ask first."""
-        controller, chat = self._app.engine_controller, self._app.conversation.chat
+        controller, chat = self._app.engines, self._app.conversation.chat
         loaded = [*controller.models, *([controller.former] if controller.keeps_former and controller.former else [])]
         in_the_way = [one for one in loaded if not is_remote(one)]
         need = await asyncio.to_thread(_need_beside, model) if in_the_way and not is_remote(model) else None
@@ -203,7 +203,7 @@ class ModelLoading:
         self._app.start(partial(self._load, model, keep_former=keep_former), "engine")
 
     async def _load(self, model: Model, *, keep_former: bool) -> None:
-        controller, chat = self._app.engine_controller, self._app.conversation.chat
+        controller, chat = self._app.engines, self._app.conversation.chat
         if chat is not None and controller.model is not None:
             again = " again" if controller.model.spec == model.spec else ""
             await chat.cancel(controller.engine, f"Stopped to load {one_line(model.spec.name)}{again}.")
@@ -211,13 +211,13 @@ class ModelLoading:
             await controller.watch()
 
     async def _go_back(self) -> None:
-        if await self._app.engine_controller.go_back():
+        if await self._app.engines.go_back():
             self._app.conversation.take_typed()
             self._app.show_chat()
-            await self._app.engine_controller.watch()
+            await self._app.engines.watch()
 
     async def _abort(self) -> None:
-        controller = self._app.engine_controller
+        controller = self._app.engines
         if controller.state is EngineState.LOADING and controller.keeps_former:
             await self._go_back()
             return

@@ -53,7 +53,7 @@ class StoredConversations:
             self._app.go_back_to(screen)
             await screen.show_conversation(is_open=is_open)
             screen.attachments.tell_limits()
-        elif self._app.engine_controller.is_loaded:
+        elif self._app.engines.is_loaded:
             self._app.show_chat()
 
     async def _open(self, conversation: ConversationId) -> None:
@@ -66,7 +66,7 @@ class StoredConversations:
             await self.show()
             found = await self._app.services.store.run(lambda store: resume_point(store, conversation))
             self._tell_import(found)
-            if self._app.engine_controller.model is None:
+            if self._app.engines.model is None:
                 self._app.models.choose(
                     resumed_model(self._app.services.registry, self._app.services.settings.engines, found)
                 )

@@ -249,7 +249,7 @@ class AttachmentSources(ChatPart):
                 self._screen.tell(f"In the inbox: {names}.", Remedy.ATTACH_INBOX, seconds=15)
 
     async def _browse(self) -> None:
-        model = self._engine_controller.model
+        model = self._engines.model
         estimate = partial(tokens_before_attaching, model) if model is not None else None
         chosen = await self._app.choose_files(self._folder, recent=self._recent, look=self._look, estimate=estimate)
         self._folder = chosen.folder
@@ -271,7 +271,7 @@ class MessageAttachments(ChatPart):
 
     def tell_limits(self) -> None:
         """Tell which media of the conversation the model does not accept."""
-        model = self._engine_controller.model
+        model = self._engines.model
         if model is not None and (problem := excess_media(self._chat.branch.all, model.family)):
             self._screen.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
 
@@ -426,7 +426,7 @@ class MessageAttachments(ChatPart):
         from vlmtui.media.frames import frames_as_images
 
         assert token.attachment is not None
-        model = self._engine_controller.model
+        model = self._engines.model
         takes = model.family.takes if model is not None else {}
         most = takes["image"].max_items if "image" in takes else 0
         takes_video = "video" in takes or not takes

@@ -100,7 +100,7 @@ class FanOuts(ChatPart):
             if planned is None:
                 return False
             fan_out = planned
-        await choose_lane(fan_out, chosen, message, self._engine_controller.require_model())
+        await choose_lane(fan_out, chosen, message, self._engines.require_model())
         self._open = None
         await self._screen.show_conversation()
         return True
@@ -116,7 +116,7 @@ class FanOuts(ChatPart):
     async def _plan(self, text: str, message: ComparedMessage) -> Plan | None:
         if text:
             return parse_plan(text)
-        no_seeds = lack(self._engine_controller.info, "seed")
+        no_seeds = lack(self._engines.info, "seed")
         settings = self._chat.settings
         return await self._app.plan_fan_out(
             message.turns[-1].text,
@@ -130,7 +130,7 @@ class FanOuts(ChatPart):
         """Return the engines of lanes, by their labels. Before further ones are loaded here, show the memory that they
         need, and ask how to load them. `check` raises VlmtuiError for unusable ones. None if cancelled. Raises
         VlmtuiError."""
-        controller, services = self._engine_controller, self._screen.services
+        controller, services = self._engines, self._screen.services
         trust = TrustStore(services.paths)
         servers, registry = services.settings.engines, services.registry
         engines = await engines_of(names, controller, registry, servers, trust, self._return_to)
@@ -153,8 +153,8 @@ class FanOuts(ChatPart):
         self._screen.start(partial(self._load_again, model), "engine")
 
     async def _load_again(self, model: Model) -> None:
-        if await self._engine_controller.return_to(model):
-            await self._engine_controller.watch()
+        if await self._engines.return_to(model):
+            await self._engines.watch()
 
     async def _planned(self, plan: Plan, message: ComparedMessage) -> FanOut | None:
         if message.exchange is None:
@@ -165,7 +165,7 @@ class FanOuts(ChatPart):
             if engines is None:
                 return None
         media = self._screen.services.paths.media
-        return await planned_fan_out(plan, message, self._engine_controller, media=media, engines=engines)
+        return await planned_fan_out(plan, message, self._engines, media=media, engines=engines)
 
 
 class Comparisons(ChatPart):
@@ -199,16 +199,16 @@ class Comparisons(ChatPart):
 
     def _controller(self, message: ComparedMessage, draft: RawDraft) -> CompareController:
         families = tuple(self._screen.services.registry.values())
-        return comparison_of_message(message, draft, self._engine_controller, families)
+        return comparison_of_message(message, draft, self._engines, families)
 
     def _send(self, message: ComparedMessage, controller: CompareController) -> InFlightRequest:
         """Send the draft as the conversation's next message, with the comparison's seed. Raises VlmtuiError."""
         self._screen.prompt_cost.check_room()
-        chat, engine_controller = self._chat, self._engine_controller
+        chat, engines = self._chat, self._engines
         written, text, was_editing = chat.draft.words, chat.draft.text, chat.editing is not None
         exchange = chat.begin(
-            engine_controller.require_model(),
-            engine_controller.info,
+            engines.require_model(),
+            engines.info,
             seed=controller.sampling.seed,
             logprobs=controller.alternatives,
         )
@@ -237,7 +237,7 @@ class Comparisons(ChatPart):
             draft = await self._raw_drafts.of(self._chat.live)
             controller = self._controller(message, draft)
             if engines:
-                await choose_side_engines(controller, engines, lambda names: self._engines(names, controller))
+                await choose_side_engines(controller, engines, lambda names: self._side_engines(names, controller))
         except VlmtuiError as error:
             self._screen.tell_error(error)
             return
@@ -250,14 +250,14 @@ class Comparisons(ChatPart):
             send=lambda controller: self._send(message, controller),
             on_edit=self._raw_edited,
             look=lambda: self._screen.fan_outs.look_at(message),
-            engines=lambda names: self._engines(names, controller),
+            find_engines=lambda names: self._side_engines(names, controller),
         )
         if was_draft and message.exchange is not None and not controller.sends_draft:
             await self._screen.show_conversation()
         self._write_raw()
         self._screen.post_message(self.ComparisonLeft())
 
-    async def _engines(self, names: Mapping[str, str], controller: CompareController) -> LaneEngines | None:
+    async def _side_engines(self, names: Mapping[str, str], controller: CompareController) -> LaneEngines | None:
         return await self._screen.fan_outs.engines_of(names, partial(require_family, family=controller.input.family))
 
     async def _look_at_stored(self) -> None:

@@ -143,7 +143,7 @@ class Settings(ChatPart):
         self._screen.start_dialog(partial(self._choose_adapter, text.strip()))
 
     async def _set_parameter(self, text: str) -> None:
-        model, settings = self._engine_controller.model, self._chat.settings
+        model, settings = self._engines.model, self._chat.settings
         family = model.family if model is not None else None
         try:
             sampling = await asyncio.to_thread(with_setting, settings.sampling, text, family)
@@ -153,13 +153,13 @@ class Settings(ChatPart):
         self._apply(msgspec.structs.replace(settings, sampling=sampling))
 
     async def _edit(self) -> None:
-        changed = await self._app.edit_settings(self._chat.settings, self._engine_controller.model)
+        changed = await self._app.edit_settings(self._chat.settings, self._engines.model)
         if changed is not None:
             self._apply(changed)
 
     async def _choose_adapter(self, text: str) -> None:
         try:
-            require_capability(self._engine_controller.info, "lora")
+            require_capability(self._engines.info, "lora")
             folder = text or await self._adapter_from_list()
             if folder is None:
                 return
@@ -175,7 +175,7 @@ class Settings(ChatPart):
     async def _adapter_from_list(self) -> str | None:
         """Return the folder that the user chose, or `none`; None if that was cancelled."""
         now = self._chat.settings.adapter
-        model = self._engine_controller.model
+        model = self._engines.model
         near = folders_near(now, model.spec.model if model is not None else "")
         found = await asyncio.to_thread(offered_adapters, near)
         own = ", ".join(one_line(one.name) for one in adapters_of(model.spec)) if model is not None else ""
@@ -187,7 +187,7 @@ class Settings(ChatPart):
 
     async def _takes_adapter(self, adapter: Adapter) -> bool:
         """Return whether the loaded model takes the adapter, or will: it is loaded again if the user agrees."""
-        model = self._engine_controller.model
+        model = self._engines.model
         if model is None or takes_adapter(model.spec, adapter):
             return True
         name = one_line(model.spec.name)

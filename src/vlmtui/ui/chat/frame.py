@@ -72,10 +72,10 @@ class ChatFrame(Vertical):
     }
     """
 
-    def __init__(self, chat: Conversation, engine_controller: AppEngines, *, cache: Path) -> None:
+    def __init__(self, chat: Conversation, engines: AppEngines, *, cache: Path) -> None:
         super().__init__()
         self._chat = chat
-        self._engine_controller = engine_controller
+        self._engines = engines
         self.transcript = Transcript(cache=cache, id="transcript")
         self._welcome = Container(id="welcome")
         self._panel = Vertical(id="conversation")
@@ -95,7 +95,7 @@ class ChatFrame(Vertical):
     async def show_head(self) -> None:
         """Show the title, and the welcome panel while the conversation is empty."""
         self.show_title_soon()
-        model, is_empty = self._engine_controller.model, not self._chat.exchanges
+        model, is_empty = self._engines.model, not self._chat.exchanges
         self._welcome.display, self.transcript.display = is_empty, not is_empty
         if not is_empty:
             await self._welcome.remove_children()
@@ -104,7 +104,7 @@ class ChatFrame(Vertical):
 
     def show_facts(self) -> None:
         """Show the cost of the newest prompt and answer."""
-        facts = ChatFacts(self._chat.last, self._engine_controller.info, self._chat.context_used)
+        facts = ChatFacts(self._chat.last, self._engines.info, self._chat.context_used)
         self._pane.show(facts)
         self._line.show(facts)
 
@@ -308,9 +308,9 @@ class StatusBar(Static):
     StatusBar { height: 1; padding: 0 2; background: $background; text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
-    def __init__(self, engine_controller: AppEngines, chat: Conversation) -> None:
+    def __init__(self, engines: AppEngines, chat: Conversation) -> None:
         super().__init__(markup=False)
-        self._engine_controller = engine_controller
+        self._engines = engines
         self._chat = chat
         self._status: EngineStatus | None = None
         self._shows_context = True
@@ -325,8 +325,8 @@ class StatusBar(Static):
         self.run_worker(work, group="status", exclusive=True)
 
     async def _ask(self) -> None:
-        if self._engine_controller.state is EngineState.READY:
-            self._status = await self._engine_controller.read_status()
+        if self._engines.state is EngineState.READY:
+            self._status = await self._engines.read_status()
             self.call_later(self._write)
 
     def show(self, *, context: bool) -> None:
@@ -335,7 +335,7 @@ class StatusBar(Static):
         self._write()
 
     def _write(self) -> None:
-        controller, info, status = self._engine_controller, self._engine_controller.info, self._status
+        controller, info, status = self._engines, self._engines.info, self._status
         glyph, colour, _ = _LOOKS[controller.state]
         model, *beside = labels([one.spec for one in controller.models]) or ["no model"]
         parts = [
@@ -359,7 +359,7 @@ class StatusBar(Static):
 
     def _word(self) -> str:
         """Return the engine's state in a word or two."""
-        state, progress = self._engine_controller.state, self._engine_controller.progress
+        state, progress = self._engines.state, self._engines.progress
         if state is EngineState.READY and self._chat.running is not None:
             return "answering"
         if state is EngineState.LOADING and progress is not None:

@@ -34,7 +34,7 @@ class Inspections(ChatPart):
     def action_lint(self) -> None:
         """Check the chat template of the loaded model."""
         try:
-            model = self._engine_controller.require_model()
+            model = self._engines.require_model()
         except VlmtuiError as error:
             self._screen.tell_error(error)
             return
@@ -43,7 +43,7 @@ class Inspections(ChatPart):
     def action_locate(self, what: str = "") -> None:
         """Write the prompt into the message by which the model's family is asked where something is, or when in a
         video."""
-        model = self._engine_controller.model
+        model = self._engines.model
         grounding = model.family.grounding if model is not None else None
         media = {item.modality for item in self._chat.draft.attachments}
         known = grounding.prompt_about(media, what or "each object") if grounding is not None else ""
@@ -84,7 +84,7 @@ class Inspections(ChatPart):
         self._screen.start_dialog(told)
 
     async def _inspect(self, number: str) -> None:
-        controller = self._engine_controller
+        controller = self._engines
         exchange = exchange_numbered(self._chat, number)
         known = await report_of(self._chat, exchange, controller.info)
         model = controller.model
@@ -113,23 +113,23 @@ class Inspections(ChatPart):
 
     async def _show_model_view(self, number: str) -> None:
         _, prompt = await self._prompt(number)
-        views = await ask_model_view(self._engine_controller.require_engine(), prompt, self._screen.services.paths.seen)
+        views = await ask_model_view(self._engines.require_engine(), prompt, self._screen.services.paths.seen)
         self._app.open_model_view(views, [self._number_of(view.attachment) for view in views])
 
     async def _show_occlusion(self, number: str) -> None:
         known, prompt = await self._prompt(number)
-        plan = occlusion_plan(known, prompt, self._engine_controller.require_engine())
+        plan = occlusion_plan(known, prompt, self._engines.require_engine())
         self._app.open_occlusion(plan, self._number_of(plan.image))
 
     async def _prompt(self, number: str) -> tuple[PromptReport, Prompt]:
         """Return what is known of a message's answer, and its prompt for the loaded model. Raises VlmtuiError."""
-        return await prompt_again(self._chat, exchange_numbered(self._chat, number), self._engine_controller)
+        return await prompt_again(self._chat, exchange_numbered(self._chat, number), self._engines)
 
     async def _places(self, number: str) -> AnswerPlaces:
         """Return where the answer to a message points. Raises VlmtuiError."""
         exchange = exchange_numbered(self._chat, number)
-        known = await report_of(self._chat, exchange, self._engine_controller.info)
-        return places_of(known, family_of(known, self._engine_controller.model, self._screen.services.registry))
+        known = await report_of(self._chat, exchange, self._engines.info)
+        return places_of(known, family_of(known, self._engines.model, self._screen.services.registry))
 
     def _number_of(self, attachment: Attachment) -> int:
         numbered = self._chat.attachments_by_number()

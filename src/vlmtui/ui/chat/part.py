@@ -15,4 +15,4 @@ class ChatPart:
         self._screen = screen
         self._app = screen.main_app
         self._chat = screen.chat
-        self._engine_controller = screen.engine_controller
+        self._engines = screen.engines

@@ -46,7 +46,7 @@ class PromptCost(ChatPart):
 
     def draft_changed(self) -> None:
         """Show an estimate at once, and count soon."""
-        estimate = draft_estimate(self._chat, self._engine_controller)
+        estimate = draft_estimate(self._chat, self._engines)
         self._screen.panel.bar.tell_estimates(estimate.tokens if estimate else {})
         if not self._chat.draft.text:  # sent, or restored from the queue
             self.show(None)
@@ -84,7 +84,7 @@ class PromptCost(ChatPart):
         """Count unless the input is unchanged. With attachments all words count; a text alone is counted again after
         some sentences."""
         draft, history = self._chat.draft, [(id(item), item.is_left_out) for item in self._chat.exchanges]
-        is_ready = self._engine_controller.state is EngineState.READY
+        is_ready = self._engines.state is EngineState.READY
         written = draft.words if draft.attachments else len(draft.words) // 500
         processor = self._chat.settings.sampling.extra.get(PROCESSOR)
         question = (draft.attachments, written, history, is_ready, self._chat.running is None, processor)
@@ -98,4 +98,4 @@ class PromptCost(ChatPart):
             self._screen.post_message(self.CostKnown(outcome))
 
     async def _outcome(self) -> Outcome:
-        return await draft_cost(self._chat, self._engine_controller)
+        return await draft_cost(self._chat, self._engines)

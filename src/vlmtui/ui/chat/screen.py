@@ -76,7 +76,7 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self.main_app = app
         self.services = app.services
-        self.engine_controller = app.engine_controller
+        self.engines = app.engines
         self.chat = chat
         self.prompt_cost = PromptCost(self)
         self.sender = TurnSender(self)
@@ -102,13 +102,13 @@ class ChatScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         paths = self.services.paths
-        yield (frame := ChatFrame(self.chat, self.engine_controller, cache=paths.thumbnails))
+        yield (frame := ChatFrame(self.chat, self.engines, cache=paths.thumbnails))
         yield MessageCursor(self.chat, frame.transcript)
         yield SearchBar()
         yield EditingBar(self.chat)
         yield QueueBar()
         yield ComposerPanel(PromptHistory(paths.state / "prompts.jsonl"), self.chat.draft, paths)
-        yield StatusBar(self.engine_controller, self.chat)
+        yield StatusBar(self.engines, self.chat)
         yield FooterBar()
 
     async def on_mount(self) -> None:
@@ -149,7 +149,7 @@ class ChatScreen(Screen[None]):
 
     @on(ComposerPanel.DraftChanged)
     def _draft_changed(self) -> None:
-        model = self.engine_controller.model
+        model = self.engines.model
         self.chat.draft_changed(model.spec.name if model is not None else "")
         self.prompt_cost.draft_changed()
 
@@ -243,7 +243,7 @@ class ChatScreen(Screen[None]):
             case AnswerEnded(exchange):
                 self.transcript.finish(exchange)
                 if isinstance(exchange.answer.outcome, Finished):
-                    self.engine_controller.answered()
+                    self.engines.answered()
                 else:
                     self.sender.action_take_back()
                 self.sender.send_queued()
@@ -262,7 +262,7 @@ class ChatScreen(Screen[None]):
     def _engine_changed(self) -> None:
         self.prompt_cost.count_soon()  # an estimate becomes a count, or vice versa
         self.sender.send_queued()
-        if self.engine_controller.state is EngineState.READY:
+        if self.engines.state is EngineState.READY:
             self.query_one(StatusBar).ask()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -410,14 +410,14 @@ class ChatScreen(Screen[None]):
         """Show whether an earlier message is being edited. Attachments are numbered after those above it."""
         self.query_one(EditingBar).show()
         self.panel.number_above(self.chat.attachments_sent)
-        model = self.engine_controller.model
+        model = self.engines.model
         if model is not None:
             self.panel.sampling = VideoSampling(num_frames=model.spec.num_frames)
         self.refresh_bindings()
 
     def show_queue(self) -> None:
         """Show the queued messages, and the reason why they wait."""
-        self.query_one(QueueBar).show(self.chat.queue.messages, self.engine_controller)
+        self.query_one(QueueBar).show(self.chat.queue.messages, self.engines)
         self.show_status()
 
     def show_status(self) -> None:
@@ -425,7 +425,7 @@ class ChatScreen(Screen[None]):
         self.query_one(StatusBar).show(context=not self.has_class("-wide"))
         self.query_one(ChatFrame).show_facts()
         # Refresh only on changes: Textual's footer never releases the keys that it showed before.
-        changing = (self._impossible_actions, self.not_in_footer, self.engine_controller.info)
+        changing = (self._impossible_actions, self.not_in_footer, self.engines.info)
         if changing != self._changing:
             self._changing = changing
             self.refresh_bindings()

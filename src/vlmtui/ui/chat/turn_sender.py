@@ -24,7 +24,7 @@ class TurnSender(ChatPart):
 
     def send(self, *, is_sure: bool = False) -> None:
         """Send the draft; ask first if the engine died of it, unless `is_sure`. While the model loads, queue it."""
-        chat, controller = self._chat, self._engine_controller
+        chat, controller = self._chat, self._engines
         written, text, was_editing = chat.draft.words, chat.draft.text, chat.editing is not None
         try:
             chat.require_rest()
@@ -51,7 +51,7 @@ class TurnSender(ChatPart):
 
     def send_queued(self, *, is_sure: bool = False) -> None:
         """Send the first queued message if the engine accepts it now."""
-        chat, controller = self._chat, self._engine_controller
+        chat, controller = self._chat, self._engines
         self._screen.show_queue()
         if not chat.queue or chat.running is not None or controller.state is not EngineState.READY:
             return
@@ -102,7 +102,7 @@ class TurnSender(ChatPart):
         self._screen.start(partial(self._regenerate, of), "exchange")
 
     async def _stop(self) -> None:
-        await self._chat.cancel(self._engine_controller.engine)
+        await self._chat.cancel(self._engines.engine)
 
     async def _ask_first(self, suspect: Suspect, go_on: Callable[[], None]) -> None:
         """Ask before sending a turn that the engine died of."""
@@ -112,7 +112,7 @@ class TurnSender(ChatPart):
             go_on()
 
     async def _regenerate(self, of: Exchange | None) -> None:
-        controller = self._engine_controller
+        controller = self._engines
         is_earlier = of is not None and of is not self._chat.last
         try:
             controller.require_engine()
@@ -138,6 +138,6 @@ class TurnSender(ChatPart):
             await self._screen.show_exchange(exchange, rebuild=rebuild)
 
     async def _answer(self, exchange: Exchange) -> None:
-        engine = self._engine_controller.engine
+        engine = self._engines.engine
         assert engine is not None
         await self._chat.answers.answer(engine, exchange)

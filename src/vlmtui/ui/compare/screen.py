@@ -62,19 +62,19 @@ class CompareScreen(SidesScreen):
     def __init__(
         self,
         services: Services,
-        engine_controller: AppEngines,
+        engines: AppEngines,
         controller: CompareController,
         message: ComparedMessage,
         send: Callable[[CompareController], InFlightRequest],
         *,
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
-        engines: FindEngines,
+        find_engines: FindEngines,
         show_inspector: Callable[[PromptReport], None],
     ) -> None:
         """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw
-        text; `look` sends it without its pictures, and returns whether one of those answers was used; `engines` finds
-        those of the sides."""
+        text; `look` sends it without its pictures, and returns whether one of those answers was used;
+        `find_engines` finds those of the sides."""
         self._left = PromptView(id="chat-prompt")
         self.pane = RawPane(controller, id="raw-prompt")
         super().__init__(
@@ -87,11 +87,11 @@ class CompareScreen(SidesScreen):
             landing=self._landing_of,
             pictures=controller.input.attachments,
         )
-        self.engine_controller = engine_controller
+        self.engines = engines
         self.controller = controller
         self.message = message
         self._saved = SavedPrompts(services.paths, controller.input.family.family)
-        self._find_engines = engines
+        self._find_engines = find_engines
         self._send_draft = send
         self._on_edit = on_edit
         self._look = look
@@ -139,7 +139,7 @@ class CompareScreen(SidesScreen):
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
-        if self.engine_controller.state is EngineState.READY and self.controller.chat.prompt is None:
+        if self.engines.state is EngineState.READY and self.controller.chat.prompt is None:
             self._make_prompts()
 
     @on(SidesScreen.DifferenceWanted)
@@ -171,13 +171,13 @@ class CompareScreen(SidesScreen):
 
     def action_send(self) -> None:
         """Send both prompts at the same time."""
-        if self.engine_controller.state is EngineState.DEAD:
+        if self.engines.state is EngineState.DEAD:
             self.tell("The model is loading again.")
             self.call_later(self.run_action, "app.restart_engine")
             return
         controller = self.controller
         try:
-            engine = self.engine_controller.require_engine()
+            engine = self.engines.require_engine()
             findings = controller.prepare()
             is_draft = self.message.exchange is None and controller.sends_draft
             in_flight = self._send_draft(controller) if is_draft else None
@@ -297,9 +297,9 @@ class CompareScreen(SidesScreen):
         name = "" if at < 2 else names[at - 2]
         try:
             if at == 0:
-                text, origin = await self.controller.template_text(self.engine_controller.require_engine)
+                text, origin = await self.controller.template_text(self.engines.require_engine)
             elif at == 1:
-                text, origin = await self.controller.rendered_text(self.engine_controller.require_engine())
+                text, origin = await self.controller.rendered_text(self.engines.require_engine())
             else:
                 text, origin = await asyncio.to_thread(self._saved.load, name), ""
         except VlmtuiError as error:
@@ -375,13 +375,13 @@ class CompareScreen(SidesScreen):
         """Render the left prompt, and fill the editor unless the user has written in it."""
         controller = self.controller
         try:
-            self._show_left(await controller.render_chat(self.engine_controller.require_engine()))
+            self._show_left(await controller.render_chat(self.engines.require_engine()))
         except VlmtuiError as error:
             self._left.tell(error_text(self.app, error))
         if controller.draft.is_edited:
             return
         try:
-            text, origin = await controller.template_text(self.engine_controller.require_engine)
+            text, origin = await controller.template_text(self.engines.require_engine)
         except VlmtuiError as error:
             self.tell_error(error)
             made = controller.chat.rendered
@@ -435,7 +435,7 @@ class CompareScreen(SidesScreen):
     async def _store(self) -> None:
         """Store the comparison with its message."""
         try:
-            await self.controller.keep(self.message, self.engine_controller.require_model)
+            await self.controller.keep(self.message, self.engines.require_model)
         except VlmtuiError as error:
             self.tell_error(error)
 
@@ -449,7 +449,7 @@ class CompareScreen(SidesScreen):
             self.tell("This chat already continues with that answer.")
             return
         try:
-            await self.controller.adopt(side, self.message, self.engine_controller.require_model)
+            await self.controller.adopt(side, self.message, self.engines.require_model)
         except VlmtuiError as error:
             self.tell_error(error)
             return
@@ -464,7 +464,7 @@ class CompareScreen(SidesScreen):
         controller = self.controller
         if controller.raw.answer is None:
             try:
-                engine = self.engine_controller.require_engine()
+                engine = self.engines.require_engine()
                 controller.require_sendable()
                 await controller.render_raw(engine)
             except VlmtuiError as error:

@@ -183,7 +183,7 @@ class LoadingScreen(Screen[None]):
 
     def __init__(
         self,
-        engine_controller: AppEngines,
+        engines: AppEngines,
         model: Model,
         *,
         typed: str = "",
@@ -192,7 +192,7 @@ class LoadingScreen(Screen[None]):
         """`typed`: the text typed during an earlier load."""
         super().__init__()
         self._typed = typed
-        self.engine_controller = engine_controller
+        self.engines = engines
         self.model = model
         self._clock = clock
         self._aborting = False
@@ -248,14 +248,14 @@ class LoadingScreen(Screen[None]):
 
     @on(EngineLogGrew)
     def _log_grew(self) -> None:
-        self._log_view.show_log(self.engine_controller.log)
+        self._log_view.show_log(self.engines.log)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
             case "retry" | "back":
                 return self._failed
             case "former":
-                return self._failed and self.engine_controller.former is not None
+                return self._failed and self.engines.former is not None
             case "abort":
                 return not self._failed and not self._aborting
             case _:
@@ -289,10 +289,10 @@ class LoadingScreen(Screen[None]):
 
     @property
     def _failed(self) -> bool:
-        return self.engine_controller.state is EngineState.DEAD and not self._aborting
+        return self.engines.state is EngineState.DEAD and not self._aborting
 
     def _refresh(self) -> None:
-        controller = self.engine_controller
+        controller = self.engines
         self.query_one("#what", Static).update(self._heading())
         if not self._aborting:
             self._stages.show(controller.progress, controller.began, failed=self._failed)
@@ -307,8 +307,8 @@ class LoadingScreen(Screen[None]):
             self.post_message(self.Loaded())
 
     def _tick(self) -> None:
-        if self.engine_controller.state is EngineState.LOADING:
-            seconds = max(0.0, self._clock() - self.engine_controller.started_at)
+        if self.engines.state is EngineState.LOADING:
+            seconds = max(0.0, self._clock() - self.engines.started_at)
             self.query_one("#elapsed", Static).update(clock_text(seconds))
 
     def _heading(self) -> str:
@@ -319,11 +319,11 @@ class LoadingScreen(Screen[None]):
 
     def _way_back(self) -> str:
         """Return the state of the previous model, and the key that returns to it; empty without one."""
-        former = self.engine_controller.former
+        former = self.engines.former
         if former is None:
             return ""
         name = one_line(former.spec.name)
-        if self.engine_controller.keeps_former:
+        if self.engines.keeps_former:
             return with_keys(self.app, f"{name} is still loaded: {{loading.former}} goes back to it.")
         return with_keys(self.app, f"{name} was unloaded: {{loading.former}} loads it again.")
 

@@ -226,9 +226,9 @@ class LogScreen(SearchScreen):
     SCOPE = "log"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, engine_controller: AppEngines) -> None:
+    def __init__(self, engines: AppEngines) -> None:
         super().__init__()
-        self.engine_controller = engine_controller
+        self.engines = engines
         self._meter = EngineMeter()
         self._measured: Engine | None = None
 
@@ -257,7 +257,7 @@ class LogScreen(SearchScreen):
     @on(EngineLogGrew)
     @on(EngineChanged)
     def _refresh(self) -> None:
-        controller = self.engine_controller
+        controller = self.engines
         self.query_one(LogView).show_log(controller.log)
         name = one_line(controller.model.spec.name) if controller.model else "no engine"
         self.query_one("#model", Static).update(f"{name} · {controller.state}")
@@ -284,7 +284,7 @@ class LogScreen(SearchScreen):
                     self._show_metrics()
 
     def _show_metrics(self) -> None:
-        info = self.engine_controller.info
+        info = self.engines.info
         lacking = "No engine is loaded." if self._measured is None else lack(info, "metrics")
         self.query_one(EnginePanel).show(self._meter, lacking)
 
@@ -308,6 +308,6 @@ class LogScreen(SearchScreen):
 
     def action_copy(self) -> None:
         """Copy all lines in memory."""
-        lines = [log_line(line) for line in self.engine_controller.log.since(0)]
+        lines = [log_line(line) for line in self.engines.log.since(0)]
         self.app.copy_to_clipboard("\n".join(lines))
         self.notify(f"Copied {len(lines):,} lines.", markup=False)

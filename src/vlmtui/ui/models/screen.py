@@ -465,10 +465,10 @@ class ModelsScreen(Screen[None]):
     class LeavePicker(Message):
         """Go back to the chat with the loaded model."""
 
-    def __init__(self, services: Services, engine_controller: AppEngines) -> None:
+    def __init__(self, services: Services, engines: AppEngines) -> None:
         super().__init__()
         self.services = services
-        self.engine_controller = engine_controller
+        self.engines = engines
         self.machine: Machine | None = None
         self.running: list[EngineStatus] = []
         self.downloaded: list[Model] = []
@@ -542,7 +542,7 @@ class ModelsScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":
-            return bool(self._query) or self._has_chat or self.engine_controller.keeps_former
+            return bool(self._query) or self._has_chat or self.engines.keeps_former
         return True
 
     def action_load(self) -> None:
@@ -634,7 +634,7 @@ class ModelsScreen(Screen[None]):
     def _fill(self, registry: Registry | None = None) -> None:
         """Show the models of a registry, by default of the whole one."""
         self._shows_all = registry is None
-        controller = self.engine_controller
+        controller = self.engines
         newest = controller.model.spec if controller.model else None
         loaded = newest if controller.state is EngineState.READY else None
         query = self._query
