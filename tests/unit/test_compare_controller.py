@@ -207,7 +207,7 @@ async def test_a_prompt_that_would_harm_the_engine_is_not_sent(cat: Attachment) 
     with pytest.raises(VlmtuiError) as refused:
         controller.prepare()
     assert refused.value.kind is ErrorKind.PLACEHOLDER_MISMATCH
-    assert "restore <|image_pad|>" in refused.value.hint and refused.value.remedy is Remedy.APPLY_FIX
+    assert "insert <|image_pad|> between" in refused.value.hint and refused.value.remedy is Remedy.APPLY_FIX
     assert controller.raw.answer is None
     controller.draft.text = ""
     with pytest.raises(VlmtuiError, match="empty"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal
 
 import msgspec
 
-from vlmtui.domain.conversation import Attachment, Modality
+from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import MediaSpan, PromptReady
 from vlmtui.inspection.placeholders import forms_of, occurrences, pattern_of
 from vlmtui.inspection.sequence_diff import diff_blocks
@@ -114,11 +114,8 @@ def raw_text_of(ready: PromptReady, family: Family, *, bos: str | None = None, a
     return text.removeprefix(bos) if bos and adds_bos else text
 
 
-def placeholders(
-    text: str, family: Family, attachments: Sequence[Attachment], lost: Mapping[Modality, Collection[int]] | None = None
-) -> list[PlaceholderSlot]:
-    """Return the placeholders of a raw prompt in order, each with the attachment that it stands for: the one that the
-    engine would put there, after those that are `lost` are restored (`lost_attachments`)."""
+def placeholders(text: str, family: Family, attachments: Sequence[Attachment]) -> list[PlaceholderSlot]:
+    """Return the placeholders of a raw prompt in order, each with the attachment that the engine would put there."""
     several = max(Counter(item.modality for item in attachments).values(), default=0) > 1
     stops = frozenset(family.stop_tokens)
     found: list[PlaceholderSlot] = []
@@ -127,8 +124,6 @@ def placeholders(
         if written is None:
             continue
         items = [item for item in attachments if item.modality == modality]
-        if lost and not written[1].numbered:
-            items = [item for at, item in enumerate(items) if at not in lost.get(modality, ())]
         for order, one in enumerate(occurrences(text, written[1], stops)):
             number = one.number - 1 if one.number is not None else order
             core = re.search(pattern_of([written[1].core]), text[one.start : one.end])

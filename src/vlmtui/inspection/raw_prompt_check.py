@@ -7,16 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from difflib import SequenceMatcher
 from enum import StrEnum
-from itertools import accumulate
 
 import msgspec
 
 from vlmtui.domain.conversation import Attachment, Modality
 from vlmtui.inspection.placeholders import MODALITIES, Form, Occurrence, all_forms, forms_of, occurrences, pattern_of
-from vlmtui.inspection.prompt_turns import head_of, own_tokens, segments, tail_of, template_for
-from vlmtui.inspection.sequence_diff import diff_blocks
+from vlmtui.inspection.prompt_turns import head_of, own_tokens, segments, special_pattern, tail_of, template_for
 from vlmtui.registry.schema import Family, Layout, RawTemplate
 from vlmtui.text import one_line, quoted
 
@@ -107,132 +104,6 @@ def unknown_tokens(text: str, known: AbstractSet[str], taken: Sequence[tuple[int
         yield Finding(FindingKind.UNKNOWN_TOKEN, message, match.start(), match.end(), fix)
 
 
-_LENGTH_MAX = 200_000
-"""Characters up to which a prompt is compared with the one it was made from."""
-_SIMILAR = 0.75
-_CHANCE = 3
-
-
-class Loss(msgspec.Struct, frozen=True):
-    """A place where `text[start:end]` stands instead of `original`, which has special tokens."""
-
-    start: int
-    end: int
-    original: str
-    original_start: int
-    """Offset in the original prompt."""
-    is_torn: bool
-    """True if `text[start:end]` is the remainder of `original`. False if `original` was deleted; other text may stand
-    in its place."""
-
-
-class LostPlaceholders(msgspec.Struct, frozen=True):
-    """Placeholders that were deleted or torn at one place, and the edit that restores them."""
-
-    indexes: tuple[int, ...]
-    """Their places among the placeholders of the modality, from 0."""
-    start: int
-    end: int
-    original: str
-
-
-def losses(text: str, original: str, tokens: AbstractSet[str]) -> list[Loss]:
-    """Return the places where special tokens of `original` are missing or torn in `text`, in order, and those where
-    white space was added: their own `original` is empty."""
-    if not original or text == original or max(len(text), len(original)) > _LENGTH_MAX:
-        return []
-    there, here = _pieces(original, tokens), _pieces(text, tokens)
-    there_at, here_at = ([0, *accumulate(map(len, pieces))] for pieces in (there, here))
-    found = []
-    for (first, last), (left, right) in _differing(there, here):
-        gone = there[first:last]
-        start, end, was = here_at[left], here_at[right], "".join(gone)
-        if any(len(piece) > 1 for piece in gone) or (not gone and text[start:end].isspace()):
-            found.append(Loss(start, end, was, there_at[first], not was or _is_torn(text[start:end], [was, *gone])))
-    return found
-
-
-def _differing(there: Sequence[str], here: Sequence[str]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield the ranges of pieces that differ. A few characters that are equal by chance do not end one."""
-    blocks = diff_blocks(there, here)
-    waiting: tuple[tuple[int, int], tuple[int, int]] | None = None
-    for at, block in enumerate(blocks):
-        pieces = there[block.left_start : block.left_end]
-        is_chance = 0 < at < len(blocks) - 1 and len("".join(pieces)) <= _CHANCE
-        if block.operation == "equal" and not is_chance:
-            if waiting:
-                yield waiting
-            waiting = None
-        elif waiting:
-            waiting = (waiting[0][0], block.left_end), (waiting[1][0], block.right_end)
-        else:
-            waiting = (block.left_start, block.left_end), (block.right_start, block.right_end)
-    if waiting:
-        yield waiting
-
-
-def lost_placeholders(
-    text: str, original: str, form: Form, tokens: AbstractSet[str], no_core: AbstractSet[str], *, found: int
-) -> list[LostPlaceholders]:
-    """Return the placeholders of `original` that `text` has lost. Empty where it has other ones, too: then its own
-    are not those of `original`."""
-    places = occurrences(original, form, no_core)
-    cores = set(re.findall(pattern_of([form.core]), original))
-    all_lost = (_lost_in(loss, original, places, tokens) for loss in losses(text, original, tokens | cores))
-    lost = [one for one in all_lost if one is not None]
-    return lost if len(indexes_of(lost)) == len(places) - found else []
-
-
-def indexes_of(lost: Iterable[LostPlaceholders]) -> list[int]:
-    """Return the places of the lost placeholders, each once: one may have been torn apart."""
-    return sorted({index for one in lost for index in one.indexes})
-
-
-def _lost_in(
-    loss: Loss, original: str, places: Sequence[Occurrence], tokens: AbstractSet[str]
-) -> LostPlaceholders | None:
-    begin, edge = loss.original_start, loss.original_start + len(loss.original)
-    inside = [(at, place) for at, place in enumerate(places) if place.start < edge and begin < place.end]
-    if not inside:
-        return None
-    indexes = tuple(at for at, _ in inside)
-    outer = sum(place.outer_end - place.outer_start for _, place in inside)
-    if loss.is_torn or (loss.start == loss.end and len(loss.original) <= outer):
-        return LostPlaceholders(indexes, loss.start, loss.end, loss.original)
-    first, last = max(begin, inside[0][1].outer_start), min(edge, inside[-1][1].outer_end)
-    first, last = _with_tokens(original, (first, last), (begin, edge), tokens)
-    return LostPlaceholders(indexes, loss.start, loss.start, original[first:last])
-
-
-def _with_tokens(
-    original: str, span: tuple[int, int], limits: tuple[int, int], tokens: AbstractSet[str]
-) -> tuple[int, int]:
-    """Return the span with the special tokens and line breaks right beside it, within the limits."""
-    (first, last), (begin, edge) = span, limits
-    any_of = "|".join(re.escape(token) for token in sorted(tokens, key=len, reverse=True)) or r"(?!)"
-    before = re.search(rf"(?:{any_of}|\s)+\Z", original[begin:first])
-    behind = re.match(rf"(?:{any_of}|\s)+", original[last:edge])
-    return (begin + before.start() if before else first), (last + behind.end() if behind else last)
-
-
-def _pieces(text: str, tokens: AbstractSet[str]) -> list[str]:
-    """Split a text into its special tokens and single characters."""
-    several = sorted((token for token in tokens if len(token) > 1), key=len, reverse=True)
-    pattern = "|".join([*map(re.escape, several), "."])
-    return re.findall(pattern, text, re.DOTALL)
-
-
-def _is_torn(left: str, original: Sequence[str]) -> bool:
-    """Return True if `left` is the remainder of a placeholder: the beginning or end of a token, or almost all of it."""
-    if not left.strip() or re.fullmatch(r"[\w\s]+", left):
-        return False
-    tokens = [token for token in original if len(token) > 1]
-    if any(token.startswith(left) or token.endswith(left) for token in tokens):
-        return True
-    bare, whole = re.sub(r"\s+", "", left), re.sub(r"\s+", "", original[0])
-    return len(bare) <= 2 * len(whole) and SequenceMatcher(None, bare, whole).ratio() >= _SIMILAR
-
-
 _SPACED = re.compile(r"<[|｜]?[^<>\n]{1,80}>|\[[^\[\]\n]{1,80}\]")
 _END = re.compile(r"(?<![\w<|｜])[\w]{1,80}[|｜]>")
 _BEGINNING = re.compile(r"<[|｜]\w{1,80}(?![\w|｜>])|<\w{4,80}(?=\s|$)")
@@ -243,19 +114,12 @@ _MOST = 0.6
 """The least part of a token without `|` that its beginning has."""
 
 
-def torn_tokens(
-    text: str, original: str, tokens: AbstractSet[str], taken: Sequence[tuple[int, int]]
-) -> Iterator[Finding]:
-    """Yield a finding for each torn special token outside of the spans in `taken`, with the whole token as the fix:
-    first tokens of the original prompt, then pieces that can only be a part of one of `tokens`."""
-    any_of = "|".join(re.escape(token) for token in sorted(tokens, key=len, reverse=True)) or r"(?!)"
-    spans = [*taken, *(match.span() for match in re.finditer(any_of, text))]
-    found = [
-        (loss.start, loss.end, loss.original)
-        for loss in losses(text, original, tokens)
-        if loss.is_torn and loss.original
-    ]
-    for start, end, whole in [*found, *_partial(text, tokens)]:
+def torn_tokens(text: str, tokens: AbstractSet[str], taken: Sequence[tuple[int, int]]) -> Iterator[Finding]:
+    """Yield a finding for each piece that can only be a part of one of `tokens`, outside of the spans in `taken`, with
+    the whole token as the fix."""
+    pattern = special_pattern(tokens)
+    spans = [*taken, *(match.span() for match in (pattern.finditer(text) if pattern else ()))]
+    for start, end, whole in _partial(text, tokens):
         if any(first < end and start < last for first, last in spans):
             continue
         spans.append((start, end))
@@ -413,10 +277,8 @@ class PlaceholderCount(msgspec.Struct, frozen=True):
     """Placeholders of other families for this modality."""
     names: Sequence[str] = ()
     """The names of the attachments of this modality, in order."""
-    lost: Sequence[LostPlaceholders] = ()
-    """The placeholders of the original prompt that the text lacks; empty if that is not known."""
-    losses: Sequence[Loss] = ()
-    """The places where special tokens of the original prompt are missing."""
+    broken: Sequence[Finding] = ()
+    """Torn and misspelt placeholders of this modality."""
 
 
 def placeholder_findings(count: PlaceholderCount, insertion: InsertionPoint) -> Iterator[Finding]:
@@ -430,7 +292,7 @@ def placeholder_findings(count: PlaceholderCount, insertion: InsertionPoint) -> 
     elif count.form.numbered and {one.number for one in found} != set(range(1, len(found) + 1)):
         yield _misnumbered(count)
     elif count.form.wrapped:
-        yield from (_restored(count, one) or _unwrapped(count, one) for one in found if not one.is_full)
+        yield from (_unwrapped(count, one) for one in found if not one.is_full)
 
 
 def one_edit(text: str, edits: Sequence[Edit], label: str) -> Fix:
@@ -450,10 +312,10 @@ def _too_few(count: PlaceholderCount, insertion: InsertionPoint) -> Finding:
     numbers, edits = _free_numbers(count)
     if names := _without_place(count, numbers):
         message += f" No place for {names}."
-    if len(indexes_of(count.lost)) == missing:
-        edits = [(one.start, one.end, one.original) for one in count.lost]
-        start, end = count.lost[0].start, count.lost[0].end
-        label = f"restore {count.lost[0].original.strip() or count.form.numbered_as(count.lost[0].indexes[0] + 1)}"
+    fixes = [one.fix for one in count.broken if one.fix is not None]
+    if len(fixes) >= missing:
+        edits += [(fix.start, fix.end, fix.replacement) for fix in fixes[:missing]]
+        start, end, label = fixes[0].start, fixes[0].end, fixes[0].label
     elif len(count.foreign) >= missing:
         replaced = count.foreign[:missing]
         edits += [(one.start, one.end, count.form.numbered_as(numbers[at])) for at, one in enumerate(replaced)]
@@ -486,8 +348,7 @@ def _free_numbers(count: PlaceholderCount) -> tuple[list[int], list[Edit]]:
 
 def _without_place(count: PlaceholderCount, numbers: Sequence[int]) -> str:
     """Return the names of the attachments without a placeholder; the engine takes attachments in order."""
-    missing = indexes_of(count.lost) if count.lost else [number - 1 for number in numbers]
-    names = [one_line(count.names[at]) for at in missing if at < len(count.names)]
+    names = [one_line(count.names[number - 1]) for number in numbers if number <= len(count.names)]
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
@@ -574,18 +435,6 @@ def _unwrapped(count: PlaceholderCount, bare: Occurrence) -> Finding:
         message = f"{form.core} lacks {before} and {behind} around it; the model was trained with them."
     fix = Fix(start, end, form.full, f"write {form.full}")
     return Finding(FindingKind.UNWRAPPED, message, bare.start, bare.end, fix)
-
-
-def _restored(count: PlaceholderCount, bare: Occurrence) -> Finding | None:
-    """Restore the tokens around a placeholder that were deleted from the original prompt."""
-    most = len(count.form.full)
-    for loss in count.losses:
-        is_near = bare.start - most <= loss.start <= bare.end + most
-        if is_near and loss.start == loss.end and loss.original and len(loss.original) < most:
-            message = f"{count.form.core} lacks {loss.original} beside it; the model was trained with it."
-            fix = Fix(loss.start, loss.end, loss.original, f"restore {loss.original}")
-            return Finding(FindingKind.UNWRAPPED, message, bare.start, bare.end, fix)
-    return None
 
 
 def _spaced(text: str) -> str:
@@ -740,15 +589,12 @@ def check_raw(
     bos: str | None,
     adds_bos: bool,
     families: Iterable[Family] = (),
-    originals: Sequence[str] = (),
 ) -> list[Finding]:
     """Return everything wrong with the text as a raw prompt for these attachments; blocking findings first.
 
     `special_tokens` are the tokenizer's, by text; if empty, no token is reported as unknown. `stop_tokens` end an
     answer, `bos` is the tokenizer's BOS token, `adds_bos` says whether the tokenizer adds it to a raw prompt.
-    `families` is the registry, whose placeholders are recognized. `originals`: prompts that the text may have been made
-    from, the likeliest first; what was deleted or torn of special tokens is restored from the first whose placeholders
-    match the attachments.
+    `families` is the registry, whose placeholders are recognized.
     """
     every = tuple(families)
     wanted = Counter(item.modality for item in attachments)
@@ -763,40 +609,15 @@ def check_raw(
     insertion = InsertionPoint(text, template[0] if template else template_in_text(text, every))
 
     tokens = _tokens(special_tokens, family)
-    original = _original(originals, wanted, found, no_core)
-    counts = [
-        _with_losses(count, original, tokens, no_core) for count in _counted(text, wanted, found, foreign, attachments)
-    ]
+    taken += [(one.start, one.end) for one in foreign]
+    wrong = list(torn_tokens(text, tokens, taken))
+    if special_tokens:
+        wrong += unknown_tokens(text, tokens, [*taken, *((one.start, one.end) for one in wrong)])
+    counts = list(_counted(text, wanted, found, foreign, attachments, wrong))
     findings = [*_not_taken(wanted, family), *_foreign(foreign, family, found, wanted)]
     findings += [one for count in counts for one in placeholder_findings(count, insertion)]
     findings += template_findings(_shape(text, template, found), stops - {"@eos_token"}, bos, adds_bos=adds_bos)
-    taken += [(one.start, one.end) for one in foreign]
-    taken += [(one.start, one.end) for count in counts for one in count.lost if one.end > one.start]
-    findings = _with_token_findings(findings, text, original, tokens, taken, all_known=bool(special_tokens))
-    return sorted(findings, key=lambda finding: (not finding.blocks, finding.start))
-
-
-def lost_attachments(
-    text: str,
-    attachments: Sequence[Attachment],
-    family: Family,
-    *,
-    special_tokens: frozenset[str],
-    stop_tokens: tuple[str, ...],
-    families: Iterable[Family],
-    originals: Sequence[str],
-) -> dict[Modality, list[int]]:
-    """Return the attachments whose placeholders were deleted, by their places among those of the modality, from 0.
-    Slow for long texts; the arguments are those of `check_raw`."""
-    wanted = Counter(item.modality for item in attachments)
-    no_core = {*stop_tokens, *family.stop_tokens}.union(*(other.stop_tokens for other in families))
-    found = _found(text, family, no_core, several=max(wanted.values(), default=0) > 1)
-    original, tokens = _original(originals, wanted, found, no_core), _tokens(special_tokens, family)
-    return {
-        modality: indexes_of(lost_placeholders(text, original, form, tokens, no_core, found=len(places)))
-        for modality, (_, form, places) in found.items()
-        if len(places) < wanted[modality]
-    }
+    return sorted(_unexplained(findings, wrong, counts), key=lambda finding: (not finding.blocks, finding.start))
 
 
 def _tokens(special_tokens: frozenset[str], family: Family) -> frozenset[str]:
@@ -826,51 +647,26 @@ def _counted(
     found: _Found,
     foreign: Sequence[ForeignPlaceholder],
     attachments: Sequence[Attachment],
+    wrong: Sequence[Finding],
 ) -> Iterator[PlaceholderCount]:
     for modality, (layout, form, places) in found.items():
         others = [one for one in foreign if one.modality == modality]
         names = [item.name for item in attachments if item.modality == modality]
-        yield PlaceholderCount(text, form, layout, wanted[modality], places, others, names)
+        broken = [one for one in wrong if one.fix and re.fullmatch(pattern_of([form.core]), one.fix.replacement)]
+        yield PlaceholderCount(text, form, layout, wanted[modality], places, others, names, broken)
 
 
-def _with_losses(
-    count: PlaceholderCount, original: str, tokens: AbstractSet[str], no_core: AbstractSet[str]
-) -> PlaceholderCount:
-    """Return the count with what the text has lost of the original prompt."""
-    lost = lost_placeholders(count.text, original, count.form, tokens, no_core, found=len(count.found))
-    return msgspec.structs.replace(count, lost=lost, losses=losses(count.text, original, tokens))
-
-
-def _with_token_findings(
-    findings: list[Finding],
-    text: str,
-    original: str,
-    tokens: AbstractSet[str],
-    taken: Sequence[tuple[int, int]],
-    *,
-    all_known: bool,
-) -> list[Finding]:
-    """Add those about torn and unknown special tokens. One about the tokens around a placeholder is left out where a
-    torn one right beside it explains it. `all_known`: every special token is in `tokens`."""
-    torn = list(torn_tokens(text, original, tokens, taken))
-    unknown = unknown_tokens(text, tokens, [*taken, *((one.start, one.end) for one in torn)]) if all_known else ()
-
-    def is_explained(finding: Finding) -> bool:
-        return any(one.start <= finding.end and finding.start <= one.end for one in torn)
-
-    kept = [one for one in findings if one.kind is not FindingKind.UNWRAPPED or not is_explained(one)]
-    return [*kept, *torn, *unknown]
-
-
-def _original(originals: Iterable[str], wanted: Counter[Modality], found: _Found, no_core: AbstractSet[str]) -> str:
-    """Return the first original that has a placeholder for each attachment; empty if there is none."""
-
-    def fits(original: str) -> bool:
-        return all(
-            len(occurrences(original, form, no_core)) == wanted[modality] for modality, (_, form, _) in found.items()
-        )
-
-    return next((original for original in originals if original and fits(original)), "")
+def _unexplained(
+    findings: Sequence[Finding], wrong: Sequence[Finding], counts: Sequence[PlaceholderCount]
+) -> Iterator[Finding]:
+    """Yield the findings, and those in `wrong` that restore no missing placeholder. One about the tokens around a
+    placeholder is left out where a torn or unknown one right beside it explains it."""
+    for one in findings:
+        is_beside = any(other.start <= one.end and one.start <= other.end for other in wrong)
+        if one.kind is not FindingKind.UNWRAPPED or not is_beside:
+            yield one
+    restoring = [one for count in counts if len(count.found) < count.wanted for one in count.broken]
+    yield from (one for one in wrong if one not in restoring)
 
 
 def _foreign(

@@ -23,7 +23,7 @@ from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
 from vlmtui.inspection.build import fingerprint_of, tokens_of
 from vlmtui.inspection.prompt_diff import PromptDiff, prompt_diff
 from vlmtui.inspection.prompt_turns import PlaceholderSlot, own_tokens, placeholders, raw_text_of
-from vlmtui.inspection.raw_prompt_check import Finding, check_raw, lost_attachments
+from vlmtui.inspection.raw_prompt_check import Finding, check_raw
 from vlmtui.inspection.replay import Comparison, Side, from_json
 from vlmtui.paths import Paths
 from vlmtui.reading import read_struct, read_whole
@@ -556,30 +556,11 @@ class CompareController:
             bos=info.bos_token,
             adds_bos=info.adds_bos,
             families=self.input.families,
-            originals=self._originals(),
         )
 
     def placeholders(self, text: str) -> list[PlaceholderSlot]:
-        """Return a raw prompt's placeholders with the attachments that they stand for. Slow for long prompts."""
-        info, given = self.input.info, self.raw_attachments()
-        lost = lost_attachments(
-            text,
-            given,
-            self.input.family,
-            special_tokens=frozenset(info.special_tokens),
-            stop_tokens=info.stop_tokens,
-            families=self.input.families,
-            originals=self._originals(),
-        )
-        return placeholders(text, self.input.family, given, lost)
-
-    def _originals(self) -> tuple[str, ...]:
-        """Prompts that the draft may have been made from."""
-        try:
-            template = self.template_prompt()
-        except VlmtuiError:
-            return (self.draft.filled,)
-        return (self.draft.filled, template.text) if isinstance(template, RawPrompt) else (self.draft.filled,)
+        """Return a raw prompt's placeholders with the attachments that they stand for."""
+        return placeholders(text, self.input.family, self.raw_attachments())
 
     def require_sendable(self) -> list[Finding]:
         """Return the findings about the raw prompt that do not block it.

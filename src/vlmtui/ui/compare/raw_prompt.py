@@ -28,7 +28,7 @@ from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 from textual.widgets.text_area import Document, DocumentBase, DocumentNavigator, Location, WrappedDocument
 
-from vlmtui.inspection.prompt_turns import PlaceholderSlot, chip, placeholders, special_pattern
+from vlmtui.inspection.prompt_turns import PlaceholderSlot, chip, special_pattern
 from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.session.comparison import CompareController
 from vlmtui.text import one_line
@@ -429,9 +429,7 @@ class RawPane(Vertical):
         if not self._has_text:
             return
         text = self._controller.draft.text = self.editor.text
-        given = self._controller.raw_attachments()
-        placed = placeholders(text, self._controller.input.family, given)
-        self._show_places(text, placed, is_final=sum(one.attachment is not None for one in placed) == len(given))
+        self._show_places(text, self._controller.placeholders(text))
         self.post_message(self.Edited())
         if self._timer is not None:
             self._timer.stop()
@@ -464,30 +462,27 @@ class RawPane(Vertical):
         self.editor.annotate({})
         self.editor.focus()
 
-    def _show_places(self, text: str, placed: Sequence[PlaceholderSlot], *, is_final: bool = True) -> None:
-        """Show the attachments of the placeholders. `is_final`: False while placeholders are missing and the check has
-        not found out which."""
+    def _show_places(self, text: str, placed: Sequence[PlaceholderSlot]) -> None:
+        """Show the attachments of the placeholders."""
         self.editor.mark(marks_of(text, self._special, placed))
-        lines = [self._stands_for(text, one, is_final=is_final) for one in placed[:_LEGEND_MAX]]
+        lines = [self._stands_for(text, one) for one in placed[:_LEGEND_MAX]]
         if len(placed) > _LEGEND_MAX:
             lines[-1] = Content.styled(f"… and {len(placed) - _LEGEND_MAX + 1} more placeholders", "$muted")
         self._legend.update(Content("\n").join(lines))
         self._legend.display = bool(lines)
 
-    def _stands_for(self, text: str, placed: PlaceholderSlot, *, is_final: bool) -> Content:
+    def _stands_for(self, text: str, placed: PlaceholderSlot) -> Content:
         shown = one_line(text[placed.start : placed.end])
-        label = one_line(chip(placed.attachment, self._controller.input.attachments)) if is_final else "…"
+        label = one_line(chip(placed.attachment, self._controller.input.attachments))
         return Content.assemble((shown, "bold $accent on $panel"), f" = {label}")
 
     @work(group="check", exclusive=True)
     async def _check(self) -> None:
         text, controller = self.editor.text, self._controller
         findings = await asyncio.to_thread(controller.check, text)
-        placed = await asyncio.to_thread(controller.placeholders, text)
         if text == self.editor.text:
             self._listed.show(text, findings)
             self.editor.annotate(_line_notes(text, findings))
-            self._show_places(text, placed)
             self.post_message(self.Checked())
 
 
