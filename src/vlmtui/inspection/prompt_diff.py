@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 from itertools import accumulate
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,8 +18,6 @@ from vlmtui.inspection.sequence_diff import DiffBlock, Operation, common_start, 
 from vlmtui.inspection.tokens import Piece, attachment_of, pieces_of
 from vlmtui.text import one_line, quoted
 
-SideNumber = int
-"""0: left prompt, 1: right prompt."""
 PLACEHOLDER = re.compile(
     r"<(?![^<>]*(?:/|end|begin|_start))\|?[^<>\s]*(?:image|img|video|vision|media|patch)[^<>\s]*>|\[IMG\]",
     re.IGNORECASE,
@@ -30,194 +29,24 @@ _ROLE_TOKEN = re.compile(r"<[|｜](system|user|assistant)[|｜]>", re.IGNORECASE
 _LONGEST_ROLE = max(map(len, _ROLES))
 
 
-class TokenRange(msgspec.Struct, frozen=True):
-    """Tokens `start:end` of a prompt; equal where that side has nothing."""
-
-    start: int
-    end: int
-
-
-class PromptChange(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A difference. `left` and `right` are its places in the two prompts. Texts are hostile."""
-
-    left: TokenRange
-    right: TokenRange
-
-
-class ExtraStartToken(PromptChange, frozen=True, kw_only=True):
-    """One side begins with a special token (usually BOS) more often than the other."""
-
-    text: str
-    counts: tuple[int, int]
-
-
-class SystemPromptChange(PromptChange, frozen=True, kw_only=True):
-    """The system turns differ."""
-
-    texts: tuple[str | None, str | None]
-    """None: that side has no system turn."""
-
-
-class MissingGenerationPrompt(PromptChange, frozen=True, kw_only=True):
-    """Only one side ends with the generation prompt."""
-
-    lacks: SideNumber
-    text: str
-
-
-class WhiteSpaceChange(PromptChange, frozen=True, kw_only=True):
-    """Different white space between equal texts."""
-
-    texts: tuple[str, str]
-    before: str
-    """The text after it on both sides; empty at the end of both."""
-
-
-class AddedText(PromptChange, frozen=True, kw_only=True):
-    """Only one side has this text."""
-
-    side: SideNumber
-    text: str
-    after: str
-    """The text before it on both sides; empty at the start."""
-    is_end: bool
-
-
-class ReplacedText(PromptChange, frozen=True, kw_only=True):
-    """Different texts at the same place."""
-
-    texts: tuple[str, str]
-    after: str
-    """The text before it on both sides; empty at the start."""
-
-
-class TokenizationChange(PromptChange, frozen=True, kw_only=True):
-    """The same text, tokenized differently."""
-
-    text: str
-    after: str
-
-
-class PlaceholderChange(PromptChange, frozen=True, kw_only=True):
-    """Different placeholders at the same place."""
-
-    texts: tuple[str, str]
-
-
-class MediaChange(PromptChange, frozen=True, kw_only=True):
-    """Different pictures or videos at the same place, or one side has text that only looks like a placeholder."""
-
-    names: tuple[str, str]
-    is_text: tuple[bool, bool] = (False, False)
-
-
-class MediaSizeChange(PromptChange, frozen=True, kw_only=True):
-    """The same picture or video takes a different number of tokens."""
-
-    name: str
-    tokens: tuple[int, int]
-
-
-class MediaCountChange(PromptChange, frozen=True, kw_only=True):
-    """One side has a picture or video more often."""
-
-    name: str
-    counts: tuple[int, int]
-
-
-class MovedContent(PromptChange, frozen=True, kw_only=True):
-    """Both sides have it equally often, at different places."""
-
-    text: str
-    is_media: bool
-    turns: tuple[str, str] | None
-    """`user turn 1`; None where the turns are unknown: then `left` and `right` say the tokens."""
-
-
-class SwappedMedia(PromptChange, frozen=True, kw_only=True):
-    """Two pictures or videos changed places."""
-
-    names: tuple[str, str]
-
-
-Change = (
-    ExtraStartToken | SystemPromptChange | MissingGenerationPrompt | WhiteSpaceChange | AddedText | ReplacedText
-    | TokenizationChange | PlaceholderChange | MediaChange | MediaSizeChange | MediaCountChange | MovedContent
-    | SwappedMedia
-)  # fmt: skip
-Names = tuple[str, str]
 MOST = 12
 """Sentences listed; further differences are only counted."""
 
 
-def sentences(changes: Sequence[Change], names: Names) -> tuple[str, ...]:
-    """Return one sentence for each difference, at most `MOST` and a count of the rest; safe to show."""
-    said = list(dict.fromkeys(in_words(change, names) for change in changes))
+class Change(NamedTuple):
+    """A difference, at tokens `left` and `right` of the two prompts."""
+
+    left: int
+    right: int
+    sentence: str
+    """The difference in words, which claim no more than the tokens show. Safe to show."""
+
+
+def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
+    """Return each sentence once, at most `MOST` and a count of the rest."""
+    said = list(dict.fromkeys(change.sentence for change in changes))
     more = len(said) - MOST
     return tuple(said) if more <= 0 else (*said[:MOST], f"{more:,} more difference{'' if more == 1 else 's'}")
-
-
-def in_words(change: Change, names: Names) -> str:
-    """Return one sentence that claims no more than the change says of the tokens."""
-    left, right = names
-    match change:
-        case ExtraStartToken(counts=counts):
-            rich, poor = (left, right) if counts[0] > counts[1] else (right, left)
-            most, fewest = max(counts), min(counts)
-            if not fewest:
-                return f"{poor} does not begin with {quoted(change.text)}, {rich} does"
-            return f"{rich} begins with {quoted(change.text)} {_times(most)}, {poor} {_times(fewest)}"
-        case SystemPromptChange(texts=(one, other)):
-            if one is not None and other is not None:
-                return f"the system prompts differ: {_system(one)} in {left}, {_system(other)} in {right}"
-            return f"{left if other is None else right} adds a system prompt: {_system(one or other or '')}"
-        case MissingGenerationPrompt():
-            return f"{names[change.lacks]} does not end with the generation prompt {quoted(change.text)}"
-        case WhiteSpaceChange(texts=(one, other)):
-            where = f"before {quoted(change.before)}" if change.before else "at the end"
-            return f"white space {where}: {_space(one)} in {left}, {_space(other)} in {right}"
-        case AddedText():
-            where = f"after {quoted(change.after)}" if change.after else "at the start"
-            return f"{names[change.side]} adds {quoted(change.text)} {'at the end' if change.is_end else where}"
-        case ReplacedText(texts=(one, other)):
-            return f"{_after(change.after)}: {quoted(one)} in {left}, {quoted(other)} in {right}"
-        case TokenizationChange():
-            tokens = [part.end - part.start for part in (change.left, change.right)]
-            counted = f"{tokens[0]:,} token{'' if tokens[0] == 1 else 's'} in {left}, {tokens[1]:,} in {right}"
-            return f"{_after(change.after)}: {quoted(change.text)} tokenized differently, {counted}"
-        case _:
-            return _media_in_words(change, names)
-
-
-def _media_in_words(
-    change: PlaceholderChange | MediaChange | MediaSizeChange | MediaCountChange | MovedContent | SwappedMedia,
-    names: Names,
-) -> str:
-    left, right = names
-    match change:
-        case PlaceholderChange(texts=(one, other)):
-            return f"different placeholders: {one_line(one)} in {left}, {one_line(other)} in {right}"
-        case MediaChange(names=(one, other), is_text=(is_text, is_other_text)):
-            if is_text or is_other_text:
-                rich, poor = (right, left) if is_text else (left, right)
-                name, text = (other, one) if is_text else (one, other)
-                return f"{rich} has {one_line(name)} where {poor} has {quoted(text)} that is not a picture"
-            return f"{left} has {one_line(one)} where {right} has {one_line(other)}"
-        case MediaSizeChange(tokens=(one, other)):
-            return f"{one_line(change.name)} takes {one:,} tokens in {left}, {other:,} in {right}"
-        case MediaCountChange(counts=counts):
-            rich, poor = (left, right) if counts[0] > counts[1] else (right, left)
-            if not min(counts):
-                return f"{poor} lacks {one_line(change.name)}"
-            return f"{one_line(change.name)} appears {_times(max(counts))} in {rich}, {_times(min(counts))} in {poor}"
-        case MovedContent():
-            what = one_line(change.text) if change.is_media else quoted(change.text)
-            if change.turns is None:
-                return f"{what} moved from token {change.left.start:,} to token {change.right.start:,}"
-            one, other = change.turns
-            return f"{what} moved " + (f"within {one}" if one == other else f"from {one} to {other}")
-        case SwappedMedia(names=(one, other)):
-            return f"{one_line(one)} and {one_line(other)} changed places"
 
 
 def _times(count: int) -> str:
@@ -266,8 +95,10 @@ class Block(msgspec.Struct, frozen=True):
 class Outline:
     """One prompt of a comparison, with text and turns to search. Indices count pieces."""
 
-    def __init__(self, pieces: Sequence[Piece], attachments: Sequence[Attachment]) -> None:
+    def __init__(self, pieces: Sequence[Piece], attachments: Sequence[Attachment], name: str) -> None:
         self.pieces = pieces
+        self.name = name
+        """Its name in sentences: `the chat template`."""
         self._attachments = attachments
 
     @cached_property
@@ -317,11 +148,6 @@ class Outline:
         """Return how often this piece is repeated at the very start."""
         return next((at for at in range(len(self.pieces)) if self.key(at) != key), len(self.pieces))
 
-    def text_of_turn(self, title: str) -> str:
-        """Return the text of the turn with this title; empty without one."""
-        turn = next((one for one in self.turns if one.title == title), None)
-        return self.text_of(turn.start, self.end_of(turn)) if turn else ""
-
     def key(self, at: int) -> Hashable:
         """Return what makes two pieces equal: a token's id; an image's content and token count."""
         piece = self.pieces[at]
@@ -336,13 +162,13 @@ class Outline:
         return (piece.media.modality, item.sha256 if item is not None else piece.media.index)
 
     def name_of(self, piece: Piece) -> str:
-        """Return the picture's name, with the start of its hash where another picture has the same name. Hostile."""
+        """Return the picture's name, with the start of its hash where another picture has the same name."""
         assert piece.media is not None
         item = attachment_of(piece.media, self._attachments)
         if item is None:
             return f"{piece.media.modality} {piece.media.index + 1}"
         twins = {other.sha256 for other in self._attachments if other.name == item.name}
-        return f"{item.name} ({item.sha256[:8]})" if len(twins) > 1 else item.name
+        return one_line(f"{item.name} ({item.sha256[:8]})" if len(twins) > 1 else item.name)
 
     def place(self, at: int) -> int:
         """Return the index of the piece's first token; after the last piece, the number of tokens."""
@@ -369,12 +195,15 @@ Sides = tuple[Outline, Outline]
 """The left prompt and the right one."""
 
 
-def ranges_of(sides: Sides, block: Block) -> tuple[TokenRange, TokenRange]:
-    """Return a block's ranges in tokens."""
-    (left, right), (here, there) = sides, block.ranges
-    return TokenRange(left.place(here[0]), left.place(here[1])), TokenRange(
-        right.place(there[0]), right.place(there[1])
-    )
+def _at(sides: Sides, block: Block, sentence: str) -> Change:
+    """Return the change at the beginning of a block."""
+    return Change(sides[0].place(block.left[0]), sides[1].place(block.right[0]), sentence)
+
+
+def _by_count(sides: Sides, counts: tuple[int, int]) -> tuple[str, str]:
+    """Return the name of the side that has more, then that of the other."""
+    left, right = sides
+    return (left.name, right.name) if counts[0] > counts[1] else (right.name, left.name)
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -393,14 +222,14 @@ def media_changes(sides: Sides, blocks: Sequence[Block]) -> Iterator[tuple[Chang
     found: list[tuple[Change, list[int]]] = []
     swapped = _swapped(pairs)
     for one, other in swapped:
-        names = (sides[0].name_of(sides[0].pieces[one[0].at]), sides[0].name_of(sides[0].pieces[other[0].at]))
-        left, right = _ranges_of(sides, one[0].at, one[1].at)
-        found.append((SwappedMedia(left=left, right=right, names=names), [one[0].block, other[0].block]))
+        names = [sides[0].name_of(sides[0].pieces[pair[0].at]) for pair in (one, other)]
+        change = _at_items(sides, *one, f"{names[0]} and {names[1]} changed places")
+        found.append((change, [one[0].block, other[0].block]))
     done = {pair for both in swapped for pair in both}
     for pair in pairs:
-        change = _same_content(sides, *pair) if pair not in done else None
-        if change is not None:
-            found.append((change, [pair[0].block, pair[1].block]))
+        said = _same_content(sides, *pair) if pair not in done else ""
+        if said:
+            found.append((_at_items(sides, *pair, said), [pair[0].block, pair[1].block]))
     found += _others(sides, blocks, *others)
     for change, numbers in found:
         yield change, [blocks[at] for at in dict.fromkeys(numbers) if _is_bare(sides, blocks[at])]
@@ -444,26 +273,36 @@ def _swapped(pairs: Sequence[tuple[_Item, _Item]]) -> list[tuple[tuple[_Item, _I
     return found
 
 
-def _same_content(sides: Sides, one: _Item, other: _Item) -> Change | None:
-    pieces = (sides[0].pieces[one.at], sides[1].pieces[other.at])
-    left, right = _ranges_of(sides, one.at, other.at)
-    name = sides[0].name_of(pieces[0])
+def _at_items(sides: Sides, one: _Item, other: _Item, sentence: str) -> Change:
+    return _at(sides, Block((one.at, one.at + 1), (other.at, other.at + 1)), sentence)
+
+
+def _same_content(sides: Sides, one: _Item, other: _Item) -> str:
+    """Return how one picture differs on both sides; empty if nothing else than its neighbours does."""
+    left, right = sides
+    pieces = (left.pieces[one.at], right.pieces[other.at])
+    name = left.name_of(pieces[0])
     if pieces[0].text != pieces[1].text:
-        return PlaceholderChange(left=left, right=right, texts=(pieces[0].text, pieces[1].text))
+        return _different_placeholders(sides, pieces[0].text, pieces[1].text)
     assert pieces[0].media is not None and pieces[1].media is not None
     tokens = (pieces[0].media.tokens, pieces[1].media.tokens)
     if tokens[0] != tokens[1]:
-        return MediaSizeChange(left=left, right=right, name=name, tokens=tokens)
-    if sides[0].text_of(0, one.at) == sides[1].text_of(0, other.at):
-        return None
-    marks = (sides[0].turn_at(one.at), sides[1].turn_at(other.at))
+        return f"{name} takes {tokens[0]:,} tokens in {left.name}, {tokens[1]:,} in {right.name}"
+    if left.text_of(0, one.at) == right.text_of(0, other.at):
+        return ""
+    marks = (left.turn_at(one.at), right.turn_at(other.at))
     if marks[0] is None or marks[1] is None:
-        return MovedContent(left=left, right=right, text=name, is_media=True, turns=None)
+        return f"{name} moved from token {left.place(one.at):,} to token {right.place(other.at):,}"
     titles = (marks[0].title, marks[1].title)
     was = [_count(side, one.content, titles[0]) for side in sides]
     now = [_count(side, one.content, titles[1]) for side in sides]
-    is_true = was[0] == was[1] if titles[0] == titles[1] else was[0] > was[1] and now[0] < now[1]
-    return MovedContent(left=left, right=right, text=name, is_media=True, turns=titles) if is_true else None
+    if titles[0] == titles[1]:
+        return f"{name} moved within {titles[0]}" if was[0] == was[1] else ""
+    return f"{name} moved from {titles[0]} to {titles[1]}" if was[0] > was[1] and now[0] < now[1] else ""
+
+
+def _different_placeholders(sides: Sides, one: str, other: str) -> str:
+    return f"different placeholders: {one_line(one)} in {sides[0].name}, {one_line(other)} in {sides[1].name}"
 
 
 def _others(
@@ -475,9 +314,9 @@ def _others(
         here = [[item for item in items if item.block == number] for items in (left, right)]
         both = min(map(len, here))
         for one, other in zip(here[0][:both], here[1][:both], strict=True):
-            spans = _ranges_of(sides, one.at, other.at)
-            names = (sides[0].name_of(sides[0].pieces[one.at]), sides[1].name_of(sides[1].pieces[other.at]))
-            yield MediaChange(left=spans[0], right=spans[1], names=names), [number]
+            names = [side.name_of(side.pieces[item.at]) for side, item in zip(sides, (one, other), strict=True)]
+            said = f"{sides[0].name} has {names[0]} where {sides[1].name} has {names[1]}"
+            yield _at_items(sides, one, other, said), [number]
         for side, items in enumerate(here):
             for item in items[both:]:
                 change = _only_text(sides, blocks[number], side, item) if len(items) == 1 else None
@@ -495,20 +334,20 @@ def _only_text(sides: Sides, block: Block, side: int, item: _Item) -> Change | N
     match = None if other.has_media(*part) else PLACEHOLDER.search(other.text_of(*part))
     if match is None:
         return None
-    left, right = ranges_of(sides, block)
-    name, text = sides[side].name_of(sides[side].pieces[item.at]), match[0]
-    if side == 0:
-        return MediaChange(left=left, right=right, names=(name, text), is_text=(False, True))
-    return MediaChange(left=left, right=right, names=(text, name), is_text=(True, False))
+    rich, name = sides[side], sides[side].name_of(sides[side].pieces[item.at])
+    said = f"{rich.name} has {name} where {other.name} has {quoted(match[0])} that is not a picture"
+    return _at(sides, block, said)
 
 
 def _counted(sides: Sides, block: Block, side: int, item: _Item) -> Change:
-    counts = [
+    left, right = (
         sum(piece.kind == "media" and one.content_of(piece) == item.content for piece in one.pieces) for one in sides
-    ]
-    left, right = ranges_of(sides, block)
+    )
     name = sides[side].name_of(sides[side].pieces[item.at])
-    return MediaCountChange(left=left, right=right, name=name, counts=(counts[0], counts[1]))
+    rich, poor = _by_count(sides, (left, right))
+    few, many = sorted((left, right))
+    lacks = f"{name} appears {_times(many)} in {rich}, {_times(few)} in {poor}" if few else f"{poor} lacks {name}"
+    return _at(sides, block, lacks)
 
 
 def _count(side: Outline, content: Hashable, title: str) -> int:
@@ -526,69 +365,6 @@ def _is_bare(sides: Sides, block: Block) -> bool:
         if PLACEHOLDER.sub("", text).strip():
             return False
     return True
-
-
-def _ranges_of(sides: Sides, one: int, other: int) -> tuple[TokenRange, TokenRange]:
-    return ranges_of(sides, Block((one, one + 1), (other, other + 1)))
-
-
-_LEAST = 3
-"""Characters; shorter texts are too common to be reported as moved."""
-
-
-def text_moves(sides: Sides, blocks: Sequence[Block]) -> Iterator[tuple[Change, list[Block]]]:
-    """Yield each move with the two blocks that it explains: the old place and the new one."""
-    left, right = sides
-    texts = [(left.text_of(*block.left).strip(), right.text_of(*block.right).strip()) for block in blocks]
-    free = set(range(len(blocks)))
-    for gone, (text, instead) in enumerate(texts):
-        if gone not in free or len(text) < _LEAST or left.has_media(*blocks[gone].left):
-            continue
-        for came in sorted(free - {gone}):
-            if texts[came] != (instead, text) or right.has_media(*blocks[came].right):
-                continue
-            pair = [_moved(sides, text, blocks[gone].left, blocks[came].right)]
-            if instead:
-                pair.append(_moved(sides, instead, blocks[came].left, blocks[gone].right))
-            if all(pair):
-                free -= {gone, came}
-                yield from ((change, [blocks[gone], blocks[came]]) for change in pair if change)
-            break
-
-
-def _moved(sides: Sides, text: str, gone: tuple[int, int], came: tuple[int, int]) -> MovedContent | None:
-    """Return the move; None where more than the place changed."""
-    left, right = sides
-    gone, came = _stripped(left, gone), _stripped(right, came)
-    if left.text_of(0, gone[0]) == right.text_of(0, came[0]):
-        return None
-    spans = ranges_of(sides, Block(gone, came))
-    turns = _turn_around(left, gone), _turn_around(right, came)
-    if turns[0] is None or turns[1] is None:
-        if left.text.count(text) != right.text.count(text):
-            return None
-        return MovedContent(left=spans[0], right=spans[1], text=text, is_media=False, turns=None)
-    titles = (turns[0].title, turns[1].title)
-    was = [side.text_of_turn(titles[0]).count(text) for side in sides]
-    now = [side.text_of_turn(titles[1]).count(text) for side in sides]
-    is_true = was[0] == was[1] if titles[0] == titles[1] else was[0] > was[1] and now[0] < now[1]
-    return MovedContent(left=spans[0], right=spans[1], text=text, is_media=False, turns=titles) if is_true else None
-
-
-def _stripped(side: Outline, part: tuple[int, int]) -> tuple[int, int]:
-    """Drop white-space pieces from both ends."""
-    start, end = part
-    while start < end and not side.pieces[start].text.strip():
-        start += 1
-    while start < end and not side.pieces[end - 1].text.strip():
-        end -= 1
-    return start, end
-
-
-def _turn_around(side: Outline, part: tuple[int, int]) -> TurnMark | None:
-    """Return the turn whose content contains all of `part`; None where its head moved, too."""
-    turn = side.turn_at(part[0])
-    return turn if turn and turn.content <= part[0] and part[1] <= side.end_of(turn) else None
 
 
 _CONTEXT = 12
@@ -612,17 +388,12 @@ def changes_of(left: Outline, right: Outline, parts: Sequence[DiffBlock], genera
         *media_changes(sides, blocks),
         *_generation_prompts(sides, blocks, generation_prompt.strip()),
     ]
-    rest = _without(blocks, told)
-    told += text_moves(sides, rest)
-    changes = [change for change, _ in told]
-    for block in _without(rest, told):
-        changes += _plain(sides, block)
-    return sorted(changes, key=lambda change: (change.left.start, change.right.start))
-
-
-def _without(blocks: Sequence[Block], told: Sequence[_ExplainedChange]) -> list[Block]:
     known = {block for _, blocks in told for block in blocks}
-    return [block for block in blocks if block not in known]
+    changes = [change for change, _ in told]
+    for block in blocks:
+        if block not in known:
+            changes += _plain(sides, block)
+    return sorted(changes, key=lambda change: change[:2])
 
 
 def _blocks(sides: Sides, parts: Sequence[DiffBlock]) -> list[Block]:
@@ -666,9 +437,12 @@ def _beginnings(sides: Sides, blocks: Sequence[Block]) -> Iterator[_ExplainedCha
         counts = (sides[0].leading(key), sides[1].leading(key))
         follow = [one.key(count) if count < len(one.pieces) else None for one, count in zip(sides, counts, strict=True)]
         if counts[0] != counts[1] and follow[0] == follow[1]:
-            spans = ranges_of(sides, Block((0, counts[0]), (0, counts[1])))
             told = [one for one in blocks if one.left[1] <= counts[0] and one.right[1] <= counts[1]]
-            yield ExtraStartToken(left=spans[0], right=spans[1], text=piece.text, counts=counts), told
+            (rich, poor), token = _by_count(sides, counts), quoted(piece.text)
+            said = f"{poor} does not begin with {token}, {rich} does"
+            if min(counts):
+                said = f"{rich} begins with {token} {_times(max(counts))}, {poor} {_times(min(counts))}"
+            yield _at(sides, Block((0, 0), (0, 0)), said), told
 
 
 def _system_prompts(sides: Sides, blocks: Sequence[Block]) -> Iterator[_ExplainedChange]:
@@ -682,9 +456,12 @@ def _system_prompts(sides: Sides, blocks: Sequence[Block]) -> Iterator[_Explaine
     told = [
         block for block in blocks if all(_is_inside(*each) for each in zip(sides, block.ranges, ranges, strict=True))
     ]
-    block = Block(*(one or (0, 0) for one in ranges))
-    left, right = ranges_of(sides, block)
-    yield SystemPromptChange(left=left, right=right, texts=(texts[0], texts[1])), told
+    (left, right), (one, other) = sides, texts
+    if one is not None and other is not None:
+        said = f"the system prompts differ: {_system(one)} in {left.name}, {_system(other)} in {right.name}"
+    else:
+        said = f"{left.name if other is None else right.name} adds a system prompt: {_system(one or other or '')}"
+    yield _at(sides, Block(*(part or (0, 0) for part in ranges)), said), told
 
 
 def _content(side: Outline, turn: TurnMark) -> str:
@@ -718,9 +495,9 @@ def _generation_prompts(sides: Sides, blocks: Sequence[Block], known: str) -> It
         if not ending or texts[lacks].endswith(ending) or goes_on:
             continue
         told = is_end and not inside[lacks] and ending.endswith(inside[1 - lacks])
-        ends = ranges_of(sides, Block(*((len(one.pieces), len(one.pieces)) for one in sides)))
-        change = MissingGenerationPrompt(left=ends[0], right=ends[1], lacks=lacks, text=ending)
-        yield change, [last] if told else []
+        end = Block(*((len(one.pieces), len(one.pieces)) for one in sides))
+        said = f"{sides[lacks].name} does not end with the generation prompt {quoted(ending)}"
+        yield _at(sides, end, said), [last] if told else []
 
 
 def _ending(side: Outline, text: str, known: str) -> str:
@@ -736,25 +513,29 @@ def _ending(side: Outline, text: str, known: str) -> str:
 
 
 def _plain(sides: Sides, block: Block) -> Iterator[Change]:
-    texts = (sides[0].text_of(*block.left), sides[1].text_of(*block.right))
-    left, right = ranges_of(sides, block)
+    left, right = sides
+    texts = (left.text_of(*block.left), right.text_of(*block.right))
     after = _before(sides, block)
     if after is None or (texts[0] == texts[1] and any(one.has_media(*part) for one, part in _each(sides, block))):
         return
     if texts[0] == texts[1]:
         if texts[0]:
-            yield TokenizationChange(left=left, right=right, text=texts[0], after=after)
+            one, other = (side.place(part[1]) - side.place(part[0]) for side, part in _each(sides, block))
+            counted = f"{one:,} token{'' if one == 1 else 's'} in {left.name}, {other:,} in {right.name}"
+            yield _at(sides, block, f"{_after(after)}: {quoted(texts[0])} tokenized differently, {counted}")
         return
     if texts[0].strip() == texts[1].strip() and (spaces := list(_white_space(sides, block, texts))):
         yield from spaces
     elif all(PLACEHOLDER.fullmatch(text.strip()) for text in texts):
-        yield PlaceholderChange(left=left, right=right, texts=(texts[0].strip(), texts[1].strip()))
+        yield _at(sides, block, _different_placeholders(sides, texts[0].strip(), texts[1].strip()))
     elif texts[0] and texts[1]:
-        yield ReplacedText(left=left, right=right, texts=texts, after=after)
+        said = f"{_after(after)}: {quoted(texts[0])} in {left.name}, {quoted(texts[1])} in {right.name}"
+        yield _at(sides, block, said)
     else:
         side = 0 if texts[0] else 1
         is_end = all(part[1] == len(one.pieces) for one, part in _each(sides, block))
-        yield AddedText(left=left, right=right, side=side, text=texts[side], after=after, is_end=is_end)
+        where = "at the end" if is_end else _after(after)
+        yield _at(sides, block, f"{sides[side].name} adds {quoted(texts[side])} {where}")
 
 
 def _before(sides: Sides, block: Block) -> str | None:
@@ -778,7 +559,6 @@ def _white_space(sides: Sides, block: Block, texts: Sequence[str]) -> Iterator[C
         one.starts[part[0]] + (len(text) - len(text.lstrip()) if core else 0)
         for (one, part), text in zip(_each(sides, block), texts, strict=True)
     ]
-    left, right = ranges_of(sides, block)
     for offset in (0, len(core)) if core else (0,):
         runs = [_run(one.text, first + offset) for one, first in zip(sides, firsts, strict=True)]
         spaces = [one.text[start:end] for one, (start, end) in zip(sides, runs, strict=True)]
@@ -787,7 +567,9 @@ def _white_space(sides: Sides, block: Block, texts: Sequence[str]) -> Iterator[C
         following = behind[0][: common_start(*behind)]
         is_end = all(end == len(one.text) for one, (_, end) in zip(sides, runs, strict=True))
         if spaces[0] != spaces[1] and (following or is_end):
-            yield WhiteSpaceChange(left=left, right=right, texts=(spaces[0], spaces[1]), before=following)
+            where = f"before {quoted(following)}" if following else "at the end"
+            shown = [f"{_space(space)} in {one.name}" for one, space in zip(sides, spaces, strict=True)]
+            yield _at(sides, block, f"white space {where}: {shown[0]}, {shown[1]}")
 
 
 def _run(text: str, at: int) -> tuple[int, int]:
@@ -839,10 +621,8 @@ class PromptDiff(msgspec.Struct, frozen=True):
     """Index of the first differing token, the same in both; an image counts from its first token."""
     first_turn: str = ""
     """The turn of the left prompt that has it (`user turn 2`); empty where that is not known."""
-    changes: tuple[Change, ...] = ()
-    """The differences in sentences."""
     findings: tuple[str, ...] = ()
-    """`changes` in words. Quotes are shortened and safe to show."""
+    """The differences in sentences. Quotes are shortened and safe to show."""
 
 
 def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: str = "") -> PromptDiff:
@@ -850,7 +630,8 @@ def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: s
 
     Raises ValueError where the numbers of ids and texts of a side differ.
     """
-    one, other = (Outline(side.pieces(), side.attachments) for side in (left, right))
+    one = Outline(left.pieces(), left.attachments, left.name or "the left")
+    other = Outline(right.pieces(), right.attachments, right.name or "the right")
     keys = [[side.key(at) for at in range(len(side.pieces))] for side in (one, other)]
     parts = diff_blocks(*keys)
     spans = tuple(
@@ -862,15 +643,13 @@ def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: s
         for part in parts
     )
     identical = keys[0] == keys[1]
-    changes = () if identical else tuple(changes_of(one, other, parts, generation_prompt))
-    names = (left.name or "the left", right.name or "the right")
+    changes = () if identical else changes_of(one, other, parts, generation_prompt)
     return PromptDiff(
         spans=spans,
         identical=identical,
         first_divergence=_first_divergence(spans),
         first_turn=_first_turn(one, spans),
-        changes=changes,
-        findings=("no difference",) if identical else sentences(changes, names),
+        findings=("no difference",) if identical else _sentences(changes),
     )
 
 
