@@ -82,36 +82,14 @@ def folded_runs(
     ready: PromptReady, attachments: Sequence[Attachment], conversation: Sequence[Attachment], special: AbstractSet[str]
 ) -> list[Run]:
     """Return the prompt as styled runs: text, special tokens and chips. Hostile text."""
-    known = special | {token.text for token in ready.vocabulary.values() if token.special}
-    runs: list[Run] = []
-    position = 0
-    for fold in folds(ready):
-        runs += text_runs(ready.prompt[position : fold.start], known)
-        label = chip(attachment_of(fold.span, attachments), conversation, fold.span.tokens)
-        runs.append(Run(f"[{label}]", "media"))
-        position = fold.end
-    return [*runs, *text_runs(ready.prompt[position:], known)]
+    return [run for part in prompt_parts(ready, attachments, conversation, None, special) for run in part.runs]
 
 
-def raw_text_of(ready: PromptReady, family: Family, *, bos: str | None = None, adds_bos: bool = False) -> str:
+def raw_text_of(ready: PromptReady, family: Family, *, added_bos: str = "") -> str:
     """Return the text that reproduces this prompt when sent raw: the tokens of each image or video become a
-    placeholder.
-
-    A BOS token is left out where the tokenizer adds it (`adds_bos`).
-    """
-    several = max(Counter(span.modality for span in ready.media).values(), default=0) > 1
-    parts: list[str] = []
-    position = 0
-    done: set[tuple[str, int]] = set()
-    for fold in folds(ready):
-        key = (fold.span.modality, fold.span.index)
-        written = forms_of(family, fold.span.modality, several=several)
-        core = written[1].core.replace("{i}", str(fold.span.index + 1)) if written else ""
-        parts += [ready.prompt[position : fold.start], "" if key in done else core]
-        position = fold.end
-        done.add(key)
-    text = "".join((*parts, ready.prompt[position:]))
-    return text.removeprefix(bos) if bos and adds_bos else text
+    placeholder. `added_bos`: the token that the engine puts before a raw prompt."""
+    parts = prompt_parts(ready, (), (), family, frozenset(), added_bos=added_bos)
+    return "".join(part.text for part in parts)
 
 
 def placeholders(text: str, family: Family, attachments: Sequence[Attachment]) -> list[PlaceholderSlot]:
@@ -369,13 +347,14 @@ def prompt_parts(
     ready: PromptReady,
     attachments: Sequence[Attachment],
     conversation: Sequence[Attachment],
-    family: Family,
+    family: Family | None,
     special: AbstractSet[str],
     *,
     added_bos: str = "",
 ) -> list[PromptPart]:
     """Return a rendered prompt in stretches. `added_bos` is the token that the engine puts before a raw prompt;
-    `attachments` are in the order of the placeholders, `conversation` numbers them."""
+    `attachments` are in the order of the placeholders, `conversation` numbers them; `family` writes the placeholders,
+    None: without them."""
     known = special | {token.text for token in ready.vocabulary.values() if token.special}
     several = max(Counter(span.modality for span in ready.media).values(), default=0) > 1
     parts: list[PromptPart] = []
@@ -386,7 +365,7 @@ def prompt_parts(
     done: set[tuple[str, int]] = set()
     for fold in folds(ready):
         parts += _text_part(ready.prompt[position : fold.start], known)
-        written = forms_of(family, fold.span.modality, several=several)
+        written = forms_of(family, fold.span.modality, several=several) if family else None
         key = (fold.span.modality, fold.span.index)
         core = written[1].core.replace("{i}", str(fold.span.index + 1)) if written and key not in done else ""
         done.add(key)

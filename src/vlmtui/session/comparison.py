@@ -542,7 +542,7 @@ class CompareController:
     def text_of(self, ready: PromptReady) -> str:
         """Return the raw text of a rendered prompt."""
         info = self.input.info
-        return raw_text_of(ready, self.input.family, bos=info.bos_token, adds_bos=info.adds_bos)
+        return raw_text_of(ready, self.input.family, added_bos=(info.bos_token or "") if info.adds_bos else "")
 
     def check(self, text: str) -> list[Finding]:
         """Return the findings about a raw prompt, blocking ones first."""
