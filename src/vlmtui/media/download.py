@@ -16,8 +16,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from email.message import Message
 from http import HTTPStatus
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 import httpx2
 import msgspec
@@ -30,11 +31,9 @@ from vlmtui.paths import private_dir
 from vlmtui.text import human_bytes, one_line
 
 _CHUNK = 65_536
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS_MAX = 100
 _HEADERS = {"User-Agent": "vlmtui", "Accept": "image/*,video/*,*/*;q=0.5", "Accept-Encoding": "identity"}
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]+")
-_URL_CHARACTERS = "/%:@!$&'()*+,;=~?"
 _PAGE_HINT = "Copy the address of the picture itself: right click on it, Copy Image Address."
 
 
@@ -63,7 +62,10 @@ async def download(url: str, folder: Path, *, limits: DownloadLimits = LIMITS) -
     """
     if not is_url(url):
         raise bad_input(f"{one_line(url)[:100]} is not an http or https address.")
-    asked = urlsplit(url.strip())
+    try:
+        asked = httpx2.URL(url.strip())
+    except (httpx2.InvalidURL, UnicodeError) as error:
+        raise bad_input(f"{shown_address(url)} is not a valid address.", detail=str(error)) from error
     try:
         async with asyncio.timeout(limits.total_s):
             return await _fetch(asked, folder, limits)
@@ -75,12 +77,12 @@ async def download(url: str, folder: Path, *, limits: DownloadLimits = LIMITS) -
         ) from error
 
 
-async def _fetch(asked: SplitResult, folder: Path, limits: DownloadLimits) -> Path:
+async def _fetch(asked: httpx2.URL, folder: Path, limits: DownloadLimits) -> Path:
     with new_file(private_dir(folder), "The download") as new:
         async with await asyncio.to_thread(_client, limits) as client, _answer(client, asked, limits) as (at, response):
             given = _given_name(response)
-            digest = await _receive(response, new, limits, shown_address(at))
-        names = (given, asked.path, at.path)
+            digest = await _receive(response, new, limits, at)
+        names = (given, asked.path, response.url.path)
         name = next((name for name in map(_harmless_name, names) if name), "picture")
         return await asyncio.to_thread(_keep, new, folder, digest, name)
 
@@ -88,7 +90,8 @@ async def _fetch(asked: SplitResult, folder: Path, limits: DownloadLimits) -> Pa
 def _client(limits: DownloadLimits) -> httpx2.AsyncClient:
     """Create the client. Blocks while reading certificates. Raises VlmtuiError for an unsupported proxy."""
     try:
-        return httpx2.AsyncClient(headers=_HEADERS, timeout=limits.wait_s, follow_redirects=False)
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+        return httpx2.AsyncClient(headers=_HEADERS, timeout=limits.wait_s, cookies=no_cookies)
     except (ImportError, ValueError, httpx2.InvalidURL) as error:
         message = "The proxy set in the environment is not supported."
         raise bad_input(message, detail=str(error)) from error
@@ -96,69 +99,36 @@ def _client(limits: DownloadLimits) -> httpx2.AsyncClient:
 
 @asynccontextmanager
 async def _answer(
-    client: httpx2.AsyncClient, asked: SplitResult, limits: DownloadLimits
-) -> AsyncIterator[tuple[SplitResult, httpx2.Response]]:
-    """Follow redirects, one request each without reading their bodies; yield the final address and its response (status
-    200)."""
-    at = asked
+    client: httpx2.AsyncClient, asked: httpx2.URL, limits: DownloadLimits
+) -> AsyncIterator[tuple[str, httpx2.Response]]:
+    """Follow redirects, one request each without reading their bodies; yield the final address for people, and its
+    response (status 200)."""
+    request = client.build_request("GET", asked)
     for _ in range(limits.redirects + 1):
-        request = client.build_request("GET", _request_url(at))
-        with _network_errors(shown_address(at), limits):
-            response = await client.send(request, auth=_credentials(asked, at), stream=True)
-        client.cookies.clear()
+        at = shown_address(str(request.url))
+        with _network_errors(at, limits):
+            response = await client.send(request, stream=True)
         try:
             if len(response.headers.raw) > _HEADERS_MAX:
-                raise _no_http(shown_address(at), f"more than {_HEADERS_MAX} headers")
+                raise _no_http(at, f"more than {_HEADERS_MAX} headers")
             if response.status_code == 200:
                 yield at, response
                 return
         finally:
             with suppress(httpx2.HTTPError, OSError):
                 await response.aclose()
-        if response.status_code not in _REDIRECTS:
+        if response.next_request is None:
             raise _refused(response.status_code, at)
-        at = _redirected(at, response.headers.get("Location", ""))
-    raise bad_input(f"{shown_address(asked)} was redirected more than {limits.redirects} times.")
+        request = response.next_request
+        if request.url.scheme not in ("http", "https"):
+            raise bad_input(
+                f"{at} redirects to {shown_address(str(request.url))}, which is not allowed.",
+                hint="Only http and https addresses are followed.",
+            )
+    raise bad_input(f"{shown_address(str(asked))} was redirected more than {limits.redirects} times.")
 
 
-def _credentials(asked: SplitResult, at: SplitResult) -> httpx2.Auth | None:
-    """Return the credentials of the original address, if `at` has the same origin."""
-    if asked.username is None or _origin(at) != _origin(asked):
-        return None
-    name, password = (unquote(part).encode(errors="replace") for part in (asked.username, asked.password or ""))
-    return httpx2.BasicAuth(name, password)
-
-
-def _origin(at: SplitResult) -> tuple[str, str | None, int]:
-    return at.scheme, at.hostname, at.port or (443 if at.scheme == "https" else 80)
-
-
-def _request_url(at: SplitResult) -> httpx2.URL:
-    """Return the request's URL without credentials and fragment. Raises VlmtuiError for an invalid host name."""
-    host = at.hostname or ""
-    port = f":{at.port}" if at.port else ""
-    path, query = (quote(part, safe=_URL_CHARACTERS, errors="replace") for part in (at.path or "/", at.query))
-    try:
-        name = f"[{host}]" if ":" in host else host.encode("idna").decode()
-        return httpx2.URL(urlunsplit((at.scheme, name + port, path, query, "")))
-    except (httpx2.InvalidURL, UnicodeError) as error:
-        raise bad_input(f"{one_line(host)[:100]} is not a valid host name.", detail=str(error)) from error
-
-
-def _redirected(at: SplitResult, location: str) -> SplitResult:
-    target = location.strip()
-    with suppress(ValueError):
-        target = urljoin(urlunsplit(at), quote(target, safe=f"{_URL_CHARACTERS}#[]")) if target else ""
-    if not is_url(target):
-        where = one_line(re.sub("//[^/]*@", "//", target))[:120] or "nowhere"
-        raise bad_input(
-            f"{shown_address(at)} redirects to {where}, which is not allowed.",
-            hint="Only http and https addresses are followed.",
-        )
-    return urlsplit(target)
-
-
-def _refused(status: int, at: SplitResult) -> VlmtuiError:
+def _refused(status: int, at: str) -> VlmtuiError:
     try:
         words = f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -170,7 +140,7 @@ def _refused(status: int, at: SplitResult) -> VlmtuiError:
         hint = "Check the address."
     elif status == 429 or status >= 500:
         hint = "Try again later."
-    return bad_input(f"Can't download {shown_address(at)}: the server answered {words}.", hint=hint)
+    return bad_input(f"Can't download {at}: the server answered {words}.", hint=hint)
 
 
 async def _receive(response: httpx2.Response, new: NewFile, limits: DownloadLimits, name: str) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import SplitResult, unquote, unquote_to_bytes, urlsplit, urlunsplit
+from urllib.parse import unquote, unquote_to_bytes, urlsplit, urlunsplit
 
 from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
 from vlmtui.text import one_line
@@ -44,10 +45,9 @@ def address_file_name(url: str) -> str:
     return unquote(urlsplit(url.strip()).path.rpartition("/")[2])[:_NAME_LONGEST]
 
 
-def shown_address(address: SplitResult) -> str:
-    """Return the address for a message, on one line, without credentials and query, which may be secret."""
-    port = f":{address.port}" if address.port else ""
-    text = one_line(f"{address.scheme}://{address.hostname}{port}{address.path}")
+def shown_address(url: str) -> str:
+    """Return an address for a message, on one line, without credentials, query and fragment, which may be secret."""
+    text = one_line(public_address(url))
     return text if len(text) <= _SHOWN_LONGEST else f"{text[: _SHOWN_LONGEST - 1]}…"
 
 
@@ -62,8 +62,6 @@ _MEDIA_NAME = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Not `.ts` and `.mts`: most such files are TypeScript, so that their first bytes decide."""
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b", "E": "\x1b"}
-_NUMBERED = re.compile(r"x([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})")
 _NEXT_PATH = re.compile(r"\s+(?=/|~/|file:/|\./|\.\./)")
 _USER = re.compile(r"~[^/]*(?=/)")
 
@@ -71,9 +69,9 @@ _USER = re.compile(r"~[^/]*(?=/)")
 def parse_paths(text: str) -> list[Path] | None:
     """Return the paths that `text` consists of, or None if it is anything else.
 
-    Supports plain names with spaces, backslash escapes, single, double and `$'…'` quotes, several paths separated
-    by spaces or newlines, `file://` URLs with %-escapes, `~` and `~user`. Every path must exist. A bare word counts
-    only when it has a media file's ending, so that a word that happens to be a file's name stays a word.
+    Supports plain names with spaces, backslash escapes, single and double quotes, several paths separated by spaces or
+    newlines, `file://` URLs with %-escapes, `~` and `~user`. Every path must exist. A bare word counts only when it has
+    a media file's ending, so that a word that happens to be a file's name stays a word.
     """
     if not text.strip() or len(text) > TEXT_MAX or "\0" in text:
         return None
@@ -196,75 +194,7 @@ def path_of_file_url(url: str) -> str | None:
 
 def split_words(text: str) -> list[str] | None:
     """Split into words as a shell does, without expansion; None if a quote or escape is unfinished."""
-    words: list[str] = []
-    word: list[str] | None = None
-    rest = iter(text)
-    for char in rest:
-        if char in " \t\r\n":
-            if word is not None:
-                words.append("".join(word))
-            word = None
-            continue
-        word = [] if word is None else word
-        quote = char if char in "'\"" else ""
-        if char == "\\":
-            escaped = next(rest, None)
-            if escaped is None:
-                return None
-            word.append("" if escaped == "\n" else escaped)
-        elif quote:
-            quoted = _ansi_c(rest) if quote == "'" and word[-1:] == ["$"] else _quoted(rest, quote)
-            if quoted is None:
-                return None
-            if quote == "'" and word[-1:] == ["$"]:
-                word.pop()
-            word.append(quoted)
-        else:
-            word.append(char)
-    if word is not None:
-        words.append("".join(word))
-    return words
-
-
-def _quoted(rest: Iterator[str], quote: str) -> str | None:
-    """Return the text up to the closing quote. In double quotes a backslash escapes only five characters."""
-    found: list[str] = []
-    for char in rest:
-        if char == quote:
-            return "".join(found)
-        if char == "\\" and quote == '"':
-            char = next(rest, "")
-            found.append("" if char == "\n" else char if char in '"\\$`' else "\\" + char)
-        else:
-            found.append(char)
-    return None
-
-
-def _ansi_c(rest: Iterator[str]) -> str | None:
-    """Return the content of `$'…'`, which shells print for names with control characters or invalid bytes."""
-    found: list[str] = []
-    for char in rest:
-        if char == "'":
-            return _unescape_ansi_c("".join(found))
-        found.append(char)
-        if char == "\\":
-            found.append(next(rest, ""))
-    return None
-
-
-def _unescape_ansi_c(text: str) -> str:
-    found = bytearray()
-    at = 0
-    while at < len(text):
-        if text[at] != "\\" or at + 1 == len(text):
-            found += os.fsencode(text[at])
-            at += 1
-        elif numbered := _NUMBERED.match(text, at + 1):
-            hexadecimal, octal, short, long = numbered.groups()
-            code = int(octal, 8) if octal else int(hexadecimal or short or long, 16)
-            found += os.fsencode(chr(code)) if short or long else bytes([code & 0xFF])
-            at = numbered.end()
-        else:
-            found += os.fsencode(_ESCAPES.get(text[at + 1], text[at + 1]))
-            at += 2
-    return os.fsdecode(bytes(found))
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return None

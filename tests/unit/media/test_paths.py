@@ -31,12 +31,7 @@ def _backslashed(text: str) -> str:
 
 
 def _double_quoted(text: str) -> str:
-    return '"' + "".join("\\" + char if char in '"\\$`' else char for char in text) + '"'
-
-
-def _ansi_c(text: str) -> str:
-    escaped = "".join(chr(byte) if chr(byte) in "abcABC" else f"\\x{byte:02x}" for byte in os.fsencode(text))
-    return f"$'{escaped}'"
+    return '"' + "".join("\\" + char if char in '"\\' else char for char in text) + '"'
 
 
 def _url(text: str) -> str:
@@ -47,7 +42,6 @@ _STYLES: dict[str, Callable[[str], str]] = {
     "single": lambda text: "'" + text.replace("'", "'\\''") + "'",
     "double": _double_quoted,
     "shlex": shlex.quote,
-    "ansi-c": _ansi_c,
     "url": _url,
     "url with host": lambda text: "file://localhost" + quote(os.fsencode(text)),
     "backslash": _backslashed,
@@ -215,7 +209,6 @@ def test_open_quotes_are_no_words() -> None:
     assert split_words("it's") is None
     assert split_words('say "') is None
     assert split_words("end\\") is None
-    assert split_words("$'a") is None
     assert split_words("") == []
     assert split_words("''") == [""]
 

@@ -1,11 +1,9 @@
-"""Quoting as a real shell does it, and names below folders with nasty names; `test_paths.py` has the single styles."""
+"""Names below folders with nasty names; `test_paths.py` has the single styles."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.cases import examples
-from vlmtui.media.paths import parse_paths, split_words
+from vlmtui.media.paths import parse_paths
 
-_BASH = shutil.which("bash")
 _AWKWARD = " '\"\\()[]{}&;|<>*?!#$`~%=,:@+-_.\n\t\r\x01\x1b\x7fäé日ש\u202e\u200b\u00a0\udce9\udcff"
 _names = st.text(alphabet=st.sampled_from(_AWKWARD + "abntrexuU019"), min_size=1, max_size=24).filter(
     lambda name: name not in (".", "..") and len(os.fsencode(name)) < 200
@@ -34,29 +31,6 @@ def _files(names: list[str]) -> Iterator[list[Path]]:
             path.parent.mkdir(exist_ok=True)
             path.touch()
         yield paths
-
-
-def _quoted_by_bash(form: str, paths: list[Path], locale: str) -> str:
-    """All paths on one line, quoted by bash: `%q`, or its `${x@Q}`."""
-    script = {"%q": "printf '%q ' \"$@\"", "@Q": 'printf "%s " "${@@Q}"'}[form]
-    assert _BASH is not None
-    done = subprocess.run(
-        [_BASH, "--norc", "-c", script, "bash", *map(str, paths)],
-        env={"LC_ALL": locale, "PATH": os.environ["PATH"]},
-        capture_output=True,
-        check=True,
-    )
-    return os.fsdecode(done.stdout)
-
-
-@pytest.mark.skipif(_BASH is None, reason="asks bash")
-@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
-@pytest.mark.parametrize("form", ["%q", "@Q"])
-@given(names=st.lists(_names, min_size=1, max_size=8, unique=True))
-@settings(max_examples=examples(40), deadline=None)
-def test_paths_quoted_by_bash_are_read(form: str, locale: str, names: list[str]) -> None:
-    with _files(names) as paths:
-        assert parse_paths(_quoted_by_bash(form, paths, locale)) == paths
 
 
 @given(names=st.lists(_names, min_size=1, max_size=6, unique=True), between=st.sampled_from([" ", "\n", " \n ", "\t"]))
@@ -77,18 +51,6 @@ def test_relative_names(name: str, style: str) -> None:
         text = {"plain": f"./{name}", "quoted": shlex.quote(f"./{name}"), "home": f"~/{name}"}[style]
         expected = Path(made, name) if style == "home" else Path(name)
         assert parse_paths(text) == [expected]
-
-
-@given(text=st.text(alphabet=st.sampled_from("ab \n\t'\"\\é.-"), max_size=40))
-@settings(max_examples=examples(400), deadline=None)
-def test_words_as_shlex_splits_them(text: str) -> None:
-    try:
-        expected: list[str] | None = shlex.split(text)
-    except ValueError:
-        expected = None
-    # POSIX drops a backslash with its newline; shlex keeps the newline.
-    if "\\\n" not in text:
-        assert split_words(text) == expected
 
 
 @given(text=st.text(alphabet=st.sampled_from("/~.ab 'file:\\\n$%"), max_size=60))
