@@ -77,16 +77,13 @@ def smaller_image(attachment: Attachment, store: Path) -> Attachment:
     if min(width, height) < SIDE_MIN:
         size = f"{attachment.width} × {attachment.height}"
         raise bad_input(f"Can't make {attachment.name} smaller: it is only {size} pixels.")
-    data = as_png(open_prepared(attachment.path).resize((width, height), Image.Resampling.LANCZOS))
-    stored = store_bytes(data, store, ".png", name=attachment.name)
+    smaller = open_prepared(attachment.path).resize((width, height), Image.Resampling.LANCZOS)
     original = attachment.scaled_from or (attachment.width, attachment.height)
     note = smaller_note(original)
     return msgspec.structs.replace(
-        attachment,
-        path=str(stored.path),
-        sha256=stored.sha256,
-        width=width,
-        height=height,
+        _stored(attachment, smaller, store, note),
+        name=attachment.name,
+        size_bytes=attachment.size_bytes,
         scaled_from=original,
         notes=(*(earlier for earlier in attachment.notes if earlier != note), note),
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.folder import natural
 from vlmtui.media.pages import SOUND_OF, sound_source, split_pages
 from vlmtui.media.paths import TEXT_MAX, is_url, looks_like_media, parse_paths, split_words
 from vlmtui.reading import shown_name, unreadable
@@ -25,7 +26,6 @@ ENTRIES_MAX = 10_000
 FILES_MAX = 1000
 _NAME_MAX = 4096
 _WILD = re.compile(r"[*?\[]")
-_DIGITS = re.compile(r"(\d+)")
 
 
 class GatherResult(msgspec.Struct, frozen=True):
@@ -56,13 +56,9 @@ def gather(text: str, *, base: Path, entries_max: int = ENTRIES_MAX, files_max: 
     return search.gathered()
 
 
-def natural_key(path: Path) -> tuple[object, ...]:
+def natural_key(path: Path) -> list[tuple[list[str | int], str, str]]:
     """Return a sort key that puts `2.png` before `10.png`, ignoring case."""
-    parts = [
-        [int(piece) if at % 2 else piece.casefold() for at, piece in enumerate(_DIGITS.split(part))]
-        for part in path.parts
-    ]
-    return (parts, os.fsencode(path))
+    return [natural(os.fsencode(part).decode(errors="replace")) for part in path.parts]
 
 
 @dataclass(slots=True)

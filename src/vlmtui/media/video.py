@@ -548,12 +548,8 @@ def open_video(file: BinaryIO, path: Path) -> Iterator[VideoSource]:
     file.seek(0)
     source: VideoSource
     if found.kind in (Kind.ANIMATION, Kind.IMAGE):
-        from vlmtui.media.video import AnimatedImage
-
         source = AnimatedImage(file, path)
     elif found.kind is Kind.VIDEO:
-        from vlmtui.media.video import ContainerVideo
-
         source = ContainerVideo(file, path, found)
     else:
         raise bad_input(f"{shown_name(path)} is {found.title}, not a video.")
