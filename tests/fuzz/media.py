@@ -18,7 +18,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.media.describe import attachment_facts, attachment_line
 from vlmtui.media.folder import FolderEntry
 from vlmtui.media.frames import sample_frames
-from vlmtui.media.images import exif_facts, open_prepared
+from vlmtui.media.images import open_prepared
 from vlmtui.media.pages import page_picture, stage_page
 from vlmtui.media.stage import stage
 from vlmtui.media.thumbnails import thumbnail
@@ -33,8 +33,8 @@ def media_readers() -> list[Reader]:
     pictures += [_picture("avif", _moving("avif")), _picture("gif", _moving("gif")), _picture("heic", _heics)]
     pictures += [_picture("tiff", _tiffs), _picture("other pictures", _others)]
     videos = [_video(name, codec) for name, codec in _VIDEOS.items()]
-    others = [Reader("pdf", _documents, _read_document), Reader("exif", _exifs, _read_exif)]
-    return [*pictures, *videos, *others, Reader("thumbnails", _pngs, _read_thumbnail)]
+    others = [Reader("pdf", _documents, _read_document), Reader("thumbnails", _pngs, _read_thumbnail)]
+    return [*pictures, *videos, *others]
 
 
 def _picture(name: str, seeds: Callable[[Path], Sequence[bytes]]) -> Reader:
@@ -58,7 +58,6 @@ def _read_media(folder: Path, data: bytes) -> None:
         lambda: _use(stage(path, folder / "store", still=True), folder),
         lambda: _use(stage(path, folder / "store", page=2, still=True), folder),
         lambda: preview_file(FolderEntry(path, path.name, False, len(data), 0.0)),
-        lambda: exif_facts(path),
     ]
     for step in steps:
         with suppress(VlmtuiError):
@@ -87,12 +86,6 @@ def _use(attachment: Attachment, folder: Path) -> None:
         sample_frames(attachment.path, VideoSampling(num_frames=3))
     else:
         open_prepared(attachment.path)
-
-
-def _read_exif(folder: Path, data: bytes) -> None:
-    path = folder / "a.jpg"
-    path.write_bytes(data)
-    exif_facts(path)
 
 
 def _read_thumbnail(folder: Path, data: bytes) -> None:
@@ -166,15 +159,6 @@ def _tiffs(_: Path) -> Sequence[bytes]:
 def _others(_: Path) -> Sequence[bytes]:
     plain = corners()
     return [_saved(plain, kind) for kind in ("BMP", "JPEG2000", "ICO", "PPM")]
-
-
-def _exifs(_: Path) -> Sequence[bytes]:
-    plain = corners((8, 8))
-    return [
-        _saved(plain, "JPEG", exif=_exif()),
-        _saved(plain, "WEBP", exif=_exif()),
-        _saved(plain, "TIFF", exif=_exif()),
-    ]
 
 
 def _profile() -> bytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from threading import Event
 
 import msgspec
 import numpy as np
 import pytest
-from PIL import ExifTags, Image, ImageDraw
+from PIL import Image, ImageDraw
 from textual.app import App
 from textual.binding import Binding
 from textual.pilot import Pilot
@@ -20,7 +19,6 @@ from tests.support.videos import write_video
 from tests.support.waiting import until
 from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.media.frames import sample_frames
-from vlmtui.media.images import camera_facts, exif_facts
 from vlmtui.media.stage import stage
 from vlmtui.media.thumbnails import StoredPixels, Viewport, draw, open_pixels
 from vlmtui.ui.attachments.viewer import ViewerScreen
@@ -93,22 +91,6 @@ def scene(size: tuple[int, int]) -> Image.Image:
     return image
 
 
-def photo(path: Path, size: tuple[int, int] = (640, 480)) -> Path:
-    """A picture as a camera writes it."""
-    exif = Image.Exif()
-    exif[ExifTags.Base.Make] = "Canon"
-    exif[ExifTags.Base.Model] = "Canon EOS [bold]R5\x1b[31m" + "x" * 500
-    details = exif.get_ifd(ExifTags.IFD.Exif)
-    details[ExifTags.Base.DateTimeOriginal] = "2024:05:01 12:30:00"
-    details[ExifTags.Base.LensModel] = "RF 50mm"
-    details[ExifTags.Base.ExposureTime] = 0.004
-    details[ExifTags.Base.FNumber] = 2.8
-    details[ExifTags.Base.ISOSpeedRatings] = 400
-    exif.get_ifd(ExifTags.IFD.GPSInfo)[1] = "N"
-    scene(size).save(path, exif=exif)
-    return path
-
-
 @pytest.fixture
 def three(tmp_path: Path) -> list[Attachment]:
     """A photo with a hostile name, a film of 12 frames, a small picture."""
@@ -116,7 +98,8 @@ def three(tmp_path: Path) -> list[Attachment]:
     write_video(tmp_path / "film.mp4", films)
     scene((24, 24)).save(tmp_path / "icon.png")
     store = tmp_path / "store"
-    source = photo(tmp_path / HOSTILE)
+    source = tmp_path / HOSTILE
+    scene((640, 480)).save(source)
     staged = msgspec.structs.replace(stage(source, store), source=str(source))
     return [staged, stage(tmp_path / "film.mp4", store), stage(tmp_path / "icon.png", store)]
 
@@ -218,7 +201,7 @@ async def test_the_viewer_shows_the_sent_frames(three: list[Attachment], size: t
 
 
 @SIZES
-async def test_the_viewer_shows_facts_and_exif(three: list[Attachment], size: tuple[int, int]) -> None:
+async def test_the_viewer_shows_facts(three: list[Attachment], size: tuple[int, int]) -> None:
     first = msgspec.structs.replace(three[0], notes=("turned upright by EXIF",))
     app = Host([first, three[1]])
     async with app.run_test(size=size) as pilot:
@@ -232,15 +215,12 @@ async def test_the_viewer_shows_facts_and_exif(three: list[Attachment], size: tu
         joined = "".join(text.split())
         for fact in ("640 × 480", "JPEG", f"{first.size_bytes:,} bytes", first.sha256[:16], "turned upright by EXIF"):
             assert "".join(fact.split()) in joined, fact
-        for fact in ("CanonEOS[bold]R5", "RF50mm", "2024-05-0112:30:00", "1/250s·f/2.8·ISO400", "GPSposition"):
-            assert fact in joined, fact
         lines = [line.partition("│")[2] for line in screen_text(app).splitlines()[1:-1]]
         assert all(line[1:2] != " " or line.startswith(" " * 11) for line in lines), "what is wrapped is indented"
         assert "\x1b" not in text
         assert "xxxxx" * 30 not in joined
         await pilot.press("down", "up", "right")
         await drawn(pilot, app)
-        assert "Canon" not in written(app.viewer.query_one("#side", DocumentView))
         assert "4 fps" in written(app.viewer.query_one("#side", DocumentView))
         await pilot.press("i")
         await pilot.pause()
@@ -312,7 +292,7 @@ async def test_late_pictures_are_dropped(three: list[Attachment]) -> None:
         viewer.post_message(ViewerScreen.Drawn(Viewport(0), viewer._room, late))
         viewer.post_message(ViewerScreen.Drawn(Viewport(2, zoom=1.5), viewer._room, late))
         viewer.post_message(ViewerScreen.Drawn(Viewport(2), (1, 1), late))
-        viewer.post_message(ViewerScreen.PixelsRead(0, StoredPixels(late), [("Camera", "Box Brownie")]))
+        viewer.post_message(ViewerScreen.PixelsRead(0, StoredPixels(late)))
         await pilot.pause()
         await drawn(pilot, app)
         assert app.picture().tobytes() == before
@@ -358,28 +338,6 @@ def test_a_part_is_cut_from_the_full_size() -> None:
     seen = draw(StoredPixels(image), view, (800, 440))
     assert seen.size == (800, 440)
     assert np.asarray(seen).std() > 40, "noise that was scaled down before would be grey"
-
-
-def test_no_exif_is_no_trouble(tmp_path: Path) -> None:
-    (tmp_path / "text.jpg").write_text("no picture")
-    scene((8, 8)).save(tmp_path / "plain.png")
-    broken = bytearray(photo(tmp_path / "photo.jpg").read_bytes())
-    broken[20:400] = os.urandom(380)
-    (tmp_path / "broken.jpg").write_bytes(broken)
-    os.mkfifo(tmp_path / "pipe.jpg")
-    for name in ("gone.jpg", "text.jpg", "plain.png", "broken.jpg", "pipe.jpg", "", "a\0b"):
-        facts = exif_facts(tmp_path / name)
-        assert all(len(value) < 120 for _, value in facts)
-    assert dict(exif_facts(tmp_path / "photo.jpg"))["Lens"] == "RF 50mm"
-
-
-def test_another_file_in_its_place_is_not_asked(tmp_path: Path) -> None:
-    source = photo(tmp_path / "a.jpg")
-    staged = msgspec.structs.replace(stage(source, tmp_path / "store"), source=str(source))
-    assert camera_facts(staged)
-    assert not camera_facts(msgspec.structs.replace(staged, source="https://example.org/a.jpg"))
-    photo(source, (64, 48))
-    assert not camera_facts(staged)
 
 
 async def test_every_key_is_explained() -> None:

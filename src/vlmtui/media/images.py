@@ -8,11 +8,9 @@ from __future__ import annotations
 import importlib
 import io
 import logging
-import math
 import struct
 import warnings
 import zlib
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -24,9 +22,8 @@ from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import require_intact, store_bytes
 from vlmtui.media.pages import page_name, page_note, turn_to
-from vlmtui.media.paths import is_url
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
-from vlmtui.reading import opened, read_whole, shown_name, source_text
+from vlmtui.reading import read_whole, shown_name, source_text
 from vlmtui.text import human_bytes, one_line
 
 
@@ -36,8 +33,6 @@ class PlainImage(NamedTuple):
     pixels: Image.Image
     """Mode RGB."""
     notes: tuple[str, ...]
-    is_recoloured: bool
-    """True if a colour profile was applied."""
 
 
 def to_rgb(image: Image.Image) -> PlainImage:
@@ -52,10 +47,8 @@ def to_rgb(image: Image.Image) -> PlainImage:
     elif image.mode in ("LA", "La", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
     alpha = image.getchannel("A") if image.mode == "RGBA" else None
-    unprofiled = image.convert("RGB") if alpha else image
-    image, profile_notes = _to_srgb(unprofiled, profile)
+    image, profile_notes = _to_srgb(image.convert("RGB") if alpha else image, profile)
     notes += profile_notes
-    is_recoloured = image is not unprofiled
     if image.mode == "CMYK":
         notes.append("CMYK to RGB")
     if image.mode != "RGB":  # `convert` would copy even an RGB image, and copying blocks all other threads
@@ -66,7 +59,7 @@ def to_rgb(image: Image.Image) -> PlainImage:
         white = Image.new("RGB", image.size, "white")
         white.paste(image, mask=alpha)
         image = white
-    return PlainImage(image, tuple(notes), is_recoloured)
+    return PlainImage(image, tuple(notes))
 
 
 def _to_eight_bits(image: Image.Image) -> tuple[Image.Image, list[str]]:
@@ -92,7 +85,7 @@ def _extrema(image: Image.Image) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def is_recoloured(image: Image.Image) -> bool:
+def _is_recoloured(image: Image.Image) -> bool:
     """Return True if `to_rgb` would apply the image's colour profile, judged by the profile's name."""
     profile = image.info.get("icc_profile")
     if not isinstance(profile, bytes) or not profile:
@@ -290,8 +283,9 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
             _require_fitting(image, path, len(data))
             # Read before loading: Pillow's TIFF decoder rotates the picture itself and then drops the tag.
             orientation = _orientation(image)
-            whole, is_same = image.size, _is_plain(image, kind, pages) and orientation == 1
-            factor = 1 if is_same and not is_recoloured(image) else _factor(whole)
+            whole = image.size
+            is_same = _is_plain(image, kind, pages) and orientation == 1 and not _is_recoloured(image)
+            factor = 1 if is_same else _factor(whole)
             if factor > 1:  # a JPEG is decoded at a half, a quarter or an eighth in a fraction of the time
                 image.draft(None, (-(-whole[0] // factor), -(-whole[1] // factor)))
             image.load()
@@ -309,8 +303,7 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
         *plain.notes,
         *((smaller_note(original),) if scaled_from else ()),
     )
-    is_kept = is_same and not plain.is_recoloured and scaled_from is None
-    return _Prepared(pixels, kind, notes, pages, is_kept, scaled_from)
+    return _Prepared(pixels, kind, notes, pages, is_same, scaled_from)
 
 
 def smaller_note(original: tuple[int, int]) -> str:
@@ -418,122 +411,3 @@ def as_png(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, "PNG", compress_level=1, icc_profile=None, exif=None, pnginfo=None)
     return buffer.getvalue()
-
-
-_TEXT_MAX = 80
-"""Most characters of one value."""
-_SLOWEST_SHOWN_AS_FRACTION_S = 0.5
-
-_Tags = dict[int, object]
-
-
-def exif_facts(path: Path) -> list[tuple[str, str]]:
-    """Return camera, lens, date and exposure as (label, value) pairs, as far as the file has them.
-
-    A GPS position is only mentioned, never shown. Values are short and without control characters. Never raises: a
-    missing, damaged or non-picture file has no facts. Blocking; reads only the headers.
-    """
-    try:
-        main, details = _read(path)
-    except (*DECODER_ERRORS, VlmtuiError):
-        return []
-    found: list[tuple[str, str]] = []
-    for label, read in _READERS:
-        try:
-            value = read(main, details)
-        except DECODER_ERRORS:
-            continue
-        if value:
-            found.append((label, value))
-    return found
-
-
-def camera_facts(attachment: Attachment) -> list[tuple[str, str]]:
-    """Return the EXIF facts of the original file, as the stored copy may have lost them. Blocking.
-
-    If the file's size has changed, it is a different file, and [] is returned.
-    """
-    if attachment.modality != "image" or is_url(attachment.source) or not attachment.source:
-        return []
-    path = Path(attachment.source)
-    try:
-        is_same = path.stat().st_size == attachment.size_bytes
-    except (OSError, ValueError):
-        return []
-    return exif_facts(path) if is_same else []
-
-
-def _read(path: Path) -> tuple[_Tags, _Tags]:
-    """Return the main tags and the Exif IFD's tags."""
-    with opened(path, bytes_max=BYTES_MAX) as file:
-        known = [name for name in FORMATS if name in _known_formats()]
-        with Image.open(file, formats=known) as image:
-            # Pillow would decode the whole PNG to find EXIF data after the pixels.
-            if image.format == "PNG" and not {"exif", "Raw profile type exif"} & set(image.info):
-                return {}, {}
-            exif = image.getexif()
-            return dict(exif), dict(exif.get_ifd(ExifTags.IFD.Exif))
-
-
-def _camera(main: _Tags, _: _Tags) -> str:
-    make, model = _text(main.get(ExifTags.Base.Make)), _text(main.get(ExifTags.Base.Model))
-    return model if model.lower().startswith(make.lower()) else f"{make} {model}".strip()
-
-
-def _lens(_: _Tags, details: _Tags) -> str:
-    return _text(details.get(ExifTags.Base.LensModel))
-
-
-def _taken(main: _Tags, details: _Tags) -> str:
-    when = _text(details.get(ExifTags.Base.DateTimeOriginal)) or _text(main.get(ExifTags.Base.DateTime))
-    day, _, time = when.partition(" ")
-    return f"{day.replace(':', '-')} {time}".strip()
-
-
-def _exposure(_: _Tags, details: _Tags) -> str:
-    parts: list[str] = []
-    seconds = _number(details.get(ExifTags.Base.ExposureTime))
-    if seconds is not None:
-        short = seconds < _SLOWEST_SHOWN_AS_FRACTION_S
-        parts.append(f"1/{1 / seconds:.0f} s" if short else f"{seconds:g} s")
-    for tag, form in (
-        (ExifTags.Base.FNumber, "f/{:g}"),
-        (ExifTags.Base.ISOSpeedRatings, "ISO {:g}"),
-        (ExifTags.Base.FocalLength, "{:g} mm"),
-    ):
-        number = _number(details.get(tag))
-        if number is not None:
-            parts.append(form.format(number))
-    return " · ".join(parts)
-
-
-def _position(main: _Tags, _: _Tags) -> str:
-    return "the file contains a GPS position" if ExifTags.Base.GPSInfo in main else ""
-
-
-_READERS: tuple[tuple[str, Callable[[_Tags, _Tags], str]], ...] = (
-    ("Camera", _camera),
-    ("Lens", _lens),
-    ("Taken", _taken),
-    ("Exposure", _exposure),
-    ("Place", _position),
-)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bytes):
-        value = value[:_TEXT_MAX].decode("utf-8", "replace")
-    if not isinstance(value, str):
-        return ""
-    text = value[:_TEXT_MAX].partition("\0")[0].strip()
-    return one_line(text)[:_TEXT_MAX]
-
-
-def _number(value: object) -> float | None:
-    """Return a finite number above 0 (the first of several), or None."""
-    if isinstance(value, tuple) and value:
-        value = value[0]
-    if isinstance(value, str | bytes) or value is None:
-        return None
-    number = float(value)  # type: ignore[arg-type]
-    return number if math.isfinite(number) and 0 < number < 1e9 else None

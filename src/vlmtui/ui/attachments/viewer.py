@@ -20,7 +20,6 @@ from textual.worker import get_current_worker
 
 from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError
-from vlmtui.media.images import camera_facts
 from vlmtui.media.thumbnails import StoredPixels, Viewport, draw, open_pixels
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
@@ -54,11 +53,10 @@ class ViewerScreen(ModalScreen[None]):
 
     @dataclass
     class PixelsRead(Message):
-        """An attachment's pixels, or why there are none; and its EXIF data."""
+        """An attachment's pixels, or why there are none."""
 
         at: int
         outcome: StoredPixels | VlmtuiError
-        exif: list[tuple[str, str]]
 
     @dataclass
     class Drawn(Message):
@@ -87,7 +85,6 @@ class ViewerScreen(ModalScreen[None]):
         self.shown: Viewport | None = None
         """The drawn view; None while nothing is drawn."""
         self._source: StoredPixels | None = None
-        self._exif: list[tuple[str, str]] = []
         self._settling: Timer | None = None
         self._cache = cache
 
@@ -115,7 +112,6 @@ class ViewerScreen(ModalScreen[None]):
     async def _opened(self, event: PixelsRead) -> None:
         if event.at != self.view.at:
             return
-        self._exif = event.exif
         if isinstance(event.outcome, VlmtuiError):
             await self.query_one("#stage").query(".picture").remove()
             self._say(" ".join(one_line(text) for text in (event.outcome.message, event.outcome.hint) if text), True)
@@ -149,7 +145,7 @@ class ViewerScreen(ModalScreen[None]):
         if len(self.attachments) < 2:
             return
         self.view, self.shown = Viewport((self.view.at + step) % len(self.attachments)), None
-        self._source, self._exif = None, []
+        self._source = None
         await self.query_one("#stage").query(".picture").remove()
         self._say("Opening …")
         self._tell()
@@ -236,7 +232,7 @@ class ViewerScreen(ModalScreen[None]):
         self.query_one("#where", Static).update(" · ".join(parts))
         self.query_one("#name", Static).update(name_line(current, self._numbers[view.at]))
         is_off = self._graphics.mode == "off"
-        self.query_one("#side", DocumentView).show(*attachment_details(current, self._exif))
+        self.query_one("#side", DocumentView).show(*attachment_details(current))
         self.query_one("#keys", Static).update(
             self._key_line(has_film=current.modality == "video", can_zoom=not is_off)
         )
@@ -263,7 +259,6 @@ class ViewerScreen(ModalScreen[None]):
     @work(thread=True, group="open", exclusive=True)
     def _open(self, at: int, room: tuple[int, int]) -> None:
         worker, attachment = get_current_worker(), self.attachments[at]
-        exif = camera_facts(attachment)
         if self._graphics.mode != "off" and _is_slow(attachment):
             from vlmtui.media.thumbnails import thumbnail
 
@@ -273,9 +268,9 @@ class ViewerScreen(ModalScreen[None]):
         if worker.is_cancelled:
             return
         try:
-            self.post_message(self.PixelsRead(at, open_pixels(attachment), exif))
+            self.post_message(self.PixelsRead(at, open_pixels(attachment)))
         except VlmtuiError as error:
-            self.post_message(self.PixelsRead(at, error, exif))
+            self.post_message(self.PixelsRead(at, error))
 
     @work(thread=True, group="draw", exclusive=True)
     def _draw(self, source: StoredPixels, view: Viewport, room: tuple[int, int]) -> None:

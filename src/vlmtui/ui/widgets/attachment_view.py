@@ -129,9 +129,9 @@ class AttachmentView(Widget):
         return Visual.to_strips(self, words, width, None, self.visual_style)
 
 
-def attachment_details(attachment: Attachment, exif: Sequence[tuple[str, str]]) -> Iterator[TextBlock]:
+def attachment_details(attachment: Attachment) -> Iterator[TextBlock]:
     """Yield all facts."""
-    for label, value in (*_known(attachment), *exif):
+    for label, value in _known(attachment):
         text = value if len(value) <= _TEXT_MAX else value[: _TEXT_MAX - 1] + "…"
         yield fact(label, one_line(text), _LABEL)
 
