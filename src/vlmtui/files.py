@@ -1,7 +1,7 @@
 """Atomic, private file writing. All of vlmtui's files are written here.
 
-A file is written in its target folder, unnamed or under a temporary name, and then renamed in one step: a reader sees
-the old content or the new content, never a part. On any failure the unfinished file is removed and the old one stays.
+A file is written in its target folder under a temporary name, and then renamed in one step: a reader sees the old
+content or the new content, never a part. On any failure the unfinished file is removed and the old one stays.
 What a killed process left is removed by the next write in the folder: an unfinished file is locked for as long as
 somebody writes it, so one without a lock is nobody's. A symbolic link at the target is replaced, never followed; only
 `write_output`, for files that the user names, follows links as a shell does.
@@ -21,7 +21,6 @@ import os
 import re
 import shutil
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,7 +33,7 @@ from vlmtui.text import one_line
 TEMPORARY_PREFIX = ".new-"
 """Prefix of files that are not finished, or about to be removed."""
 _UNFINISHED = re.compile(re.escape(TEMPORARY_PREFIX) + r"vlmtui-[0-9a-f]{16}")
-"""Names of unfinished files: on systems without unnamed files, and for the moment in which a file is replaced."""
+"""Names of unfinished files."""
 _PRIVATE = 0o600
 _TRIES = 1000
 _FOREIGN_FILES = (Path("/dev"), Path("/proc"))
@@ -42,26 +41,18 @@ _FOREIGN_FILES = (Path("/dev"), Path("/proc"))
 
 
 class NewFile:
-    """An unfinished file in `folder`: `file` is open for writing, unnamed or under a temporary name, until it is
-    finished as its target."""
+    """An unfinished file in `folder`: `file` is open for writing, under a temporary name, until it is finished as its
+    target."""
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
         """Raises OSError."""
-        self._folder = folder
         self._durable = durable
-        self._path: Path | None = None
-        descriptor = _without_a_name(folder)
-        if descriptor is None:
-            descriptor, self._path = _with_a_name(folder)
+        descriptor, self._path = _open_unfinished(folder)
         self.file: BinaryIO = os.fdopen(descriptor, "wb")
 
     def replace(self, target: Path) -> None:
         """Finish the file as `target`, on the same file system, replacing any existing file."""
         self._flush()
-        if self._path is None:
-            named = self._folder / _unfinished_name()
-            self._link(named)
-            self._path = named
         self._path.replace(target)
         self._flush_folder(target.parent)
 
@@ -69,12 +60,10 @@ class NewFile:
         """Finish the file as `target` and return True. If `target` exists, change nothing and return False."""
         self._flush()
         try:
-            self._link(target)
+            target.hardlink_to(self._path)
         except FileExistsError:
             return False
         except OSError:  # a file system without hard links: reserve the name with an empty file
-            if self._path is None:
-                raise
             try:
                 os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
             except FileExistsError:
@@ -91,20 +80,8 @@ class NewFile:
         """Close the file, and delete it if it was not finished."""
         with suppress(OSError):  # flushing the last bytes may fail on a full disk
             self.file.close()
-        if self._path is not None:
-            with suppress(OSError):
-                self._path.unlink()
-
-    def _link(self, name: Path) -> None:
-        """Add a hard link to the file. Raises FileExistsError, OSError."""
-        if self._path is not None:
-            name.hardlink_to(self._path)
-            return
-        folder = os.open(name.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:  # given a folder's descriptor, Python follows the /proc link to the open file
-            os.link(_open_file(self.file.fileno()), name.name, dst_dir_fd=folder, follow_symlinks=True)
-        finally:
-            os.close(folder)
+        with suppress(OSError):
+            self._path.unlink()
 
     def _flush(self) -> None:
         self.file.flush()
@@ -231,35 +208,15 @@ _ROOM = "Free some space, or choose another folder (VLMTUI_DATA_DIR for vlmtui's
 _ELSEWHERE = "Check the permissions, or choose another folder (VLMTUI_DATA_DIR for vlmtui's own files)."
 
 
-def _without_a_name(folder: Path) -> int | None:
-    """Open a new unnamed file (0600) in the folder, which vanishes if the process is killed. Returns None if the system
-    has no unnamed files (not Linux, some network file systems)."""
-    if sys.platform != "linux":
-        return None
-    try:
-        descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, _PRIVATE)
-    except OSError:
-        return None
-    if os.path.lexists(_open_file(descriptor)):
-        _lock(descriptor)
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _with_a_name(folder: Path) -> tuple[int, Path]:
+def _open_unfinished(folder: Path) -> tuple[int, Path]:
     """Open a new file (0600) under a temporary name in the folder, and lock it. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
-        path = folder / _unfinished_name()
+        path = folder / f"{TEMPORARY_PREFIX}vlmtui-{os.urandom(8).hex()}"
         descriptor = os.open(path, flags, _PRIVATE)
         if _lock(descriptor) and path.exists():
             return descriptor, path
         os.close(descriptor)  # another process took it for abandoned before it was locked, and removes it
-
-
-def _unfinished_name() -> str:
-    return f"{TEMPORARY_PREFIX}vlmtui-{os.urandom(8).hex()}"
 
 
 def _lock(descriptor: int) -> bool:
@@ -285,11 +242,6 @@ def _remove_if_abandoned(name: str, folder: int) -> None:
         os.unlink(name, dir_fd=folder)
     finally:
         os.close(descriptor)
-
-
-def _open_file(descriptor: int) -> str:
-    """Return the /proc link to a file that this process has open."""
-    return f"/proc/self/fd/{descriptor}"
 
 
 def _is_written_through(path: Path) -> bool:

@@ -43,13 +43,6 @@ WRITERS: dict[str, Write] = {
 REPLACING = ("atomically", "durably", "private", "output")
 
 
-@pytest.fixture(params=["without a name", "under a temporary name"], autouse=True)
-def unfinished(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names of unfinished files: not every system and disk has files without a name."""
-    if request.param == "under a temporary name":
-        monkeypatch.setattr(files, "_without_a_name", lambda _: None)
-
-
 @pytest.fixture(params=WRITERS)
 def write(request: pytest.FixtureRequest) -> Write:
     return WRITERS[request.param]
@@ -262,30 +255,10 @@ def test_standard_output_by_its_name(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert capfd.readouterr().out == "shown"
 
 
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-from vlmtui.files import new_file
-with new_file(Path(sys.argv[1]), "a.txt") as new:
-    new.file.write(b"half")
-    new.file.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="files without a name are Linux's")
-def test_a_process_that_is_killed_while_it_writes_leaves_nothing(tmp_path: Path) -> None:
-    killed = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert names(tmp_path) == []
-
-
 _STOPPED = """
 import os, signal, sys
 from pathlib import Path
 from vlmtui import files
-if sys.argv[2] == "under a temporary name":
-    files._without_a_name = lambda _: None
 replace = Path.replace
 def stop(self, target):
     print(self.name, flush=True)
@@ -294,13 +267,13 @@ def stop(self, target):
 Path.replace = stop
 files.write_atomically(Path(sys.argv[1]), b"theirs")
 """
-"""Writes a file, and stops between giving it a name and renaming it to the target."""
+"""Writes a file, and stops before renaming it to the target."""
 
 
 @contextmanager
-def stopped(target: Path, kind: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def stopped(target: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process that stops before the last step of a write, and its unfinished file's name."""
-    command = [sys.executable, "-c", _STOPPED, str(target), kind]
+    command = [sys.executable, "-c", _STOPPED, str(target)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -309,9 +282,8 @@ def stopped(target: Path, kind: str) -> Iterator[tuple[subprocess.Popen[str], st
             process.kill()
 
 
-@pytest.mark.parametrize("kind", ["without a name", "under a temporary name"])
-def test_the_next_write_removes_leftovers_of_a_killed_one(kind: str, write: Write, tmp_path: Path) -> None:
-    with stopped(tmp_path / "a.txt", kind) as (process, name):
+def test_the_next_write_removes_leftovers_of_a_killed_one(write: Write, tmp_path: Path) -> None:
+    with stopped(tmp_path / "a.txt") as (process, name):
         process.kill()
         process.wait()
     assert names(tmp_path) == [name], "nothing could remove it: that is what a kill at this moment leaves"
@@ -319,9 +291,8 @@ def test_the_next_write_removes_leftovers_of_a_killed_one(kind: str, write: Writ
     assert names(tmp_path) == ["b.txt"]
 
 
-@pytest.mark.parametrize("kind", ["without a name", "under a temporary name"])
-def test_a_file_that_another_process_still_writes_stays(kind: str, write: Write, tmp_path: Path) -> None:
-    with stopped(tmp_path / "a.txt", kind) as (process, name):
+def test_a_file_that_another_process_still_writes_stays(write: Write, tmp_path: Path) -> None:
+    with stopped(tmp_path / "a.txt") as (process, name):
         write(tmp_path / "b.txt", b"mine")
         assert names(tmp_path) == [name, "b.txt"]
         process.communicate("go on\n")
@@ -333,7 +304,6 @@ def test_a_file_that_another_process_still_writes_stays(kind: str, write: Write,
 def test_a_file_that_is_taken_for_abandoned_before_it_is_locked_is_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_without_a_name", lambda _: None)
     lock, swept = files._lock, list[str]()
 
     def sweep_first(descriptor: int) -> bool:
@@ -351,9 +321,8 @@ def test_a_file_that_is_taken_for_abandoned_before_it_is_locked_is_begun_again(
 def test_two_processes_that_write_in_one_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _WRITES, str(tmp_path)]
     processes = [
-        subprocess.Popen([*command, name, kind], stderr=subprocess.PIPE, text=True)
-        for name in "ab"
-        for kind in ("without a name", "under a temporary name")
+        subprocess.Popen([*command, name], stderr=subprocess.PIPE, text=True)
+        for name in "abab"
     ]
     assert [process.communicate()[1] for process in processes] == [""] * 4
     assert names(tmp_path) == ["a.txt", "b.txt"]
@@ -363,8 +332,6 @@ _WRITES = """
 import sys
 from pathlib import Path
 from vlmtui import files
-if sys.argv[3] == "under a temporary name":
-    files._without_a_name = lambda _: None
 for number in range(300):
     files.write_atomically(Path(sys.argv[1]) / f"{sys.argv[2]}.txt", b"x" * number)
 """

@@ -226,8 +226,7 @@ def test_disk_full_while_storing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def full(_: Path) -> tuple[int, Path]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files, "_without_a_name", lambda _: None)
-    monkeypatch.setattr(files, "_with_a_name", full)
+    monkeypatch.setattr(files, "_open_unfinished", full)
     _refused(tmp_path / "a.png", "the disk is full", kind=ErrorKind.DISK_FULL)
 
 

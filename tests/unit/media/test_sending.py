@@ -83,15 +83,14 @@ async def test_a_stored_copy_that_became_a_pipe_does_not_block(tmp_path: Path) -
 @pytest.mark.parametrize("number", [0, 1])
 def test_disk_full_in_the_midst_of_storing(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, store = _both(tmp_path)[number], tmp_path / "store"
-    honest = files._with_a_name
+    honest = files._open_unfinished
 
     def full(folder: Path) -> tuple[int, Path]:
         descriptor, path = honest(folder)
         os.close(descriptor)
         return os.open("/dev/full", os.O_WRONLY), path
 
-    monkeypatch.setattr(files, "_without_a_name", lambda _: None)
-    monkeypatch.setattr(files, "_with_a_name", full)
+    monkeypatch.setattr(files, "_open_unfinished", full)
     with pytest.raises(VlmtuiError, match=rf"write {path.name}: the disk is full") as caught:
         stage(path, store)
     assert os.strerror(errno.ENOSPC) in caught.value.detail
@@ -115,14 +114,13 @@ def test_a_file_still_being_written(number: int, tmp_path: Path) -> None:
 
 def test_a_video_that_grows_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _both(tmp_path)[1]
-    honest = files._with_a_name
+    honest = files._open_unfinished
 
     def growing(folder: Path) -> tuple[int, Path]:
         with path.open("ab") as file:
             file.write(b"more")
         return honest(folder)
 
-    monkeypatch.setattr(files, "_without_a_name", lambda _: None)
-    monkeypatch.setattr(files, "_with_a_name", growing)
+    monkeypatch.setattr(files, "_open_unfinished", growing)
     with pytest.raises(VlmtuiError, match=r"a\.mp4 changed while it was being read"):
         stage(path, tmp_path / "store")

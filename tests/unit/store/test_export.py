@@ -242,8 +242,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def full(*_: object, **__: object) -> object:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files, "_without_a_name", lambda _: None)
-    monkeypatch.setattr(files, "_with_a_name", full)
+    monkeypatch.setattr(files, "_open_unfinished", full)
     with pytest.raises(VlmtuiError, match="disk is full") as raised:
         add_document(other, read_document(data), tmp_path)
     assert "no conversation that vlmtui can read" not in raised.value.message
