@@ -69,7 +69,6 @@ def offered(folder: Path, typed: str) -> dict[str, str]:
         ("ask --on ", {"here", "vllm", "vllm==0.32.0", "transformers", "lab"}),
         ("parity qwen2_v", {"qwen2_vl"}),
         ("engines remove ", {"mine"}),
-        ("engines probe lab l", {"lab"}),
         ("help setti", {"settings"}),
         ("stop ", set()),
     ],

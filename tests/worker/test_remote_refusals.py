@@ -33,7 +33,7 @@ async def server() -> AsyncIterator[FaultServer]:
         (400, "Non-base64 digit found", ErrorKind.BAD_INPUT, "can't read one of the attachments", ""),
         (400, "Could not open video stream", ErrorKind.BAD_INPUT, "can't read one of the attachments", ""),
         (404, "The model `my-lora` does not exist. Valid aliases: shapes.", ErrorKind.MODEL_UNKNOWN,
-         "a model called my-lora", "engines probe"),
+         "a model called my-lora", "list of models"),
         (400, "At most 0 audio(s) may be provided in one prompt.", ErrorKind.BAD_INPUT, "at most 0 audio(s)", ""),
         (400, "Chat template is passed with request, but --trust-request-chat-template is not set.",
          ErrorKind.UNSUPPORTED, "no chat template with a request", "--trust-request-chat-template"),

@@ -1,24 +1,17 @@
-"""`vlmtui engines`: list, install, add and remove engines; list the models of servers."""
+"""`vlmtui engines`: list, install, add and remove engines."""
 
 from __future__ import annotations
 
 import argparse
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.bootstrap import build
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.engines.builds import VARIANTS, EngineBuild, build_of
 from vlmtui.engines.installed import Engines, choose_engine
 from vlmtui.errors import bad_input
 from vlmtui.paths import Paths
-from vlmtui.text import one_line
-
-if TYPE_CHECKING:
-    from vlmtui.engine.remote_models import Server
 
 _GB = 1e9
 
@@ -52,16 +45,6 @@ def fill_engines(engines: argparse.ArgumentParser) -> None:
         "remove", help="delete an engine", description="Delete an engine and all that is in it."
     )
     remove.add_argument("name", metavar="NAME", help="as `vlmtui engines` lists it")
-    probe = actions.add_parser(
-        "probe",
-        help="ask vLLM servers what they serve and offer",
-        description="Ask vLLM servers for their models and what they offer. What is off is told with the flag that "
-        "switches it on.",
-    )
-    probe.add_argument(
-        "engine", metavar="ENGINE", nargs="*", help="an address or a name in config.toml (default: all of config.toml)"
-    )
-    probe.add_argument("--key-env", metavar="NAME", help="the environment variable with the server's key")
     for parser in (engines, *actions.choices.values()):
         parser.add_argument("--json", action="store_true", help="print JSON")
     for name, parser in actions.choices.items():
@@ -86,8 +69,6 @@ def engines(arguments: argparse.Namespace) -> int:
         case "remove":
             installed.remove(arguments.name)
             _say(arguments, "removed", arguments.name, "is removed.")
-        case "probe":
-            return _probe(arguments)
         case _:
             _list(installed, as_json=arguments.json)
     return 0
@@ -136,66 +117,3 @@ def _list(engines: Engines, *, as_json: bool) -> None:
         note("No engine is installed. `vlmtui engines install` installs vLLM for this machine.")
     for name in incomplete:
         note(f"{name} is incomplete and not used: install it again to continue, or `vlmtui engines remove {name}`.")
-
-
-def _probe(arguments: argparse.Namespace) -> int:
-    """Print the models and features of servers. Return 1 if a server did not answer. Raises VlmtuiError."""
-    from vlmtui.engine.remote_models import engine_settings, look_at_server
-
-    application = build({})
-    engines = application.settings.engines
-    names: list[str] = arguments.engine or list(engines)
-    if not names:
-        hint = "Give an address (http://HOST:PORT), or write [engines.NAME] url = … in config.toml."
-        raise bad_input("No server is named.", hint=hint)
-    wanted = [(name, engine_settings(engines, name, key_env=arguments.key_env)) for name in names]
-    with ThreadPoolExecutor(len(wanted)) as threads:
-        found = list(threads.map(lambda one: look_at_server(application.registry, *one), wanted))
-    if arguments.json:
-        print_json([_server_json(server) for server in found])
-    else:
-        for number, server in enumerate(found):
-            _print_server(server, is_first=number == 0)
-    return int(any(server.error is not None for server in found))
-
-
-def _print_server(server: Server, *, is_first: bool) -> None:
-    if not is_first:
-        print()
-    name = f"{server.name}: " if server.name != server.address else ""
-    if server.error is not None or server.facts is None:
-        print(one_line(f"{name}{server.error}"))
-        return
-    facts = server.facts
-    kind = f"vLLM {facts.version}" if facts.version else "not vLLM"
-    print(one_line(f"{name}{server.address} · {kind} · answers in {facts.latency_s * 1000:.0f} ms"))
-    print_table(["MODEL", "FAMILY", "CONTEXT"], [_model_row(server, index) for index in range(len(server.models))])
-    print()
-    rows = [[one.name, "yes" if one.on else "no", "" if one.on else one.flag] for one in facts.features]
-    print_table(["FEATURE", "", "SWITCHED ON BY"], rows)
-
-
-def _model_row(server: Server, index: int) -> list[str]:
-    model = server.models[index]
-    served = next(one for one in (server.facts.models if server.facts else ()) if one.id == model.spec.model)
-    name = f"  {served.id} (LoRA)" if served.parent else served.id
-    context = "?" if served.max_model_len is None else f"{served.max_model_len:,}"
-    return [name, model.family.family or "not in the registry", context]
-
-
-def _server_json(server: Server) -> dict[str, object]:
-    facts, error = server.facts, server.error
-    told = {"engine": server.name, "address": server.address}
-    if facts is None:
-        return {**told, "error": None if error is None else {"message": error.message, "hint": error.hint}}
-    families = {model.spec.model: model.family.family or None for model in server.models}
-    return {
-        **told,
-        "version": facts.version or None,
-        "latency_s": facts.latency_s,
-        "models": [
-            {"id": one.id, "family": families.get(one.id), "parent": one.parent, "max_model_len": one.max_model_len}
-            for one in facts.models
-        ],
-        "features": [{"name": one.name, "on": one.on, "flag": one.flag or None} for one in facts.features],
-    }

@@ -172,7 +172,7 @@ _KNOWN = (
         r"The model `(.*?)` does not exist",
         ErrorKind.MODEL_UNKNOWN,
         "The server doesn't serve a model called {0}.",
-        "`vlmtui engines probe URL` lists its models.",
+        "The list of models in the app names its models.",
     ),
     _Known(
         r"--trust-request-chat-template",
