@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from tests.fuzz.campaign import Reader
-from vlmtui.cli.models import _as_toml
 from vlmtui.config.settings import load_settings, sources
 from vlmtui.config.trust import TrustStore
 from vlmtui.domain.conversation import ChatPrompt, user_turn
@@ -184,7 +183,7 @@ def _read_family(folder: Path, data: bytes) -> None:
         raise registry.warnings[0]
     changed = [family for name, family in registry.items() if _registry().get(name) != family]
     for family in changed:
-        _as_toml(msgspec.to_builtins(family))
+        msgspec.json.encode(family)
         why_closed(family), route_name(family), status_of(family)
         fit_text(check_fit(model_of(family), _machine()), _machine())
     for family in changed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from vlmtui.cli import main
 from vlmtui.paths import Paths
-from vlmtui.registry.loader import Registry, parse_family
+from vlmtui.registry.loader import Registry
 from vlmtui.registry.skeleton import skeleton
 
 Run = Callable[..., tuple[int, str, str]]
@@ -66,22 +65,21 @@ def test_the_list_is_filtered(run: Run, closed_family: str) -> None:
     assert closed_family not in {one["name"] for one in runnable}
 
 
-def test_a_record_is_shown_as_toml_and_as_json(run: Run) -> None:
+def test_a_record_is_shown_in_short_and_as_json(run: Run) -> None:
     code, out, _ = run("models", "show", "phi3_v")
     assert code == 0
-    record = tomllib.loads(out)
-    assert record["takes"]["image"]["placeholder"] == "<|image_{i}|>"
+    assert "microsoft/Phi-3.5-vision-instruct" in out and "Takes at most: 8 image" in out
     shown = the_json(run("models", "show", "microsoft/Phi-3.5-vision-instruct", "--json"))
     assert shown["family"] == "phi3_v"
+    assert shown["takes"]["image"]["placeholder"] == "<|image_{i}|>"
     assert shown["resolved_engine_args"]["mm_processor_kwargs"] == {"num_crops": 4}
     assert shown["trust_remote_code"] is True
 
 
-def test_models_show_prints_the_record(run: Run) -> None:
+def test_every_family_is_shown(run: Run) -> None:
     for name, family in Registry.bundled().items():
         code, out, _ = run("models", "show", name)
-        assert code == 0
-        assert parse_family(out.encode(), name) == family
+        assert code == 0 and family.title in out
 
 
 def test_a_new_record_is_written_once(run: Run, tmp_path: Path) -> None:
@@ -177,10 +175,9 @@ def test_nothing_hostile_reaches_the_terminal(run: Run, tmp_path: Path) -> None:
     (families / "mine.toml").write_text(text.replace("owner/mine", "o\\u202e/mine"))
     for command in (("models",), ("models", "show", "mine")):
         code, out, err = run(*command)
-        assert (code, err) == (0, "")
-        assert not set(out) & {"\x1b", "\x07", "\u202e", "\x9b"}
-    _, out, _ = run("models", "show", "mine")
-    assert tomllib.loads(out)["title"] == HOSTILE, "escaped, it is the same text"
+        assert code == 0
+        assert not set(out + err) & {"\x1b", "\x07", "\u202e", "\x9b"}
+    assert the_json(run("models", "show", "mine", "--json"))["title"] == HOSTILE
 
 
 def test_a_name_that_is_too_long_is_reported(run: Run) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -320,10 +319,7 @@ def test_a_file_that_is_taken_for_abandoned_before_it_is_locked_is_begun_again(
 
 def test_two_processes_that_write_in_one_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _WRITES, str(tmp_path)]
-    processes = [
-        subprocess.Popen([*command, name], stderr=subprocess.PIPE, text=True)
-        for name in "abab"
-    ]
+    processes = [subprocess.Popen([*command, name], stderr=subprocess.PIPE, text=True) for name in "abab"]
     assert [process.communicate()[1] for process in processes] == [""] * 4
     assert names(tmp_path) == ["a.txt", "b.txt"]
 

@@ -19,7 +19,7 @@ from vlmtui.registry.match import family_of_config, family_of_name, resolve
 from vlmtui.registry.routes import route_name, status_of, why_closed
 from vlmtui.registry.schema import Family
 from vlmtui.registry.skeleton import skeleton
-from vlmtui.text import one_line, visible
+from vlmtui.text import one_line
 
 _NAME_MAX = 100
 """Most characters of a family's name, which is also a file name."""
@@ -33,9 +33,11 @@ def fill_models(models: argparse.ArgumentParser) -> None:
     models.add_argument("--runnable", action="store_true", help="only families that the installed vLLM runs")
     models.set_defaults(action="list")
     actions = models.add_subparsers(metavar="ACTION")
-    show = actions.add_parser("show", help="the whole record of a family, resolved", description="Print a record.")
+    show = actions.add_parser(
+        "show", help="a family: what it takes, and whether it runs here", description="Print a family's record."
+    )
     show.add_argument("name", metavar="FAMILY", help="a family, a repository id or a local folder")
-    show.add_argument("--json", action="store_true", help="print one JSON object instead of TOML")
+    show.add_argument("--json", action="store_true", help="print the whole record as one JSON object")
     show.set_defaults(action="show")
     new = actions.add_parser(
         "new",
@@ -138,53 +140,18 @@ def _show(application: Application, arguments: argparse.Namespace) -> int:
         }
         print_json(record)
         return 0
-    head = [f"{family.title}: {model.spec.name}, route {route_name(family)}: {status_of(family)}"]
-    head += [str(error)] if error else []
-    for line in (*head, fit_text(check_fit(model, machine), machine)):
-        print(f"# {one_line(line)}")
-    print(_as_toml(msgspec.to_builtins(family)), end="")
+    takes = ", ".join(f"{limit.max_items} {modality}" for modality, limit in family.takes.items())
+    lines = [
+        f"{family.title}: {model.spec.name}, route {route_name(family)}: {status_of(family)}",
+        str(error) if error else "",
+        fit_text(check_fit(model, machine), machine),
+        f"Takes at most: {takes}. Context: {family.context or 'unknown'}. Licence: {family.licence or 'unknown'}.",
+        family.note,
+    ]
+    for line in filter(None, lines):
+        print(one_line(line))
+    note("--json prints the whole record.")
     return 0
-
-
-def _as_toml(record: dict[str, object], table: str = "") -> str:
-    """The record as TOML: plain values first, then its tables."""
-    plain = {key: value for key, value in record.items() if not _is_table(value)}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in plain.items() if value is not None]
-    text = "\n".join(lines) + "\n" if lines else ""
-    for key, value in record.items():
-        name = f"{table}.{_key(key)}" if table else _key(key)
-        if not _is_table(value):
-            continue
-        if isinstance(value, dict):
-            text += f"\n[{name}]\n{_as_toml(value, name)}"
-        elif isinstance(value, list | tuple):
-            text += "".join(f"\n[[{name}]]\n{_as_toml(one, name)}" for one in value)
-    return text
-
-
-def _is_table(value: object) -> bool:
-    """Return whether a value is written as TOML tables; an empty one is a plain value."""
-    return bool(value) and (isinstance(value, dict) or (isinstance(value, list | tuple) and isinstance(value[0], dict)))
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
-
-
-def _value(value: object) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return repr(value)
-        case dict():
-            return "{" + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items()) + "}"
-        case list() | tuple():
-            return "[" + ", ".join(_value(one) for one in value) + "]"
-        case _:
-            # JSON strings are valid TOML; characters that a terminal may interpret are escaped.
-            text = msgspec.json.encode(str(value)).decode()
-            return "".join(char if visible(char) == char else f"\\U{ord(char):08X}" for char in text)
 
 
 def _new(application: Application, arguments: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vlmtui.registry.schema import Family
 
-_TEXT = """# A family of vision-language models. `vlmtui models show {name}` prints it resolved;
+_TEXT = """# A family of vision-language models. `vlmtui models show {name} --json` prints it resolved;
 # `vlmtui prompt {name} --images 2 "What differs?"` prints what would be sent. Unknown fields are refused.
 family = "{name}"
 title = "{name}"
