@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +33,22 @@ from vlmtui.session.resume import not_used
 from vlmtui.session.settings import ChatSettings
 from vlmtui.text import is_number, one_line
 from vlmtui.ui.actions import ACTIONS
-from vlmtui.ui.actions.table import REMEDIES, parse_slash
+from vlmtui.ui.actions.table import parse_slash
 from vlmtui.ui.services import ExitReport, Services
 
 _DETAIL_LINES = 12
 """Most lines of an error's technical detail; the log has all."""
 _MARKS: Mapping[Severity, str] = {"information": "", "warning": "Warning: ", "error": "Error: "}
 _SHORTER = "/detach removes an attachment; /new starts a new conversation."
+_WAYS: Mapping[Remedy | None, str] = {
+    Remedy.LOAD_MODEL: "/model picks a model.",
+    Remedy.RESTART_ENGINE: "/model NAME loads it again.",
+    Remedy.MAKE_BRANCH: "/retry makes one.",
+    Remedy.SHRINK_MESSAGE: _SHORTER,
+    Remedy.LEAVE_OUT_OLDEST: _SHORTER,
+    Remedy.ATTACH_FILE: "/attach attaches a file.",
+}
+"""The ways out that plain mode has."""
 ELSEWHERE: Mapping[str, str] = {
     "adapter": "`vlmtui ask --adapter FOLDER …`",
     "batch": "`vlmtui batch IN -o OUT`",
@@ -148,25 +156,17 @@ class Repl:
         self, text: str, remedy: Remedy | None = None, *, seconds: float = 4.0, severity: Severity = "information"
     ) -> None:
         """Tell something in a line, with its remedy. `seconds` do not matter: nothing disappears here."""
-        self._lines_of(f"{_MARKS[severity]}{text} {self._way(remedy)}".rstrip())
+        self._lines_of(f"{_MARKS[severity]}{text} {_WAYS.get(remedy, '')}".rstrip())
 
     def tell_error(self, error: VlmtuiError) -> None:
         """Tell an error: what happened, the detail, what to do."""
         self._lines_of(f"Error: {one_line(error.message)}")
         self._lines_of(*(f"  {one_line(line)}" for line in error.detail.splitlines()[-_DETAIL_LINES:]))
-        self._lines_of(*filter(None, [f"{one_line(error.hint)} {self._way(error.remedy)}".strip()]))
+        self._lines_of(*filter(None, [f"{one_line(error.hint)} {_WAYS.get(error.remedy, '')}".strip()]))
 
     def _lines_of(self, *texts: str) -> None:
         for text in texts:
             self._terminal.write_line(text)
-
-    def _way(self, remedy: Remedy | None) -> str:
-        """Return the sentence that names a remedy's commands; empty if one of them is in the full screen alone."""
-        if remedy in (Remedy.SHRINK_MESSAGE, Remedy.LEAVE_OUT_OLDEST):
-            return _SHORTER
-        sentence = REMEDIES[remedy] if remedy is not None else ""
-        ways = {id: ACTIONS[id].slash if id in self.commands else ELSEWHERE.get(id) for id in _named(sentence)}
-        return "" if None in ways.values() else re.sub(r"\{([a-z_.]+)\}", lambda found: str(ways[found[1]]), sentence)
 
     def _choose_one(self, options: Sequence[str]) -> int | None:
         """Let the user choose by number; return the option's index, or None for anything else. Raises TerminalGone."""
@@ -579,11 +579,6 @@ class Repl:
         self.tell("A line is sent as a message; a \\ at its end continues it. Ctrl+C stops an answer.")
         self.tell("[Image #1] in a line places that attachment; otherwise attachments come first.")
         self.tell("The app's other commands say which command does the same without a screen.")
-
-
-def _named(sentence: str) -> Iterable[str]:
-    """Return the ids of the actions that a remedy names."""
-    return re.findall(r"\{([a-z_.]+)\}", sentence)
 
 
 def run_plain(services: Services) -> tuple[int, ExitReport]:
