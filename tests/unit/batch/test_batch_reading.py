@@ -155,12 +155,12 @@ async def test_the_sound_of_a_video_and_of_bytes(tmp_path: Path) -> None:
     sources = [MediaSource(modality="audio", place=str(place)) for place in (wave, clip, f"{clip}#sound")]
     sources.append(MediaSource(modality="audio", encoded=encoded))
     try:
-        found = [(await desk.prepare(source, desk.content(source))).attachment for source in sources]
+        found = [await desk.prepare(source) for source in sources]
         assert {one.modality for one in found} == {"audio"}
         assert all(one.duration_s == pytest.approx(1, abs=0.1) for one in found)
         assert len({desk.content(source) for source in sources}) == 4
         for refused in ("a.png", "gone.wav"):
             with pytest.raises(VlmtuiError, match=refused):
-                await desk.prepare(MediaSource(modality="audio", place=str(tmp_path / refused)), refused)
+                await desk.prepare(MediaSource(modality="audio", place=str(tmp_path / refused)))
     finally:
         desk.close()

@@ -1,7 +1,7 @@
-"""Opens and checks the media of items, and holds their prepared copies until they are answered.
+"""Opens and checks the media of items, and holds them, as they are sent, until they are answered.
 
-The copies are in a folder of the batch's own, not among the conversations' media: a hundred thousand
-pictures pass through it. It is removed at the end, or by the next batch after a kill.
+They are in a folder of the batch's own, not among the conversations' media: a hundred thousand pictures pass through
+it. It is removed at the end, or by the next batch after a kill.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -39,21 +38,8 @@ _NOUNS: dict[Modality, str] = {"image": "a picture", "video": "a video", "audio"
 _LOCK = "lock"
 
 
-@dataclass(slots=True, eq=False)
-class Copy:
-    """A prepared medium, in a folder of its own."""
-
-    key: tuple[str, str]
-    attachment: Attachment
-    users: int = 0
-    """Items that need it."""
-
-    def remove(self) -> None:
-        shutil.rmtree(Path(self.attachment.path).parent, ignore_errors=True)
-
-
 class MediaDesk:
-    """Prepares the media of items. `close` removes all copies."""
+    """Prepares the media of items. `close` removes all that are left."""
 
     def __init__(self, cache: Path, *, num_frames: int) -> None:
         """`cache`: the application's cache folder. num_frames: of a video. Raises VlmtuiError."""
@@ -63,7 +49,6 @@ class MediaDesk:
         self._folder = private_dir(parent / f"{os.getpid()}-{os.urandom(4).hex()}")
         self._lock_file = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._copies: dict[tuple[str, str], Copy] = {}
         self._number = 0
 
     def content(self, source: MediaSource) -> str:
@@ -86,31 +71,9 @@ class MediaDesk:
                     raise unreadable(path, error) from error
         return f"{source.modality} {source.pixel} {part} {digest.hexdigest()}"
 
-    async def prepare(self, source: MediaSource, content: str) -> Copy:
-        """Return a medium as it is sent, to be given to `release` in the end. `content`: of `self.content`; items with
-        the same medium at the same time share a copy. Raises VlmtuiError with the file and the reason."""
-        key = (source.place, content)
-        made = self._copies.get(key) or Copy(key, await self._made(source))
-        copy = self._copies.setdefault(key, made)
-        copy.users += 1  # before anything is awaited, or it could be gone
-        if copy is not made:  # another item was faster
-            await asyncio.to_thread(made.remove)
-        return copy
-
-    async def release(self, copies: Sequence[Copy]) -> None:
-        """Remove copies that no item uses any more."""
-        for copy in copies:
-            copy.users -= 1
-            if not copy.users:
-                del self._copies[copy.key]
-                await asyncio.to_thread(copy.remove)
-
-    def close(self) -> None:
-        """Remove all copies."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-        os.close(self._lock_file)
-
-    async def _made(self, source: MediaSource) -> Attachment:
+    async def prepare(self, source: MediaSource) -> Attachment:
+        """Return a medium as it is sent, in a folder of its own, to be given to `remove` in the end. Raises VlmtuiError
+        with the file and the reason."""
         self._number += 1
         store = self._folder / f"{self._number}{FLAT}"
         if not is_url(source.place):
@@ -122,6 +85,16 @@ class MediaDesk:
             with suppress(OSError):
                 file.unlink()
         return msgspec.structs.replace(found, source=public_address(source.place))
+
+    @staticmethod
+    def remove(media: Sequence[Attachment]) -> None:
+        """Remove prepared media. Blocking."""
+        for one in media:
+            shutil.rmtree(Path(one.path).parent, ignore_errors=True)
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock_file)
 
     def _prepare(self, source: MediaSource, place: str, store: Path) -> Attachment:
         if source.encoded:

@@ -25,7 +25,7 @@ from vlmtui.registry.prompts import check_attachments
 from vlmtui.registry.schema import Family
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.batch.items import BadItem, BatchItem, Item, failed_at_line
-from vlmtui.session.batch.media_desk import Copy, MediaDesk
+from vlmtui.session.batch.media_desk import MediaDesk
 from vlmtui.session.batch.results import MetItem
 from vlmtui.session.generation import Answer, PromptMode, make_request, request_for, whole_answer
 
@@ -399,10 +399,10 @@ class _Run:
 
     async def _work(self, items: Iterator[MetItem]) -> None:
         while not self.is_read:
-            copies: list[Copy] = []
+            media: list[Attachment] = []
             try:
                 async with self.preparing:
-                    result = await self._next(items, copies)
+                    result = await self._next(items, media)
                 if result is not None and result.request is not None:
                     result.answer, failure = await self.engine.answer(result.request)
                     result.ended = time.time()
@@ -411,17 +411,18 @@ class _Run:
                 if result is not None:
                     self.results.put_nowait(result)
             finally:
-                await self.desk.release(copies)
+                if media:
+                    await asyncio.to_thread(self.desk.remove, media)
 
-    async def _next(self, items: Iterator[MetItem], copies: list[Copy]) -> ItemResult | None:
+    async def _next(self, items: Iterator[MetItem], media: list[Attachment]) -> ItemResult | None:
         """Return the next item as `_prepared` does; None also behind the last one."""
         async with self.reading:
             met = None if self.is_read else await asyncio.to_thread(next, items, None)
             self.is_read = met is None
-        return None if met is None else await self._prepared(met, copies)
+        return None if met is None else await self._prepared(met, media)
 
-    async def _prepared(self, met: MetItem, copies: list[Copy]) -> ItemResult | None:
-        """Return an item with its request, or with its failure; None if it keeps the line that it has. `copies`: a list
+    async def _prepared(self, met: MetItem, media: list[Attachment]) -> ItemResult | None:
+        """Return an item with its request, or with its failure; None if it keeps the line that it has. `media`: a list
         to which the media of the request are added."""
         item, was_answered = met.item, met.key is not None and not met.failed
         key = ""
@@ -434,9 +435,9 @@ class _Run:
                 self.tally.answered_before += was_answered
                 self.tally.failed_before += met.failed
                 return None
-            for source, content in zip(item.sources, contents, strict=True):
-                copies.append(await self.desk.prepare(source, content))
-            attachments = tuple(copy.attachment for copy in copies)
+            for source in item.sources:
+                media.append(await self.desk.prepare(source))
+            attachments = tuple(media)
             request = self.job.request(item, attachments)
             self.job.check_raw(request, self.engine.info)
             self.tally.changed += was_answered
