@@ -160,8 +160,8 @@ def test_any_of_them_is_fanned_out() -> None:
     [
         ("choice=yes|no", "yes", True, "one of the choices"),
         ("choice=yes|no", "Yes", False, "no choice"),
-        ("json_object=true", "{}", True, "JSON object"),
-        ("json_object=true", "[]", False, "no object"),
+        ("json_object=true", "{}", True, "fits its schema"),
+        ("json_object=true", "[]", False, "not of type 'object'"),
         (f"json={json.dumps(SCHEMA)}", '{"n": 1}', True, "fits its schema"),
         (f"json={json.dumps(SCHEMA)}", '{"n": "1"}', False, "at ['n']: '1' is not of type 'integer'"),
         (f"json={json.dumps(SCHEMA)}", '{"n": 1', False, "not valid JSON"),

@@ -44,20 +44,18 @@ def check_structure(sampling: Sampling, answer: str, *, within_s: float = _CHECK
         return StructureCheck(fits, "The answer is one of the choices." if fits else "The answer is no choice.")
     if "json" not in wanted and not wanted.get("json_object"):
         return StructureCheck(None, f"The answer was not checked against the {next(iter(wanted))}.")
+    return check_json(answer, wanted.get("json", {"type": "object"}), within_s=within_s)
+
+
+def check_json(answer: str, schema: object, *, within_s: float = _CHECKED_WITHIN_S) -> StructureCheck:
+    """Check that an answer is JSON that fits a schema, as `check_structure` does."""
+    from jsonschema.exceptions import SchemaError, best_match
+    from referencing.exceptions import Unresolvable
+
     try:
         value = json.loads(answer, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         return StructureCheck(False, _short(f"The answer is not valid JSON: {error}."))
-    if "json" not in wanted:
-        fits = isinstance(value, dict)
-        return StructureCheck(fits, "The answer is a JSON object." if fits else "The answer is JSON, but no object.")
-    return _against_schema(wanted["json"], value, within_s)
-
-
-def _against_schema(schema: object, value: object, within_s: float) -> StructureCheck:
-    from jsonschema.exceptions import SchemaError, best_match
-    from referencing.exceptions import Unresolvable
-
     if _has_key(schema, _EXPRESSIONS):
         return StructureCheck(None, f"The answer is valid JSON; a schema with {_EXPRESSIONS} is not checked.")
     try:
