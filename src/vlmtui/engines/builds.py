@@ -83,7 +83,6 @@ def how_to_install(version: str) -> str:
     return f"`vlmtui engines install {version}` installs it: up to {size:g} GB (10 with CUDA), some minutes."
 
 
-_KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 _ASK_TIMEOUT_S = 20.0
 
 
@@ -121,19 +120,17 @@ class Hardware(NamedTuple):
 
 
 def find_hardware() -> Hardware:
-    """Query `nvidia-smi`, or the kernel driver if it is not installed. Takes about a second."""
-    if program := find_program("nvidia-smi"):
-        command = [program, "--query-gpu=name,driver_version", "--format=csv,noheader"]
-        try:
-            asked = subprocess.run(
-                command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False, cwd=os.sep
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return Hardware()
-        rows = [line.rpartition(",") for line in asked.stdout.splitlines()] if asked.returncode == 0 else []
-        found = [(name.strip(), driver.strip()) for name, comma, driver in rows if comma]
-        return Hardware(tuple(name for name, _ in found), found[0][1]) if found else Hardware()
-    if Path("/dev/nvidia0").exists() and _KERNEL_MODULE.exists():
-        version = re.search(r"\b(\d{3,}\.\d[\d.]*)", _KERNEL_MODULE.read_text(encoding="utf-8", errors="replace"))
-        return Hardware(("NVIDIA GPU",), version[1] if version else "")
-    return Hardware()
+    """Ask `nvidia-smi`, which comes with the driver. Takes about a second."""
+    program = find_program("nvidia-smi")
+    if program is None:
+        return Hardware()
+    command = [program, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        asked = subprocess.run(
+            command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=True, cwd=os.sep
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return Hardware()
+    rows = [line.rpartition(",") for line in asked.splitlines()]
+    found = [(name.strip(), driver.strip()) for name, comma, driver in rows if comma]
+    return Hardware(tuple(name for name, _ in found), found[0][1]) if found else Hardware()
