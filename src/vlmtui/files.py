@@ -160,12 +160,6 @@ def write_numbered(folder: Path, name: str, data: bytes) -> Path:
     raise bad_input(f"Can't write {one_line(name)}: there are already {_TRIES} files with that name.")
 
 
-def free_path(folder: Path, name: str) -> Path:
-    """Return an unused path in the folder: `name`, or `name-2` if that exists, and so on."""
-    targets = (folder / _numbered(name, number) for number in range(1, _TRIES))
-    return next((target for target in targets if not os.path.lexists(target)), folder / name)
-
-
 def write_output(path: Path, content: bytes | Path) -> None:
     """Write or copy to a path that the user named, like a shell's `>`: creates parent folders, follows links, and
     writes to devices and pipes. A regular file is replaced atomically by a new one (0600)."""

@@ -17,7 +17,6 @@ import pytest
 from vlmtui import files
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import (
-    free_path,
     new_file,
     open_to_append,
     remove_abandoned,
@@ -177,7 +176,6 @@ def test_a_new_file_replaces_none(tmp_path: Path) -> None:
 def test_numbered_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert write_numbered(tmp_path, "a.txt", b"one") == tmp_path / "a.txt"
     assert write_numbered(tmp_path, "a.txt", b"two") == tmp_path / "a-2.txt"
-    assert free_path(tmp_path, "a.txt") == tmp_path / "a-3.txt"
 
     def no_links(path: Path, target: Path) -> None:
         raise FileExistsError if path.exists() else PermissionError

@@ -19,7 +19,6 @@ from vlmtui.domain.conversation import Attachment, attachments_of
 from vlmtui.domain.sampling import Number, Sampling
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.export.comparison import SUFFIXES, export_comparison
-from vlmtui.files import free_path
 from vlmtui.inspection.answer_diff import AnswerDiff, tally_text
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.session.fan_out import (
@@ -556,4 +555,4 @@ class FanOutScreen(Screen[Leave]):
         await self._show_differences()
 
     def _write(self, suffix: str, folder: Path) -> Path:
-        return export_comparison(self.fan_out.document(), free_path(folder, f"vlmtui-fan-out{suffix}"), self._media)
+        return export_comparison(self.fan_out.document(), folder / f"vlmtui-fan-out{suffix}", self._media)
