@@ -7,7 +7,6 @@ import difflib
 import os
 import re
 import shutil
-import sys
 from pathlib import Path
 
 from vlmtui.cli.main import make_parser
@@ -84,20 +83,16 @@ def _show(markdown: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    styled = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    width = min(shutil.get_terminal_size().columns, _WIDEST)
-    console = Console(width=width, no_color=not styled or None, force_terminal=styled, highlight=False)
     page = Markdown(markdown, hyperlinks=False, code_theme="ansi_dark")
-    if not styled:
-        with console.capture() as captured:
-            console.print(page)
-        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
-    elif shutil.which("less") or os.environ.get("PAGER"):
+    console = Console(width=min(shutil.get_terminal_size().columns, _WIDEST), highlight=False)
+    if console.is_terminal and not console.is_dumb_terminal:
         os.environ.setdefault("LESS", "FRX")
         with console.pager(styles=True):
             console.print(page)
-    else:
+        return
+    with console.capture() as captured:
         console.print(page)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def _unknown(topic: str, known: list[str]) -> VlmtuiError:
