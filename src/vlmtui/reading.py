@@ -105,7 +105,7 @@ def read_whole(path: Path, *, bytes_max: int, may_be_empty: bool = False) -> byt
 
 
 def read_json(path: Path, *, bytes_max: int, keep_surrogates: bool = False) -> object:
-    """Parse a JSON file with Python's parser (which accepts `NaN`). Lone surrogates become U+FFFD unless
+    """Parse a JSON file with Python's parser (which accepts `NaN`). Lone surrogates become `?` unless
     `keep_surrogates` is set, for paths that are not UTF-8. Raises VlmtuiError (BAD_INPUT) for invalid or too deeply
     nested JSON."""
     import json  # not needed for the first paint
@@ -113,22 +113,11 @@ def read_json(path: Path, *, bytes_max: int, keep_surrogates: bool = False) -> o
     data = read_whole(path, bytes_max=bytes_max)
     try:
         value = json.loads(data)
-        return _encodable(value) if not keep_surrogates and _SURROGATE.search(data) else value
+        if keep_surrogates or not _SURROGATE.search(data):
+            return value
+        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         raise bad_input(f"{shown_name(path)} is not valid JSON.", detail=_reason(error)) from error
-
-
-def _encodable(value: object) -> object:
-    """Return the value without lone surrogates, which cannot be encoded."""
-    match value:
-        case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case list():
-            return [_encodable(item) for item in value]
-        case dict():
-            return {_encodable(key): _encodable(item) for key, item in value.items()}
-        case _:
-            return value
 
 
 def decode_json(data: bytes | str, wanted: type[T]) -> T:
