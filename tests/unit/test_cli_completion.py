@@ -12,7 +12,6 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from vlmtui.engines.installed import ADDED, EngineRecord, Engines
 from vlmtui.paths import Paths
 from vlmtui.store.store import Store
 
@@ -22,7 +21,7 @@ TITLE = "What is in \x1b[31mcat.png?"
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
-    """Folders with a conversation, a downloaded model, a server in config.toml and an engine."""
+    """Folders with a downloaded model."""
     monkeypatch.setenv("VLMTUI_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     paths = Paths.default()
@@ -31,10 +30,6 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     (snapshot / "config.json").write_text("{}")
     (snapshot.parents[1] / "refs").mkdir()
     (snapshot.parents[1] / "refs/main").write_text("abc")
-    paths.config.mkdir(parents=True, mode=0o700)
-    (paths.config / "config.toml").write_text('[engines.lab]\nurl = "http://127.0.0.1:8000"\n')
-    record = EngineRecord(name="mine", version="0.32.0", variant=ADDED, interpreter=sys.executable, installed_at=1.0)
-    Engines(paths).write(record)
     return paths
 
 
@@ -63,13 +58,7 @@ def offered(folder: Path, typed: str) -> dict[str, str]:
         ("ask --model qwen2_v", {"qwen2_vl"}),
         ("ask --model acme/", {"acme/see-2b"}),
         ("models show qwen2_v", {"qwen2_vl"}),
-        ("ask --engine ", {"lab"}),
-        ("ask --backend tr", {"transformers"}),
-        ("--backend vllm=", {"vllm==0.32.0"}),
-        ("ask --on ", {"here", "vllm", "vllm==0.32.0", "transformers", "lab"}),
         ("parity qwen2_v", {"qwen2_vl"}),
-        ("engines remove ", {"mine"}),
-        ("help setti", {"settings"}),
         ("stop ", set()),
     ],
 )
@@ -91,10 +80,8 @@ def test_completing_makes_no_store(paths: Paths, tmp_path: Path) -> None:
 
 
 def test_names_that_a_shell_would_take_apart_are_not_offered(paths: Paths, tmp_path: Path) -> None:
-    (paths.config / "config.toml").write_text("this is no TOML")
-    assert offered(tmp_path, "ask --engine ") == {}
     families = paths.families
-    families.mkdir(mode=0o700)
+    families.mkdir(parents=True, mode=0o700)
     (families / "mine.toml").write_text('family = "$(touch x)"\ntitle = "X"\nmodels = ["a/b"]\n')
     assert not any("$" in word for word in offered(tmp_path, "models show "))
 
@@ -120,7 +107,6 @@ EXAMPLES = [
     ("store ver", "verify"),
     ("doctor --js", "--json"),
     ("ask --model acme/", "acme/see-2b"),
-    ("engines remove ", "mine"),
 ]
 
 

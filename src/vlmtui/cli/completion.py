@@ -21,7 +21,7 @@ _PLAIN = re.compile(r"[\w./:@+=%,-]+")
 def fill_completion(completion: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     completion.description = (
-        "Print a completion script for commands, options, models, conversations and engines. Bash: add `source "
+        "Print a completion script for commands, options, models and conversations. Bash: add `source "
         "<(vlmtui completion bash)` to ~/.bashrc. Zsh: the same with zsh in ~/.zshrc, after compinit. Fish: `vlmtui "
         "completion fish > ~/.config/fish/completions/vlmtui.fish`."
     )
@@ -41,8 +41,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
     from argcomplete import autocomplete
 
     for action in _actions(parser, os.environ.get("COMP_LINE", "").split()):
-        source = _SOURCES.get((action.dest, action.metavar)) or _SOURCES.get(("", action.metavar))
-        if source is not None:
+        if source := _SOURCES.get(str(action.metavar)):
             action.completer = _completer(source)  # type: ignore[attr-defined]
     autocomplete(parser, always_complete_options=False)
 
@@ -95,49 +94,12 @@ def _conversations() -> dict[str, str]:
     return {one.id: one.title for one in newest_conversations(_CONVERSATIONS)}
 
 
-def _servers() -> dict[str, str]:
-    from vlmtui.config.settings import load_settings
-    from vlmtui.paths import Paths
-
-    return dict.fromkeys(load_settings(Paths.default(), os.environ).engines, "server")
-
-
-def _installed() -> dict[str, str]:
-    from vlmtui.engines.installed import Engines
-    from vlmtui.paths import Paths
-
-    return {engine.name: engine.version for engine in Engines(Paths.default()).all()}
-
-
-def _backends() -> dict[str, str]:
-    from vlmtui.engines.installed import Engines
-    from vlmtui.paths import Paths
-
-    versions = {engine.version for engine in Engines(Paths.default()).all()}
-    return {"vllm": "", "transformers": "", **{f"vllm=={version}": "installed" for version in sorted(versions)}}
-
-
-def _beside() -> dict[str, str]:
-    return {"here": "this machine's engine", **_backends(), **_servers()}
-
-
-def _topics() -> dict[str, str]:
-    from vlmtui.cli.help import command_parsers, heading_of, topics
-
-    return dict.fromkeys(command_parsers(), "command") | {name: heading_of(page) for name, page in topics().items()}
-
-
-_SOURCES: dict[tuple[str, object], Callable[[], dict[str, str]]] = {
-    ("", "M"): _models,
-    ("", "FAMILY"): _models,
-    ("", "MODEL"): _models,
-    ("model", "MODEL"): _loaded,
-    ("", "MODEL|ADDRESS"): _loaded,
-    ("", "ID"): _conversations,
-    ("", "ENGINE"): _servers,
-    ("on", "ENGINE"): _beside,
-    ("", "BACKEND"): _backends,
-    ("name", "NAME"): _installed,
-    ("", "TOPIC"): _topics,
+_SOURCES = {
+    "M": _models,
+    "FAMILY": _models,
+    "MODEL": _models,
+    "MODEL|PID": _loaded,
+    "MODEL|ENGINE": _loaded,
+    "ID": _conversations,
 }
-"""The sources of values, by an argument's name (empty: any) and its placeholder in the help."""
+"""The sources of values, by an argument's placeholder in the help."""

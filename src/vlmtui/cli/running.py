@@ -36,7 +36,7 @@ def fill_stop(stop: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     stop.description = "Stop the worker of a model and all its processes, even during a load."
     which = stop.add_mutually_exclusive_group()
-    which.add_argument("model", metavar="MODEL", nargs="?", help="its name or pid as listed by `vlmtui ps`")
+    which.add_argument("model", metavar="MODEL|PID", nargs="?", help="its name or pid as listed by `vlmtui ps`")
     which.add_argument("--all", action="store_true", help="every model")
     stop.add_argument("--json", action="store_true", help="print a JSON array of what was stopped")
 
