@@ -59,7 +59,6 @@ OPEN_COMMANDS = {
 SLICES = {
     "cli.batch_ray": "imports Ray, so only when it is asked for",
     "cli.completion": "imported only where a shell completes",
-    "cli.help": "imported only where a page of help is shown",
     "engine.local.client": "one connection; its importer is the host that finds and starts workers",
     "engine.local.processes": "what processes are a worker's; nothing else ends any",
     "engines.uv": "the commands of uv and pip",
@@ -67,7 +66,7 @@ SLICES = {
     "media.download": "imports the HTTP client, so only where something is fetched",
     "media.pdf_renderer": "a process of its own",
     "plain.terminal": "the lines of plain mode; what is said in them is the other module",
-    "session.batch.media_desk": "the media of a run's items, each read and stored once",
+    "session.batch.media_desk": "the media of items while they are asked",
     "ui.actions.chat": "rows of the table",
     "ui.actions.screens": "rows of the table",
     "ui.batch": "a screen, which the app opens",
