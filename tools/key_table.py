@@ -31,7 +31,7 @@ def _table(scope: Scope) -> str:
 
 def _row(action: Action) -> str:
     keys = ", ".join(map(_cell, ways(action)))
-    slash = f"`{action.slash} {action.argument}".strip() + "`" if action.slash else ""
+    slash = f"`{action.usage}`" if action.usage else ""
     return f"| `{action.id}` | {keys} | {slash} | {action.help} |"
 
 

@@ -138,13 +138,6 @@ def test_a_wrong_binding_is_reported_and_the_default_stays(id: str, keys: object
             {"settings": "unbound", "attach": "ctrl+b"},
             "[keys] attach: in a chat, Ctrl+B is taken from settings, which has no key now.",
         ),
-        ({"settings": "f4"}, {"settings": "f4"}, "[keys] show_log: F4 runs settings in a chat instead."),
-        (
-            {"quit": "f6"},
-            {"quit": "f6"},
-            "[keys] quit: F6 runs it instead of sides.next_view in a comparison, "
-            "sides.next_view in a stored comparison.",
-        ),
         ({"attach": "alt+b"}, {"attach": "alt+b"}, "[keys] attach: most terminals send Ctrl+← for Alt+B."),
         ({"attach": "y"}, {"attach": "y"}, "[keys] attach: 'y' acts only while no text field has the focus."),
     ],

@@ -575,7 +575,7 @@ class Repl:
 
     async def _help(self, argument: str) -> None:
         actions = sorted((ACTIONS[id] for id in self.commands), key=lambda action: action.slash)
-        self._lines_of(*(f"  {action.slash} {action.argument}".rstrip() + f": {action.help}" for action in actions))
+        self._lines_of(*(f"  {action.usage}: {action.help}" for action in actions))
         self.tell("A line is sent as a message; a \\ at its end continues it. Ctrl+C stops an answer.")
         self.tell("[Image #1] in a line places that attachment; otherwise attachments come first.")
         self.tell("The app's other commands say which command does the same without a screen.")

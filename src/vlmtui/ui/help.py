@@ -238,7 +238,7 @@ class HelpScreen(ModalScreen[None]):
 
     def _rows(self, scope: Scope) -> Iterator[Row]:
         for action in scope.actions:
-            keys, slash = shown_keys(self.app, action, _KEYS_SHOWN), f"{action.slash} {action.argument}".strip()
+            keys, slash = shown_keys(self.app, action, _KEYS_SHOWN), action.usage
             if keys or slash:
                 yield Row(keys, slash, action.help)
         for fixed in scope.fixed:

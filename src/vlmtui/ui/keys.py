@@ -53,7 +53,6 @@ _SPELLED = {
 }
 LEADER = "leader"
 """The id of the action whose key precedes another action's letter."""
-_NAMED_AT_MOST = 3
 _EXAMPLES = "Examples: ctrl+a, f5, alt+x, shift+up, escape."
 
 
@@ -76,8 +75,6 @@ class KeyBindings:
             for scope in SCOPES.values():
                 self._settle(scope)
             self._free_text_fields()
-            for action in SCOPES["app"].actions:
-                self._tell_of_app_key(action)
 
     def first_warnings(self, most: int) -> list[str]:
         """Return the first `most` warnings and a count of the others."""
@@ -159,22 +156,6 @@ class KeyBindings:
             keys = self.of(action.id)
             if action.id not in self._chosen and not taken.isdisjoint(keys):
                 self._keys[action.id] = tuple(key for key in keys if key not in taken)
-
-    def _tell_of_app_key(self, action: Action) -> None:
-        """Warn if a key chosen by the user has different meanings on a screen and app-wide."""
-        for key in self.of(action.id):
-            others = [
-                f"{other.id} {_lower(scope.title)}"
-                for scope, other in _on_screens()
-                if {action.id, other.id} & self._chosen
-                and key in self.of(other.id)
-                and not set(default_keys(action.id)) & set(default_keys(other.id))
-                and (action.priority or not scope.modal)
-            ]
-            if others and action.priority:
-                self._warn(action.id, f"{spell_key(key)} runs it instead of {_some(others)}.")
-            elif others:
-                self._warn(action.id, f"{spell_key(key)} runs {_some(others)} instead.")
 
     def _warn(self, id: str, text: str) -> None:
         self.warnings.append(f"[keys] {id}: {text}")
@@ -289,12 +270,6 @@ def _flat(given: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, 
             yield prefix + name, value
 
 
-def _on_screens() -> Iterator[tuple[Scope, Action]]:
-    for scope in SCOPES.values():
-        if scope.name != "app" and not scope.within:
-            yield from ((scope, action) for action in scope.actions)
-
-
 def _nearest(id: str) -> str:
     by_name = {known.rpartition(".")[2]: known for known in ACTIONS}
     close = difflib.get_close_matches(id, ACTIONS, n=1) or difflib.get_close_matches(id, by_name, n=1)
@@ -318,11 +293,6 @@ def _character(key: str) -> str | None:
 def _lower(title: str) -> str:
     """Lower-case a heading for use within a sentence."""
     return title[:1].lower() + title[1:]
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMED_AT_MOST
-    return ", ".join(names[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 _APP_WIDE = frozenset(action.id for action in SCOPES["app"].actions)
@@ -356,8 +326,7 @@ def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
             continue
         if binding.priority:
             first.add(action.leader)
-        group, lacking = action.group or _title(action), lacking_of(screen, action)
-        found[action.leader] = LeaderEntry(action, group, binding.action, node, lacking)
+        found[action.leader] = LeaderEntry(action, _heading(action), binding.action, node, lacking_of(screen, action))
     return found
 
 
@@ -387,5 +356,6 @@ def _is_possible(screen: Screen[Any], node: DOMNode, command: str) -> bool:
     return bool(target.check_action(name, parameters))
 
 
-def _title(action: Action) -> str:
-    return next(scope.title for scope in SCOPES.values() if action in scope.actions)
+def _heading(action: Action) -> str:
+    scope = next(scope for scope in SCOPES.values() if action in scope.actions)
+    return next((title for title, keys in scope.groups.items() if action.leader in keys.split()), scope.title)

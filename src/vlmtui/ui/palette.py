@@ -19,6 +19,9 @@ from vlmtui.ui.terminal.themes import DARK, LIGHT
 if TYPE_CHECKING:
     from vlmtui.ui.app import VlmtuiApp
 
+_OF_KEYS = ("leader", "interrupt", "command_palette")
+"""App-wide actions that are of use by their keys only."""
+
 
 class Command(msgspec.Struct, frozen=True):
     """One command of the palette."""
@@ -35,7 +38,7 @@ def available_actions(screen: Screen[object]) -> Iterator[Action]:
         if not action.moves and _has(screen, action):
             yield action
     for action in SCOPES["app"].actions:
-        if not action.system and action.id != "command_palette":
+        if action.id not in _OF_KEYS:
             yield action
 
 

@@ -35,15 +35,8 @@ class Action(msgspec.Struct, frozen=True):
     """Default keys as in a Textual binding (`ctrl+o`, or several separated by commas); empty: no key."""
     leader: str = ""
     """The key that runs it after the leader (`c`); empty: none."""
-    group: str = ""
-    """The heading above the action in the strip of leader keys; empty: the scope's title."""
-    verb: str = ""
-    """The meaning of its keys, on every screen: two actions with one key share a verb. Empty: the id without its
-    scope."""
-    slash: str = ""
-    """`/name`; empty: no slash command."""
-    argument: str = ""
-    """The slash command's argument (`PATH`); empty: none."""
+    usage: str = ""
+    """Its slash command, with the name of an argument (`/attach PATH`); empty: none."""
     run: str = ""
     """The Textual action to run (`zoom(1)`); empty: the id without its scope."""
     footer: bool = False
@@ -55,18 +48,26 @@ class Action(msgspec.Struct, frozen=True):
     needs: tuple[Capability, ...] = ()
     """The capabilities that an engine needs for the action. If one is missing, footer and leader strip dim the action,
     and running it says why."""
-    system: bool = False
-    """True if Textual's own key panel leaves the action out."""
+
+    @property
+    def name(self) -> str:
+        """The id without its scope."""
+        return self.id.rpartition(".")[2]
 
     @property
     def command(self) -> str:
         """The Textual action, with its arguments."""
-        return self.run or self.id.rpartition(".")[2]
+        return self.run or self.name
 
     @property
-    def meaning(self) -> str:
-        """The meaning of its keys in the whole app."""
-        return self.verb or self.id.rpartition(".")[2]
+    def slash(self) -> str:
+        """Its slash command (`/attach`); empty: none."""
+        return self.usage.partition(" ")[0]
+
+    @property
+    def argument(self) -> str:
+        """The slash command's argument (`PATH`); empty: none."""
+        return self.usage.partition(" ")[2]
 
     def binding(self, keys: str = "", *, command: str = "", show: bool | None = None) -> Binding:
         """Return the Textual binding. `keys`, `command` and `show` override the action's own."""
@@ -80,7 +81,6 @@ class Action(msgspec.Struct, frozen=True):
             tooltip=self.help,
             show=self.footer if show is None else show,
             priority=self.priority,
-            system=self.system,
         )
 
 
@@ -102,12 +102,12 @@ class Scope(msgspec.Struct, frozen=True):
     fixed: tuple[FixedKey, ...] = ()
     within: str = ""
     """The scope of the screen that a widget's scope belongs to; empty for a screen and for the app."""
-    modal: bool = False
-    """True for a dialog: of the app-wide keys, only those with priority work in it."""
     types: bool = False
     """True where a text field has the focus: plain letters go into the text, so they can't be keys."""
     by_id: bool = False
     """True if the screen's parts run its actions, through `action_run` and `method_of`."""
+    groups: Mapping[str, str] = {}
+    """The strip of leader keys: the keys under each heading (`c i f`). The others stand under the scope's title."""
     footer_leads: tuple[str, ...] = ()
     """Ids of actions that this screen's footer shows after the leader."""
 

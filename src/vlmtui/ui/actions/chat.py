@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vlmtui.ui.actions.action import Action, FixedKey, Scope, row_moves
 
-_MESSAGE, _LOOK, _ATTACH, _CHATS = "Message", "Look closer", "Attachments", "Chats and models"
+_CHATS = "Chats and models"
 
 CHAT = Scope(
     "chat",
@@ -12,6 +12,12 @@ CHAT = Scope(
     types=True,
     by_id=True,
     footer_leads=("compare", "inspect", "fan_out", "conversations", "models"),
+    groups={
+        "Message": "r up T e left right y t",
+        "Attachments": "o less_than_sign greater_than_sign p b v u",
+        "Look closer": "slash i f x S D W V c h",
+        _CHATS: "n comma",
+    },
     actions=(
         Action(
             "attach",
@@ -19,125 +25,70 @@ CHAT = Scope(
             "Choose images and videos in a file browser; or give paths, *.png, a folder, or a web address.",
             "ctrl+o",
             leader="o",
-            group=_ATTACH,
-            slash="/attach",
-            argument="PATH",
+            usage="/attach PATH",
             footer=True,
         ),
-        Action(
-            "stop",
-            "Stop",
-            "Stop generating; keep the partial answer.",
-            "escape",
-            verb="back",
-            slash="/stop",
-            footer=True,
-        ),
+        Action("stop", "Stop", "Stop generating; keep the partial answer.", "escape", usage="/stop", footer=True),
         Action(
             "regenerate",
             "Answer again",
             "Generate another answer to the last message.",
             "ctrl+r",
             leader="r",
-            group=_MESSAGE,
-            verb="run",
-            slash="/retry",
+            usage="/retry",
         ),
         Action(
             "select_message",
             "Select a message",
             "Put a cursor on the newest message; letters then act on it.",
             leader="up",
-            group=_MESSAGE,
         ),
-        Action(
-            "recall",
-            "Earlier text",
-            "Write what you sent before once more.",
-            "ctrl+up",
-            leader="T",
-            group=_MESSAGE,
-        ),
+        Action("recall", "Earlier text", "Write what you sent before once more.", "ctrl+up", leader="T"),
         Action(
             "edit",
             "Edit message",
             "Edit your last message, or message N; sending creates a branch.",
             "alt+e",
             leader="e",
-            group=_MESSAGE,
-            slash="/edit",
-            argument="NUMBER",
+            usage="/edit NUMBER",
         ),
         Action(
             "take_back",
             "Take back",
             "Take the queued messages back into the composer.",
             "escape",
-            verb="back",
-            slash="/unsend",
+            usage="/unsend",
             footer=True,
         ),
-        Action(
-            "leave_edit",
-            "Cancel editing",
-            "Cancel editing; the message stays as it is.",
-            "escape",
-            verb="back",
-            footer=True,
-        ),
+        Action("leave_edit", "Cancel editing", "Cancel editing; the message stays as it is.", "escape", footer=True),
         Action(
             "branch_before",
             "Previous branch",
             "Previous branch (at the last fork).",
             "alt+left",
             leader="left",
-            group=_MESSAGE,
             priority=True,
         ),
         Action(
-            "branch_after",
-            "Next branch",
-            "Next branch (at the last fork).",
-            "alt+right",
-            leader="right",
-            group=_MESSAGE,
-            priority=True,
+            "branch_after", "Next branch", "Next branch (at the last fork).", "alt+right", leader="right", priority=True
         ),
-        Action("branch", "Branch", "Show the branch with that number.", slash="/branch", argument="NUMBER"),
+        Action("branch", "Branch", "Show the branch with that number.", usage="/branch NUMBER"),
         Action(
             "new_chat",
             "New chat",
             "Start a new conversation with the same model.",
             "ctrl+n",
             leader="n",
-            group=_CHATS,
-            verb="new",
-            slash="/new",
+            usage="/new",
             footer=True,
         ),
-        Action(
-            "save",
-            "Save",
-            "Save the conversation as FILE.md, FILE.html or FILE.json.",
-            verb="save",
-            slash="/save",
-            argument="FILE",
-        ),
-        Action(
-            "copy_answer",
-            "Copy answer",
-            "Copy the last answer to your clipboard.",
-            leader="y",
-            group=_MESSAGE,
-            verb="copy",
-            slash="/copy",
-        ),
+        Action("save", "Save", "Save the conversation as FILE.md, FILE.html or FILE.json.", usage="/save FILE"),
+        Action("copy_answer", "Copy answer", "Copy the last answer to your clipboard.", leader="y", usage="/copy"),
         Action(
             "drop_attachment",
             "Remove attachment",
             "Remove an attachment, or the last; so does Backspace after its token.",
-            slash="/detach",
-            argument="NUMBER",
+            usage="/detach NUMBER",
         ),
         Action(
             "move_left",
@@ -145,7 +96,6 @@ CHAT = Scope(
             "Move the attachment beside the cursor one word left.",
             "alt+h",
             leader="less_than_sign",
-            group=_ATTACH,
         ),
         Action(
             "move_right",
@@ -153,7 +103,6 @@ CHAT = Scope(
             "Move the attachment beside the cursor one word right.",
             "alt+l",
             leader="greater_than_sign",
-            group=_ATTACH,
         ),
         Action(
             "paste_picture",
@@ -161,8 +110,7 @@ CHAT = Scope(
             "Attach the picture in the clipboard.",
             "alt+v",
             leader="p",
-            group=_ATTACH,
-            slash="/paste",
+            usage="/paste",
         ),
         Action(
             "inbox",
@@ -170,8 +118,7 @@ CHAT = Scope(
             "Attach new files from the inbox folder, or show how to copy files there.",
             "alt+i",
             leader="b",
-            group=_ATTACH,
-            slash="/inbox",
+            usage="/inbox",
         ),
         Action(
             "view",
@@ -179,45 +126,29 @@ CHAT = Scope(
             "Show an attachment in full size with frames, zoom and facts.",
             "f9",
             leader="v",
-            group=_ATTACH,
-            slash="/view",
-            argument="NUMBER",
+            usage="/view NUMBER",
         ),
-        Action("frames", "Frames", "Choose which frames of a video are sent.", slash="/frames", argument="NUMBER"),
+        Action("frames", "Frames", "Choose which frames of a video are sent.", usage="/frames NUMBER"),
+        Action("page", "Page", "Attach another page of a TIFF, or frame of an animation.", usage="/page PAGE"),
+        Action("locate", "Locate", "Write the model's prompt for the place of WHAT.", usage="/locate WHAT"),
+        Action("sound", "Sound", "Attach a video's audio track, too.", usage="/sound NUMBER"),
+        Action("still", "Still picture", "Attach an animation as a still picture.", usage="/still NUMBER"),
         Action(
-            "page", "Page", "Attach another page of a TIFF, or frame of an animation.", slash="/page", argument="PAGE"
-        ),
-        Action("locate", "Locate", "Write the model's prompt for the place of WHAT.", slash="/locate", argument="WHAT"),
-        Action("sound", "Sound", "Attach a video's audio track, too.", slash="/sound", argument="NUMBER"),
-        Action("still", "Still picture", "Attach an animation as a still picture.", slash="/still", argument="NUMBER"),
-        Action(
-            "smaller",
-            "Smaller images",
-            "Halve the sides of the message's images, or of one.",
-            slash="/smaller",
-            argument="NUMBER",
+            "smaller", "Smaller images", "Halve the sides of the message's images, or of one.", usage="/smaller NUMBER"
         ),
         Action(
             "fewer_frames",
             "Fewer frames",
             "Halve the frames of the message's videos, or of one.",
-            slash="/fewer",
-            argument="NUMBER",
+            usage="/fewer NUMBER",
         ),
-        Action(
-            "leave_out_oldest",
-            "Leave out attachments",
-            "Stop sending the oldest attachments.",
-            slash="/forget",
-        ),
+        Action("leave_out_oldest", "Leave out attachments", "Stop sending the oldest attachments.", usage="/forget"),
         Action(
             "take_in_again",
             "Send attachments again",
             "Send the attachments left out last again.",
             leader="u",
-            group=_ATTACH,
-            verb="undo",
-            slash="/remember",
+            usage="/remember",
         ),
         Action(
             "toggle_thinking",
@@ -225,25 +156,12 @@ CHAT = Scope(
             "Show or hide the latest reasoning.",
             "ctrl+t",
             leader="t",
-            group=_MESSAGE,
-            slash="/thinking",
+            usage="/thinking",
             priority=True,
         ),
+        Action("jump_end", "Jump to the end", "Go to the newest text and follow it.", "ctrl+end", priority=True),
         Action(
-            "jump_end",
-            "Jump to the end",
-            "Go to the newest text and follow it.",
-            "ctrl+end",
-            verb="last",
-            priority=True,
-        ),
-        Action(
-            "search",
-            "Find",
-            "Find a text in the conversation, as far as it is loaded.",
-            leader="slash",
-            group=_LOOK,
-            slash="/find",
+            "search", "Find", "Find a text in the conversation, as far as it is loaded.", leader="slash", usage="/find"
         ),
         Action(
             "inspect",
@@ -251,20 +169,16 @@ CHAT = Scope(
             "Inspect a prompt: tokens, images, template, sampling, and the answer's probabilities.",
             "f12,alt+x",
             leader="i",
-            group=_LOOK,
-            slash="/inspect",
-            argument="NUMBER",
+            usage="/inspect NUMBER",
         ),
-        Action("lint", "Check template", "Check the model's chat template and tokenizer for faults.", slash="/lint"),
+        Action("lint", "Check template", "Check the model's chat template and tokenizer for faults.", usage="/lint"),
         Action(
             "fan_out",
             "Fan out",
             "Send one message several ways at once: seeds, temperatures or wordings.",
             "alt+s",
             leader="f",
-            group=_LOOK,
-            slash="/fan",
-            argument="seed=1,2,3",
+            usage="/fan seed=1,2,3",
             priority=True,
         ),
         Action(
@@ -272,17 +186,14 @@ CHAT = Scope(
             "Does it look?",
             "Send again without the picture, or with a grey, blurred or swapped one: is the answer still as likely?",
             leader="x",
-            group=_LOOK,
-            slash="/look",
+            usage="/look",
         ),
         Action(
             "seen",
             "What it sees",
             "Show each attachment as attached, as sent, as the model sees it, and the difference.",
             leader="S",
-            group=_LOOK,
-            slash="/seen",
-            argument="NUMBER",
+            usage="/seen NUMBER",
             needs=("model_view",),
         ),
         Action(
@@ -290,9 +201,7 @@ CHAT = Scope(
             "What it depends on",
             "Grey out one part of the picture after another, and show where that makes the answer less likely.",
             leader="D",
-            group=_LOOK,
-            slash="/heat",
-            argument="NUMBER",
+            usage="/heat NUMBER",
             needs=("scores",),
         ),
         Action(
@@ -300,18 +209,14 @@ CHAT = Scope(
             "Where it points",
             "Draw the boxes and points that an answer names on its picture, and list them.",
             leader="W",
-            group=_LOOK,
-            slash="/places",
-            argument="NUMBER",
+            usage="/places NUMBER",
         ),
         Action(
             "boxes",
             "Boxes in the chat",
             "Draw the boxes and points of an answer on the small pictures of the chat, or remove them.",
             leader="V",
-            group=_LOOK,
-            slash="/boxes",
-            argument="NUMBER",
+            usage="/boxes NUMBER",
         ),
         Action(
             "compare",
@@ -319,53 +224,23 @@ CHAT = Scope(
             "Compare the chat template with a raw prompt (raw=NAME: on another engine), or engines: engine=here,NAME.",
             "f10,alt+c",
             leader="c",
-            group=_LOOK,
-            slash="/compare",
-            argument="PLAN",
+            usage="/compare PLAN",
             priority=True,
             needs=("raw_prompts", "raw_media"),
         ),
+        Action("comparisons", "Comparisons", "Show the last message's comparisons.", leader="h", usage="/comparisons"),
         Action(
-            "comparisons",
-            "Comparisons",
-            "Show the last message's comparisons.",
-            leader="h",
-            group=_LOOK,
-            verb="earlier",
-            slash="/comparisons",
-        ),
-        Action(
-            "settings",
-            "Settings",
-            "System prompt and sampling.",
-            "f2",
-            leader="comma",
-            group=_CHATS,
-            slash="/settings",
-            footer=True,
+            "settings", "Settings", "System prompt and sampling.", "f2", leader="comma", usage="/settings", footer=True
         ),
         Action(
             "adapter",
             "LoRA adapter",
             "Answer with the LoRA adapter in a folder; `none`: without one.",
-            slash="/adapter",
-            argument="FOLDER",
+            usage="/adapter FOLDER",
             needs=("lora",),
         ),
-        Action(
-            "system",
-            "System prompt",
-            "Set the system prompt; without text, remove it.",
-            slash="/system",
-            argument="TEXT",
-        ),
-        Action(
-            "set",
-            "Set a parameter",
-            "Set a sampling parameter, as in `temperature 0.7`.",
-            slash="/set",
-            argument="NAME VALUE",
-        ),
+        Action("system", "System prompt", "Set the system prompt; without text, remove it.", usage="/system TEXT"),
+        Action("set", "Set a parameter", "Set a sampling parameter, as in `temperature 0.7`.", usage="/set NAME VALUE"),
     ),
 )
 
@@ -390,13 +265,9 @@ def _move(where: str, title: str, help: str, keys: str) -> Action:
     return Action(f"message_cursor.{where}", title, help, keys, run=f"move('{where}')", moves=True)
 
 
-def _does(id: str, title: str, help: str, key: str, *, verb: str = "", footer: bool = True) -> Action:
+def _does(id: str, title: str, help: str, key: str, *, footer: bool = True) -> Action:
     """Return the action that runs the chat's own action `id` on the selected message."""
-    return Action(f"message_cursor.{id}", title, help, key, verb=verb, run=f"screen.run('{id}')", footer=footer)
-
-
-def _part(verb: str, help: str, key: str, by: int) -> Action:
-    return Action(f"message_cursor.{verb}_part", f"{verb.capitalize()} part", help, key, verb=verb, run=f"part({by})")
+    return Action(f"message_cursor.{id}", title, help, key, run=f"screen.run('{id}')", footer=footer)
 
 
 MESSAGE_CURSOR = Scope(
@@ -404,12 +275,12 @@ MESSAGE_CURSOR = Scope(
     "On a selected message",
     within="chat",
     actions=(
-        Action("message_cursor.leave", "Back", "Go back to the composer.", "escape", verb="back", footer=True),
+        Action("message_cursor.leave", "Back", "Go back to the composer.", "escape", footer=True),
         _does("edit", "Edit", "Edit the message; sending creates a branch.", "e"),
-        _does("regenerate", "Answer again", "Generate another answer to the message.", "r", verb="run"),
+        _does("regenerate", "Answer again", "Generate another answer to the message.", "r"),
         _does("inspect", "Inspect", "Inspect the prompt and the answer.", "i"),
         _does("compare", "Compare", "Compare the message's prompt with a raw prompt.", "c"),
-        _does("copy_answer", "Copy", "Copy the message or the answer.", "y", verb="copy"),
+        _does("copy_answer", "Copy", "Copy the message or the answer.", "y"),
         _does("branch_here", "Branch", "Write another next message, on a new branch.", "b"),
         _does("fan_out", "Fan out", "Send the message several ways at once.", "f"),
         _does("search", "Find", "Find a text in the conversation.", "slash", footer=False),
@@ -420,8 +291,20 @@ MESSAGE_CURSOR = Scope(
             "space,enter",
             footer=True,
         ),
-        _part("next", "The next part of the answer: reasoning, text, code, JSON, table.", "right_square_bracket", 1),
-        _part("previous", "The previous part of the answer.", "left_square_bracket", -1),
+        Action(
+            "message_cursor.next_part",
+            "Next part",
+            "The next part of the answer: reasoning, text, code, JSON, table.",
+            "right_square_bracket",
+            run="part(1)",
+        ),
+        Action(
+            "message_cursor.previous_part",
+            "Previous part",
+            "The previous part of the answer.",
+            "left_square_bracket",
+            run="part(-1)",
+        ),
         Action("message_cursor.copy_part", "Copy part", "Copy the selected part of the answer.", "Y"),
         _does("branch_before", "Previous branch", "Previous branch at this message.", "left", footer=False),
         _does("branch_after", "Next branch", "Next branch at this message.", "right", footer=False),
@@ -435,8 +318,8 @@ MESSAGE_CURSOR = Scope(
 )
 
 
-def _edit(name: str, title: str, help: str, keys: str, *, leader: str = "", verb: str = "") -> Action:
-    return Action(f"editor.{name}", title, help, keys, leader=leader, verb=verb, run=f"app.edit('{name}')", moves=True)
+def _edit(name: str, title: str, help: str, keys: str, *, leader: str = "") -> Action:
+    return Action(f"editor.{name}", title, help, keys, leader=leader, run=f"app.edit('{name}')", moves=True)
 
 
 EDITOR = Scope(
@@ -444,8 +327,8 @@ EDITOR = Scope(
     "Writing text",
     types=True,
     actions=(
-        _edit("line_start", "Line start", "To the beginning of the line.", "home,ctrl+a", verb="first"),
-        _edit("line_end", "Line end", "To the end of the line.", "end,ctrl+e", verb="last"),
+        _edit("line_start", "Line start", "To the beginning of the line.", "home,ctrl+a"),
+        _edit("line_end", "Line end", "To the end of the line.", "end,ctrl+e"),
         _edit("first", "Text start", "To the beginning of the text.", "ctrl+home"),
         _edit("last", "Text end", "To the end of the text.", "ctrl+end"),
         _edit("kill_line_end", "Cut to line end", "Cut to the end of the line; there, the line break.", "ctrl+k"),
@@ -455,34 +338,26 @@ EDITOR = Scope(
         _edit("yank", "Paste cut text", "Paste the text cut last, in any text field.", "ctrl+y"),
         _edit("undo", "Undo", "Undo the last edit.", "ctrl+z,ctrl+underscore"),
         _edit("redo", "Redo", "Redo the edit undone last.", "ctrl+shift+z", leader="Z"),
-        _edit("select_all", "Select all", "Select the whole text.", "ctrl+shift+a", leader="a", verb="all"),
+        _edit("select_all", "Select all", "Select the whole text.", "ctrl+shift+a", leader="a"),
     ),
 )
 
 
-_APP = "App"
-
 APP = Scope(
     "app",
     "Everywhere",
+    groups={_CHATS: "m l", "App": "g R question_mark q"},
     actions=(
         Action(
-            "leader",
-            "More",
-            "Show the keys that work here after the leader.",
-            "ctrl+x",
-            footer=True,
-            priority=True,
-            system=True,
+            "leader", "More", "Show the keys that work here after the leader.", "ctrl+x", footer=True, priority=True
         ),
-        Action("models", "Models", "Pick another model.", "f3", leader="m", group=_CHATS, slash="/model"),
+        Action("models", "Models", "Pick another model.", "f3", leader="m", usage="/model"),
         Action(
             "engine",
             "Engine",
             "Use another engine: one of config.toml, an address, or one that is loaded. The present one stays loaded "
             "where that costs no memory.",
-            slash="/engine",
-            argument="NAME",
+            usage="/engine NAME",
         ),
         Action(
             "conversations",
@@ -490,37 +365,26 @@ APP = Scope(
             "Search, open, rename or delete conversations.",
             "ctrl+l",
             leader="l",
-            group=_CHATS,
-            slash="/conversations",
+            usage="/conversations",
         ),
-        Action(
-            "batch",
-            "Batch",
-            "The results of `vlmtui batch` in FILE (answers.jsonl).",
-            slash="/batch",
-            argument="FILE",
-        ),
+        Action("batch", "Batch", "The results of `vlmtui batch` in FILE (answers.jsonl).", usage="/batch FILE"),
         Action(
             "show_log",
             "Engine",
             "What the engine is doing: requests, caches, speed and times; and its own log, live.",
             "f4",
             leader="g",
-            group=_APP,
-            slash="/log",
+            usage="/log",
         ),
-        Action(
-            "restart_engine", "Restart engine", "Load the model again.", "f5", leader="R", group=_APP, slash="/restart"
-        ),
-        Action("cleanup", "Clean up", "Stop your workers that are no longer usable.", slash="/cleanup"),
+        Action("restart_engine", "Restart engine", "Load the model again.", "f5", leader="R", usage="/restart"),
+        Action("cleanup", "Clean up", "Stop your workers that are no longer usable.", usage="/cleanup"),
         Action(
             "help",
             "Help",
             "Every key and command.",
             "f1",
             leader="question_mark",
-            group=_APP,
-            slash="/help",
+            usage="/help",
             footer=True,
             priority=True,
         ),
@@ -531,8 +395,7 @@ APP = Scope(
             "Quit; a loaded model stays for its keep-alive time.",
             "ctrl+q",
             leader="q",
-            group=_APP,
-            slash="/quit",
+            usage="/quit",
             priority=True,
         ),
         Action(
@@ -541,7 +404,6 @@ APP = Scope(
             "Copy, stop the answer, or show how to quit; pressed twice, quit.",
             "ctrl+c",
             run="help_quit",
-            system=True,
         ),
     ),
 )
@@ -550,7 +412,6 @@ APP = Scope(
 BROWSER = Scope(
     "browser",
     "In the file browser",
-    modal=True,
     types=True,
     actions=(
         Action("browser.choose", "Open", "Open the folder, or attach.", "enter", priority=True),
@@ -562,24 +423,13 @@ BROWSER = Scope(
             leader="space",
             priority=True,
         ),
-        Action("browser.mark_all", "Mark all", "Mark all files shown, or unmark them.", leader="a", verb="all"),
+        Action("browser.mark_all", "Mark all", "Mark all files shown, or unmark them.", leader="a"),
         Action("browser.sort", "Sort", "Sort by name, newest first, or largest first.", leader="O"),
         Action("browser.hidden", "Hidden", "Show hidden files and folders, or hide them.", leader="H"),
+        Action("browser.recent", "Recent folders", "Show folders you attached files from.", leader="h"),
+        Action("browser.complete", "Complete", "Complete the path being typed.", "tab", priority=True),
         Action(
-            "browser.recent",
-            "Recent folders",
-            "Show folders you attached files from.",
-            leader="h",
-            verb="earlier",
-        ),
-        Action("browser.complete", "Complete", "Complete the path being typed.", "tab", verb="next", priority=True),
-        Action(
-            "browser.leave",
-            "Cancel",
-            "Clear the filter, leave the recent folders, or cancel.",
-            "escape",
-            verb="back",
-            priority=True,
+            "browser.leave", "Cancel", "Clear the filter, leave the recent folders, or cancel.", "escape", priority=True
         ),
         *row_moves("browser", "file", {"first": "ctrl+home", "last": "ctrl+end"}, priority=True),
     ),
@@ -594,9 +444,8 @@ BROWSER = Scope(
 VIEWER = Scope(
     "viewer",
     "In the viewer",
-    modal=True,
     actions=(
-        Action("viewer.close", "Close", "Back to the conversation.", "escape,q", verb="back", footer=True),
+        Action("viewer.close", "Close", "Back to the conversation.", "escape,q", footer=True),
         Action("viewer.next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
         Action("viewer.previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
         Action("viewer.next_frame", "Next frame", "The video's next frame.", "full_stop", run="step(1)", footer=True),
@@ -616,7 +465,6 @@ VIEWER = Scope(
             "Move left",
             "Move left in a zoomed picture.",
             "shift+left,h",
-            verb="left",
             run="pan(-1, 0)",
             moves=True,
         ),
@@ -625,71 +473,36 @@ VIEWER = Scope(
             "Move down",
             "Move down in a zoomed picture.",
             "shift+down,j",
-            verb="down",
             run="pan(0, 1)",
             moves=True,
         ),
-        Action(
-            "viewer.pan_up",
-            "Move up",
-            "Move up in a zoomed picture.",
-            "shift+up,k",
-            verb="up",
-            run="pan(0, -1)",
-            moves=True,
-        ),
+        Action("viewer.pan_up", "Move up", "Move up in a zoomed picture.", "shift+up,k", run="pan(0, -1)", moves=True),
         Action(
             "viewer.pan_right",
             "Move right",
             "Move right in a zoomed picture.",
             "shift+right,l",
-            verb="right",
             run="pan(1, 0)",
             moves=True,
         ),
-        Action("viewer.facts", "Facts", "Show or hide the facts.", "i", leader="i", verb="inspect", footer=True),
-        Action(
-            "viewer.facts_up", "Facts up", "Scroll the facts up.", "up", verb="up", run="scroll_facts(-1)", moves=True
-        ),
-        Action(
-            "viewer.facts_down",
-            "Facts down",
-            "Scroll the facts down.",
-            "down",
-            verb="down",
-            run="scroll_facts(1)",
-            moves=True,
-        ),
+        Action("viewer.facts", "Facts", "Show or hide the facts.", "i", leader="i", footer=True),
+        Action("viewer.facts_up", "Facts up", "Scroll the facts up.", "up", run="scroll_facts(-1)", moves=True),
+        Action("viewer.facts_down", "Facts down", "Scroll the facts down.", "down", run="scroll_facts(1)", moves=True),
     ),
 )
 
 FRAME_PICKER = Scope(
     "frame_picker",
     "Choosing the frames of a video",
-    modal=True,
     types=True,
     actions=(
         Action(
             "frame_picker.save", "Save", "Send these frames.", "enter,ctrl+s", leader="s", footer=True, priority=True
         ),
-        Action("frame_picker.cancel", "Cancel", "Change nothing.", "escape", verb="back", footer=True, priority=True),
+        Action("frame_picker.cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
+        Action("frame_picker.up", "Scroll up", "Scroll the frames up.", "pageup", run="scroll('up')", moves=True),
         Action(
-            "frame_picker.up",
-            "Scroll up",
-            "Scroll the frames up.",
-            "pageup",
-            verb="page_up",
-            run="scroll('up')",
-            moves=True,
-        ),
-        Action(
-            "frame_picker.down",
-            "Scroll down",
-            "Scroll the frames down.",
-            "pagedown",
-            verb="page_down",
-            run="scroll('down')",
-            moves=True,
+            "frame_picker.down", "Scroll down", "Scroll the frames down.", "pagedown", run="scroll('down')", moves=True
         ),
     ),
     fixed=(

@@ -9,7 +9,7 @@ SEARCH_BAR = Scope(
     "Searching a text",
     types=True,
     actions=(
-        Action("search_bar.close", "Close", "Close the search.", "escape", verb="back", footer=True, priority=True),
+        Action("search_bar.close", "Close", "Close the search.", "escape", footer=True, priority=True),
         Action("search_bar.next", "Next", "The next place.", "enter,down", footer=True, priority=True),
         Action("search_bar.previous", "Previous", "The place before.", "up,shift+enter", footer=True, priority=True),
     ),
@@ -20,29 +20,14 @@ def search_actions(scope: str) -> tuple[Action, ...]:
     """Return the actions that search the document of a screen."""
     return (
         Action(f"{scope}.search", "Search", "Find a text.", "slash,ctrl+f", leader="slash", footer=True),
-        Action(
-            f"{scope}.search_next",
-            "Next place",
-            "The next place with the text.",
-            "n",
-            verb="next",
-            run="search_again(False)",
-        ),
-        Action(
-            f"{scope}.search_previous",
-            "Previous place",
-            "The place before.",
-            "p",
-            verb="previous",
-            run="search_again(True)",
-        ),
+        Action(f"{scope}.search_next", "Next place", "The next place with the text.", "n", run="search_again(False)"),
+        Action(f"{scope}.search_previous", "Previous place", "The place before.", "p", run="search_again(True)"),
     )
 
 
 SETTINGS_FORM = Scope(
     "settings_form",
     "In the settings",
-    modal=True,
     types=True,
     actions=(
         Action(
@@ -51,11 +36,10 @@ SETTINGS_FORM = Scope(
             "Use these settings from now on.",
             "ctrl+s",
             leader="s",
-            verb="save",
             footer=True,
             priority=True,
         ),
-        Action("settings_form.cancel", "Cancel", "Change nothing.", "escape", verb="back", footer=True, priority=True),
+        Action("settings_form.cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
     ),
     fixed=(FixedKey("tab", "The next field."),),
 )
@@ -63,8 +47,7 @@ SETTINGS_FORM = Scope(
 CONFIRM = Scope(
     "confirm",
     "At a question",
-    modal=True,
-    actions=(Action("confirm.no", "No", "Change nothing.", "escape", verb="back", run="refuse", footer=True),),
+    actions=(Action("confirm.no", "No", "Change nothing.", "escape", run="refuse", footer=True),),
     fixed=(
         FixedKey("↑ ↓", "The other answer."),
         FixedKey("enter", "Give this answer."),
@@ -74,7 +57,6 @@ CONFIRM = Scope(
 CHOICE = Scope(
     "choice",
     "At a choice",
-    modal=True,
     actions=(Action("choice.back", "Back", "Choose nothing.", "escape", run="refuse", footer=True),),
     fixed=(
         FixedKey("↑ ↓", "The line above or below."),
@@ -85,7 +67,6 @@ CHOICE = Scope(
 NAME = Scope(
     "name",
     "Typing a name",
-    modal=True,
     types=True,
     actions=(Action("name.back", "Back", "Change nothing.", "escape", run="refuse", footer=True),),
     fixed=(FixedKey("enter", "Save the name."),),
@@ -94,17 +75,9 @@ NAME = Scope(
 HELP_SCREEN = Scope(
     "help_screen",
     "In this help",
-    modal=True,
     actions=(
-        Action("help_screen.close", "Close", "Close the help.", "escape,q", verb="back", footer=True),
-        Action(
-            "help_screen.filter",
-            "Filter",
-            "Show only the lines that have a word.",
-            "slash,ctrl+f",
-            leader="slash",
-            verb="search",
-        ),
+        Action("help_screen.close", "Close", "Close the help.", "escape,q", footer=True),
+        Action("help_screen.filter", "Filter", "Show only the lines that have a word.", "slash,ctrl+f", leader="slash"),
         Action("help_screen.up", "Up", "Scroll up.", "up,k", run="scroll('up')", moves=True),
         Action("help_screen.down", "Down", "Scroll down.", "down,j", run="scroll('down')", moves=True),
         Action("help_screen.page_up", "A page up", "A page up.", "pageup", run="scroll('page_up')", moves=True),
@@ -116,16 +89,15 @@ HELP_SCREEN = Scope(
             run="scroll('page_down')",
             moves=True,
         ),
-        Action("help_screen.home", "First", "To the top.", "home,g", verb="first", run="scroll('home')", moves=True),
-        Action("help_screen.end", "Last", "To the end.", "end,G", verb="last", run="scroll('end')", moves=True),
+        Action("help_screen.home", "First", "To the top.", "home,g", run="scroll('home')", moves=True),
+        Action("help_screen.end", "Last", "To the end.", "end,G", run="scroll('end')", moves=True),
     ),
 )
 
 LEADER_SCREEN = Scope(
     "leader_screen",
     "After the leader",
-    modal=True,
-    actions=(Action("leader_screen.close", "Close", "Do nothing.", "escape", verb="back"),),
+    actions=(Action("leader_screen.close", "Close", "Do nothing.", "escape"),),
     fixed=(FixedKey("a key", "Run the action shown for the key."),),
 )
 
@@ -135,9 +107,7 @@ MODEL_LIST = Scope(
     "In the list of models",
     types=True,
     actions=(
-        Action(
-            "model_list.back", "Back", "Clear the filter, or go back to the chat.", "escape", verb="back", footer=True
-        ),
+        Action("model_list.back", "Back", "Clear the filter, or go back to the chat.", "escape", footer=True),
         Action(
             "model_list.backend",
             "Engine",
@@ -161,21 +131,13 @@ LOADING = Scope(
     "loading",
     "While a model loads",
     actions=(
-        Action("loading.retry", "Retry", "Load the same model again.", "r", leader="r", verb="run", footer=True),
-        Action(
-            "loading.former",
-            "Previous model",
-            "Go back to the model loaded before.",
-            "o",
-            leader="B",
-            footer=True,
-        ),
+        Action("loading.retry", "Retry", "Load the same model again.", "r", leader="r", footer=True),
+        Action("loading.former", "Previous model", "Go back to the model loaded before.", "o", leader="B", footer=True),
         Action(
             "loading.abort",
             "Abort",
             "Stop loading and go back to the previous model or the list.",
             "escape",
-            verb="back",
             footer=True,
         ),
         Action("loading.back", "Back", "Go back to the models.", "escape", footer=True),
@@ -186,9 +148,9 @@ LOG = Scope(
     "log",
     "The engine: metrics and log",
     actions=(
-        Action("log.close", "Back", "Close this screen.", "escape,q", verb="back", footer=True),
-        Action("log.follow", "End", "Go to the newest line and follow.", "end,G", verb="last", footer=True),
-        Action("log.oldest", "Top", "Go to the oldest line in memory.", "home,g", verb="first", footer=True),
+        Action("log.close", "Back", "Close this screen.", "escape,q", footer=True),
+        Action("log.follow", "End", "Go to the newest line and follow.", "end,G", footer=True),
+        Action("log.oldest", "Top", "Go to the oldest line in memory.", "home,g", footer=True),
         Action("log.metrics", "Metrics", "Show or hide what the engine is doing.", "M", leader="M", footer=True),
         Action("log.copy", "Copy", "Copy all lines to your clipboard.", "y", leader="y", footer=True),
         *search_actions("log"),
@@ -198,8 +160,7 @@ LOG = Scope(
 BEFORE_LOAD = Scope(
     "before_load",
     "Before a model is loaded",
-    modal=True,
-    actions=(Action("before_load.back", "Back", "Load nothing.", "escape", verb="back", footer=True),),
+    actions=(Action("before_load.back", "Back", "Load nothing.", "escape", footer=True),),
     fixed=(
         FixedKey("↑ ↓", "The option above or below."),
         FixedKey("enter", "Choose this option."),
@@ -213,7 +174,7 @@ CONVERSATION_LIST = Scope(
     actions=(
         Action("conversation_list.open", "Open", "Open the highlighted conversation.", "enter", footer=True),
         Action("conversation_list.search", "Search", "Search all messages.", "slash,ctrl+f", leader="slash"),
-        Action("conversation_list.rename", "Rename", "Change the title.", "e", leader="e", verb="edit", footer=True),
+        Action("conversation_list.rename", "Rename", "Change the title.", "e", leader="e", footer=True),
         Action(
             "conversation_list.pin",
             "Pin",
@@ -225,7 +186,7 @@ CONVERSATION_LIST = Scope(
         Action("conversation_list.delete", "Delete", "Delete it; Undo restores it.", "delete", footer=True),
         Action("conversation_list.undo", "Undo", "Restore the conversation deleted last.", "u", leader="u"),
         Action("conversation_list.new", "New chat", "Start a new conversation.", "N,ctrl+n", leader="n"),
-        Action("conversation_list.back", "Back", "Clear the search, or go back.", "escape", verb="back", footer=True),
+        Action("conversation_list.back", "Back", "Clear the search, or go back.", "escape", footer=True),
     ),
 )
 
@@ -256,7 +217,7 @@ CONVERSATION_TITLE = Scope(
     types=True,
     actions=(
         Action("conversation_title.save", "Rename", "Save the new title.", "enter", run="submit", footer=True),
-        Action("conversation_title.cancel", "Cancel", "Keep the old title.", "escape", verb="back", footer=True),
+        Action("conversation_title.cancel", "Cancel", "Keep the old title.", "escape", footer=True),
     ),
 )
 
@@ -279,7 +240,6 @@ COMPARISON = Scope(
             "Send both prompts at once.",
             "ctrl+r,ctrl+enter",
             leader="r",
-            verb="run",
             footer=True,
             priority=True,
         ),
@@ -310,11 +270,7 @@ COMPARISON = Scope(
             footer=True,
         ),
         Action(
-            "comparison.find",
-            "Find",
-            "Find text in the raw prompt; the next one with Enter alone.",
-            leader="slash",
-            verb="search",
+            "comparison.find", "Find", "Find text in the raw prompt; the next one with Enter alone.", leader="slash"
         ),
         Action(
             "comparison.save",
@@ -332,13 +288,7 @@ COMPARISON = Scope(
             "percent_sign",
             leader="percent_sign",
         ),
-        Action(
-            "comparison.fold",
-            "Fold turns",
-            "Show equal earlier turns in one line, or whole.",
-            "E",
-            leader="E",
-        ),
+        Action("comparison.fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"),
         Action(
             "comparison.engine",
             "Engine",
@@ -364,15 +314,7 @@ COMPARISON = Scope(
             leader="enter",
             priority=True,
         ),
-        Action(
-            "comparison.leave",
-            "Back",
-            "Stop both; back to the chat.",
-            "escape",
-            verb="back",
-            footer=True,
-            priority=True,
-        ),
+        Action("comparison.leave", "Back", "Stop both; back to the chat.", "escape", footer=True, priority=True),
     ),
 )
 
@@ -386,27 +328,21 @@ STORED_COMPARISON = Scope(
             "Send both prompts again.",
             "r,ctrl+r,ctrl+enter",
             leader="r",
-            verb="run",
             footer=True,
         ),
         _NEXT_VIEW,
         _DIFFERENCE,
         _EXPORT,
         Action(
-            "stored_comparison.fold",
-            "Fold turns",
-            "Show equal earlier turns in one line, or whole.",
-            "E",
-            leader="E",
+            "stored_comparison.fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"
         ),
-        Action("stored_comparison.leave", "Back", "Close the comparison.", "escape", verb="back", footer=True),
+        Action("stored_comparison.leave", "Back", "Close the comparison.", "escape", footer=True),
     ),
 )
 
 FAN_FORM = Scope(
     "fan_form",
     "Planning a fan-out",
-    modal=True,
     types=True,
     actions=(
         Action(
@@ -415,12 +351,11 @@ FAN_FORM = Scope(
             "Send all requests at once.",
             "ctrl+r",
             leader="r",
-            verb="run",
             run="go",
             footer=True,
             priority=True,
         ),
-        Action("fan_form.cancel", "Cancel", "Send nothing.", "escape", verb="back", footer=True, priority=True),
+        Action("fan_form.cancel", "Cancel", "Send nothing.", "escape", footer=True, priority=True),
     ),
     fixed=(
         FixedKey("enter", "Send all requests at once."),
@@ -433,15 +368,7 @@ ANSWERS = Scope(
     "In the answers of a fan-out",
     actions=(
         Action("answers.choose", "Use this", "Continue the conversation with this answer.", "enter", footer=True),
-        Action(
-            "answers.base",
-            "Base",
-            "Compare the others with this answer.",
-            "d",
-            leader="d",
-            verb="difference",
-            footer=True,
-        ),
+        Action("answers.base", "Base", "Compare the others with this answer.", "d", leader="d", footer=True),
         Action("answers.inspect", "Inspect", "Inspect this prompt and answer.", "i", leader="i", footer=True),
         Action("answers.look", "Does it look?", _LOOK_HELP, "x", leader="x"),
         Action("answers.copy", "Copy", "Copy this answer to your clipboard.", "y", leader="y", footer=True),
@@ -452,18 +379,10 @@ ANSWERS = Scope(
             "Fan out the same message over other values.",
             "N,ctrl+n",
             leader="n",
-            verb="new",
             run="new_plan",
             footer=True,
         ),
-        Action(
-            "answers.leave",
-            "Stop, back",
-            "Stop all answers; then go back to the chat.",
-            "escape",
-            verb="back",
-            footer=True,
-        ),
+        Action("answers.leave", "Stop, back", "Stop all answers; then go back to the chat.", "escape", footer=True),
         Action("answers.left", "Left", "The answer on the left.", "left,h", run="move(-1, 0)", moves=True),
         Action("answers.right", "Right", "The answer on the right.", "right,l", run="move(1, 0)", moves=True),
         Action("answers.up", "Above", "The answer above.", "up,k", run="move(0, -1)", moves=True),
@@ -478,12 +397,7 @@ ANSWER_TILE = Scope(
     actions=(
         Action("answer_tile.page_up", "A page up", "Scroll this answer up.", "pageup", run="page(-1)", moves=True),
         Action(
-            "answer_tile.page_down",
-            "A page down",
-            "Scroll this answer down.",
-            "pagedown",
-            run="page(1)",
-            moves=True,
+            "answer_tile.page_down", "A page down", "Scroll this answer down.", "pagedown", run="page(1)", moves=True
         ),
     ),
 )
@@ -493,36 +407,15 @@ INSPECTOR = Scope(
     "inspector",
     "In the inspector",
     actions=(
-        Action("inspector.close", "Back", "Close the inspector.", "escape,q,f12,alt+x", verb="back", footer=True),
+        Action("inspector.close", "Back", "Close the inspector.", "escape,q,f12,alt+x", footer=True),
         Action("inspector.next", "Next part", "The next part.", "tab,right_square_bracket", run="turn(1)", footer=True),
         Action(
             "inspector.previous", "Previous part", "The previous part.", "shift+tab,left_square_bracket", run="turn(-1)"
         ),
-        Action(
-            "inspector.prompt",
-            "Prompt",
-            "The prompt as the model was given it.",
-            "1",
-            verb="part_1",
-            run="show('prompt')",
-        ),
-        Action(
-            "inspector.tokens",
-            "Tokens",
-            "Every token of the prompt with its id.",
-            "2",
-            verb="part_2",
-            run="show('tokens')",
-        ),
-        Action(
-            "inspector.media",
-            "Media",
-            "Each image and video as it was processed.",
-            "3",
-            verb="part_3",
-            run="show('media')",
-        ),
-        Action("inspector.template", "Template", "The chat template.", "4", verb="part_4", run="show('template')"),
+        Action("inspector.prompt", "Prompt", "The prompt as the model was given it.", "1", run="show('prompt')"),
+        Action("inspector.tokens", "Tokens", "Every token of the prompt with its id.", "2", run="show('tokens')"),
+        Action("inspector.media", "Media", "Each image and video as it was processed.", "3", run="show('media')"),
+        Action("inspector.template", "Template", "The chat template.", "4", run="show('template')"),
         Action("inspector.request", "Request", "The request and its sampling.", "5", run="show('request')"),
         Action("inspector.answer", "Answer", "The answer's tokens and their probabilities.", "6", run="show('answer')"),
         Action("inspector.copy", "Copy", "Copy this part to your clipboard.", "y", leader="y", footer=True),
@@ -543,7 +436,6 @@ INSPECTOR = Scope(
             "Render the prompt again with the loaded model.",
             "r",
             leader="r",
-            verb="run",
             run="again",
             footer=True,
         ),
@@ -572,20 +464,12 @@ LOGPROB_TEXT = Scope(
         Action("logprob_text.down", "Down", "The row below.", "down,j", run="row(1)", moves=True),
         Action("logprob_text.first", "First", "The first token.", "home", run="to(0)", moves=True),
         Action("logprob_text.last", "Last", "The last token.", "end", run="to(-1)", moves=True),
-        Action(
-            "logprob_text.next_unlikely",
-            "Next unlikely",
-            "The next unlikely token.",
-            "n",
-            verb="next",
-            run="unlikely(1)",
-        ),
+        Action("logprob_text.next_unlikely", "Next unlikely", "The next unlikely token.", "n", run="unlikely(1)"),
         Action(
             "logprob_text.previous_unlikely",
             "Previous unlikely",
             "The previous unlikely token.",
             "p",
-            verb="previous",
             run="unlikely(-1)",
         ),
     ),
@@ -595,16 +479,8 @@ LINT = Scope(
     "findings",
     "In the findings about a template",
     actions=(
-        Action("findings.close", "Back", "Back to the conversation.", "escape,q", verb="back", footer=True),
-        Action(
-            "findings.check_again",
-            "Check again",
-            "Read the model's files again.",
-            "r",
-            leader="r",
-            verb="run",
-            footer=True,
-        ),
+        Action("findings.close", "Back", "Back to the conversation.", "escape,q", footer=True),
+        Action("findings.check_again", "Check again", "Read the model's files again.", "r", leader="r", footer=True),
         Action("findings.copy", "Copy", "Copy the findings to your clipboard.", "y", leader="y", footer=True),
         *search_actions("findings"),
     ),
@@ -616,33 +492,15 @@ MODEL_VIEW = Scope(
     "model_view",
     "What the model sees",
     actions=(
-        Action("model_view.close", "Back", "Back to the conversation.", "escape,q", verb="back", footer=True),
+        Action("model_view.close", "Back", "Back to the conversation.", "escape,q", footer=True),
         Action("model_view.next_kind", "Flick", "The next of the four views.", "space", run="kind(1)", footer=True),
-        Action(
-            "model_view.original",
-            "Original",
-            "The file as it was attached.",
-            "1",
-            verb="part_1",
-            run="show('original')",
-        ),
-        Action(
-            "model_view.sent", "Sent", "What was sent, with the tiles on it.", "2", verb="part_2", run="show('sent')"
-        ),
-        Action(
-            "model_view.seen",
-            "Seen",
-            "What the processor made, from its tensor.",
-            "3",
-            verb="part_3",
-            run="show('seen')",
-        ),
-        Action(
-            "model_view.difference", "Difference", "What scaling changed.", "4", verb="part_4", run="show('difference')"
-        ),
+        Action("model_view.original", "Original", "The file as it was attached.", "1", run="show('original')"),
+        Action("model_view.sent", "Sent", "What was sent, with the tiles on it.", "2", run="show('sent')"),
+        Action("model_view.seen", "Seen", "What the processor made, from its tensor.", "3", run="show('seen')"),
+        Action("model_view.difference", "Difference", "What scaling changed.", "4", run="show('difference')"),
         Action("model_view.next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
         Action("model_view.previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
-        Action("model_view.list", "List", "Show or hide the list.", "i", verb="inspect", footer=True),
+        Action("model_view.list", "List", "Show or hide the list.", "i", footer=True),
     ),
     fixed=(FixedKey("↑ ↓", "The previous and the next picture, tile or frame."),),
 )
@@ -651,28 +509,17 @@ OCCLUSION = Scope(
     "occlusion",
     "What an answer depends on",
     actions=(
-        Action("occlusion.close", "Stop, back", "Stop measuring; or go back.", "escape,q", verb="back", footer=True),
+        Action("occlusion.close", "Stop, back", "Stop measuring; or go back.", "escape,q", footer=True),
         Action(
             "occlusion.measure",
             "Measure",
             "Score the answer with one part after another greyed out.",
             "r",
             leader="r",
-            verb="run",
             footer=True,
         ),
-        Action(
-            "occlusion.finer",
-            "Finer",
-            "Take smaller cells.",
-            "plus,equals_sign",
-            verb="zoom_in",
-            run="grid(1)",
-            footer=True,
-        ),
-        Action(
-            "occlusion.coarser", "Coarser", "Take larger cells.", "minus", verb="zoom_out", run="grid(-1)", footer=True
-        ),
+        Action("occlusion.finer", "Finer", "Take smaller cells.", "plus,equals_sign", run="grid(1)", footer=True),
+        Action("occlusion.coarser", "Coarser", "Take larger cells.", "minus", run="grid(-1)", footer=True),
         Action(
             "occlusion.export",
             "Export",
@@ -692,7 +539,7 @@ PLACES = Scope(
     "places",
     "Where an answer points",
     actions=(
-        Action("places.close", "Back", "Back to the conversation.", "escape,q", verb="back", footer=True),
+        Action("places.close", "Back", "Back to the conversation.", "escape,q", footer=True),
         Action(
             "places.convention",
             "Convention",
@@ -701,7 +548,7 @@ PLACES = Scope(
             footer=True,
         ),
         Action("places.order", "x or y first", "Swap which number of a pair comes first.", "a", footer=True),
-        Action("places.list", "List", "Show or hide the list beside the picture.", "i", verb="inspect", footer=True),
+        Action("places.list", "List", "Show or hide the list beside the picture.", "i", footer=True),
         Action(
             "places.export",
             "Export",
@@ -727,7 +574,7 @@ BATCH = Scope(
             "tab",
             footer=True,
         ),
-        Action("batch_results.back", "Back", "Go back.", "escape,q", verb="back", footer=True),
+        Action("batch_results.back", "Back", "Go back.", "escape,q", footer=True),
     ),
 )
 

@@ -194,8 +194,7 @@ class SlashMenu(ComposerMenu):
         """Show these; hide the menu if there are none."""
         self.clear_options()
         for action in actions:
-            command = f"{action.slash} {action.argument}".strip()
-            line = Content.assemble((f"{command:{_COMMAND}}", "bold"), (action.help, "$muted"))
+            line = Content.assemble((f"{action.usage:{_COMMAND}}", "bold"), (action.help, "$muted"))
             self.add_option(Option(line, id=action.slash))
         self.highlighted = 0 if actions else None
         self.display = bool(actions)

@@ -16,7 +16,7 @@ from textual.visual import Visual
 from textual.widget import Widget
 
 from vlmtui.ui.actions import ACTIONS, SCOPES, UNBOUND
-from vlmtui.ui.keys import LEADER, key_bindings, lacking_of, leader_entries, spell_key
+from vlmtui.ui.keys import LEADER, default_keys, key_bindings, lacking_of, leader_entries, spell_key
 
 _AROUND_KEY = 2
 """Cells around a key."""
@@ -207,14 +207,14 @@ class FooterBar(Widget):
         named = self._named()
         hidden = getattr(self.screen, "not_in_footer", ())
         keyed = {item.id for item in items}
-        meant = {ACTIONS[id].meaning for id in keyed & self._own_ids()}
+        meant = {ACTIONS[id].name for id in keyed & self._own_ids()}
         found = [
             self._dimmed(
                 FooterItem(entry.action.id, key, spell_key(key), entry.action.title, entry.action.help, is_led=True)
             )
             for key, entry in leader_entries(self.screen).items()
             if (entry.action.id in named or (entry.action.footer and entry.action.id not in keyed))
-            and entry.action.meaning not in meant
+            and entry.action.name not in meant
         ]
         order = [*named, *ACTIONS]
         shown = [self._dimmed(item) for item in found if item.id not in hidden]
@@ -222,8 +222,7 @@ class FooterBar(Widget):
 
 
 def _leaves(item: FooterItem) -> bool:
-    action = ACTIONS.get(item.id)
-    return action is not None and action.meaning == "back"
+    return item.id in ACTIONS and "escape" in default_keys(item.id)
 
 
 def _fitting(items: Sequence[FooterItem], room: int) -> list[FooterItem]:
