@@ -78,7 +78,7 @@ async def adapters(app: VlmtuiApp, pilot: Pilot[ExitReport | None], until: Until
 async def recorded(
     app: VlmtuiApp, pilot: Pilot[ExitReport | None], until: Until, save: Save, picture: Path, answer: str
 ) -> None:
-    """Open recorded conversations: reasoning and boxes in the chat; a sound, and its waveform in the inspector."""
+    """Open recorded conversations: reasoning and JSON in the chat; a sound, and its waveform in the inspector."""
     media = app.services.paths.media
     boxes = stored(app, "qwen3_vl", stage(picture, media), "Locate the cat, its eyes and its nose.", THOUGHT + answer)
     sound = stage(write_chirp(app.services.paths.data / "chirp.wav"), media)
@@ -89,7 +89,6 @@ async def recorded(
         await until(pilot, lambda: isinstance(app.screen, ChatScreen))
         if name == "thinking":
             app.run_action_id("toggle_thinking")
-            app.run_action_id("boxes")
             await pilot.pause(2)
             if app.size.height < 30:  # the answer alone fills the screen
                 await pilot.press("pageup")

@@ -54,7 +54,6 @@ class Remedy(Enum):
     STOP_COMPARISON = auto()
     COMPUTE_DIFFERENCE = auto()
     STOP_FAN_OUT = auto()
-    DRAW_PLACES = auto()
 
 
 _INPUT_KINDS = frozenset({ErrorKind.BAD_USAGE, ErrorKind.BAD_INPUT, ErrorKind.MODEL_UNKNOWN, ErrorKind.DISK_FULL})

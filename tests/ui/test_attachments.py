@@ -316,29 +316,12 @@ async def test_another_page_and_a_still_picture(chatting: StartChat, tmp_path: P
     async with chatting() as chat:
         chat.screen.sources.attach_files([tmp_path / "scan.tif", tmp_path / "moves.gif"])
         await chat.until(lambda: "has 3 pages" in chat.notes)
-        await chat.until(lambda: "/still" in chat.notes)
+        await chat.until(lambda: "/page 1 attaches" in chat.notes)
         await chat.until(lambda: chat.composer.text == "[Image #1][Video #2]")
-        await chat.send("/page 3")
+        await chat.send("/page 3 1")
         await chat.until(lambda: chat.controller.draft.attachments[0].name == "scan.tif (page 3)")
-        await chat.send("/still 2")
+        await chat.send("/page 1 2")
         await chat.until(lambda: chat.composer.text == "[Image #1][Image #2]")
         await chat.send("/page 9 1")
         await chat.until(lambda: "scan.tif" in chat.notes and "9" in chat.notes)
         assert chat.controller.draft.attachments[0].page == 3
-
-
-async def test_an_attachment_moves_by_key(chatting: StartChat, tmp_path: Path) -> None:
-    async with chatting(["Yes."]) as chat:
-        await chat.write("Is this one ")
-        chat.screen.sources.attach_files([picture(tmp_path)])
-        await chat.until(lambda: chat.composer.text == "Is this one [Image #1]")
-        await chat.pilot.press("alt+h")
-        await chat.pilot.press("alt+h")
-        assert chat.composer.text == "Is [Image #1] this one"
-        await chat.pilot.press("alt+l")
-        assert chat.composer.text == "Is this [Image #1] one"
-        await chat.pilot.press("ctrl+z")
-        assert chat.composer.text == "Is [Image #1] this one"
-        await chat.pilot.press("enter")
-        await chat.until(lambda: len(chat.controller.exchanges) == 1)
-        assert [type(part).__name__ for part in chat.last.user.parts] == ["Text", "Media", "Text"]

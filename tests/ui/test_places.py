@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from textual.app import App
-from textual.strip import Strip
 from textual.widgets import OptionList
 
 from tests.support.scripted_engine import Say
@@ -25,7 +24,6 @@ from vlmtui.session.answer_places import AnswerPlaces, places_of
 from vlmtui.session.engines import AppEngines
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.chat import inspections
-from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.seeing.places_screen import PlacesScreen
 from vlmtui.ui.terminal.graphics import GraphicsMode
 from vlmtui.ui.widgets.thumbnails import NumberedPicture
@@ -183,33 +181,3 @@ def test_a_prompt_for_a_place_names_the_object(family: str) -> None:
     grounding = Registry.bundled()[family].grounding
     assert grounding is not None
     assert not grounding.prompt or grounding.prompt.count("{what}") == 1
-
-
-@pytest.mark.usefixtures("without_record")
-async def test_boxes_are_drawn_on_the_small_picture_and_removed(chatting: StartChat, tmp_path: Path) -> None:
-    async with chatting([Say(BOXES)], [Say("A cat.")], size=(100, 40)) as chat:
-        await chat.paste(str(picture(tmp_path)))
-        await chat.until(lambda: bool(chat.controller.draft.tokens))
-        await chat.say("Where is the cat?")
-
-        def strips() -> list[Strip]:
-            view = chat.screen.query_one(Transcript)
-            rows = [view.render_line(y) for y in range(view.size.height)]
-            return [row for row in rows if "▀" in row.text]
-
-        await chat.until(lambda: bool(strips()))
-
-        def colours() -> set[str]:
-            styles = [segment.style for strip in strips() for segment in strip if segment.style]
-            return {colour.name for style in styles for colour in (style.color, style.bgcolor) if colour}
-
-        before = strips()
-        await chat.lead("V")
-        await chat.until(lambda: "#e6194b" in colours())
-        assert any("1" in strip.text for strip in strips())
-        await chat.send("/boxes 1")
-        await chat.until(lambda: strips() == before)
-        assert "#e6194b" not in colours()
-        await chat.say("And now?")
-        await chat.send("/boxes")
-        await chat.until(lambda: "No boxes, polygons, points or times" in chat.notes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,39 +94,6 @@ def test_nothing_written_is_lost(pieces: list[str | int]) -> None:
     shown = "".join(part.text if isinstance(part, Text) else f"[Image #{part.attachment.name}]" for part in draft.parts)
     if not draft.words.startswith("//"):
         assert shown == draft.text
-
-
-@pytest.mark.parametrize(
-    ("text", "left", "right"),
-    [
-        ("look at [Image #1] here", "look [Image #1] at here", "look at here [Image #1]"),
-        ("[Image #1] here", None, "here [Image #1]"),
-        ("a[Image #1]b", "[Image #1]ab", "ab[Image #1]"),
-        ("[Image #2][Image #1]", "[Image #1][Image #2]", None),
-        ("one\n[Image #1]", "[Image #1]\none", None),
-        ("[Image #1]", None, None),
-    ],
-)
-def test_a_token_moves_by_a_word(text: str, left: str | None, right: str | None) -> None:
-    draft = Draft()
-    draft.put("", {1: image("a"), 2: image("b")})
-    draft.text = text
-    token = next(token for token in draft.tokens if token.number == 1)
-    steps: tuple[Literal[-1, 1], ...] = (-1, 1)
-    for step, wanted in zip(steps, (left, right), strict=True):
-        edit = draft.moved(token, step)
-        moved = None if edit is None else text[: edit.start] + edit.text + text[edit.end :]
-        assert moved == wanted
-        if moved is not None and edit is not None:
-            assert moved[: edit.cursor].endswith("[Image #1]")
-
-
-def test_the_token_before_the_cursor_is_chosen_else_the_one_behind() -> None:
-    draft = Draft()
-    draft.put("", {1: image("a"), 2: image("b")})
-    draft.text = "x [Image #1][Image #2]"
-    numbers = [token.number if token else None for token in map(draft.token_at, (0, 2, 12, 22))]
-    assert numbers == [None, 1, 1, 2]
 
 
 def test_pending_attachments_are_kept_by_name() -> None:

@@ -102,14 +102,14 @@ async def download_source(url: str, downloads: Path) -> Path:
     return await download(url, downloads)
 
 
-def restage(attachment: Attachment, *, store: Path, page: int = 1, still: bool = False) -> Attachment:
-    """Stage another page or frame of an attachment's original file, or the file as a still picture. Blocking.
+def restage(attachment: Attachment, *, store: Path, page: int) -> Attachment:
+    """Stage another page of an attachment's original file, or a frame of an animation as a picture. Blocking.
 
     Raises VlmtuiError if that file is missing, has changed its type, or has no such page.
     """
     if is_url(attachment.source):
         raise bad_input(f"{attachment.name} came from the web: download and attach the file to use another part of it.")
-    return stage(Path(attachment.source), store, page=page, still=still)
+    return stage(Path(attachment.source), store, page=page, still=True)
 
 
 def file_type(path: Path) -> FileType:

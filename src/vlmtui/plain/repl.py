@@ -52,7 +52,6 @@ _WAYS: Mapping[Remedy | None, str] = {
 ELSEWHERE: Mapping[str, str] = {
     "adapter": "`vlmtui ask --adapter FOLDER …`",
     "batch": "`vlmtui batch IN -o OUT`",
-    "boxes": "`vlmtui ask --boxes FILE.png …`",
     "cleanup": "`vlmtui ps` and `vlmtui stop`",
     "compare": "`vlmtui ask --mode both …`",
     "conversations": "`vlmtui conversations` and `vlmtui --plain --resume ID`",

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 
 from vlmtui.domain.conversation import Attachment, Media, Part, Text, Turn
 
 _TOKEN = re.compile(r"\[(?:Image|Video|Audio|File) #([1-9][0-9]{0,5})\]")
-_WORD = re.compile(r"\S+")
 _WORDS = {"image": "Image", "video": "Video", "audio": "Audio"}
 
 
@@ -26,15 +24,6 @@ class DraftToken(msgspec.Struct, frozen=True):
     end: int
     number: int
     attachment: Attachment | None
-
-
-class Edit(msgspec.Struct, frozen=True):
-    """Replace `start:end` with `text`, then move the cursor to `cursor` (offsets)."""
-
-    start: int
-    end: int
-    text: str
-    cursor: int
 
 
 def token_text(number: int | None, attachment: Attachment | None = None) -> str:
@@ -153,33 +142,6 @@ class Draft:
                 break
             end = token.end
         return end
-
-    def token_at(self, cursor: int) -> DraftToken | None:
-        """Return the token before the cursor, else the one after it."""
-        tokens = self.tokens
-        before = next((token for token in tokens if token.end == cursor), None)
-        return before or next((token for token in tokens if token.start <= cursor < token.end), None)
-
-    def moved(self, token: DraftToken, step: Literal[-1, 1]) -> Edit | None:
-        """Return the edit that swaps a token with the word or token before (-1) or after (1) it, keeping the space
-        between them; None if there is nothing."""
-        units = self._units()
-        at = units.index((token.start, token.end))
-        if not 0 <= at + step < len(units):
-            return None
-        (start, middle), (after, end) = sorted((units[at], units[at + step]))
-        first, gap, second = self.text[start:middle], self.text[middle:after], self.text[after:end]
-        cursor = start + len(second) if step < 0 else end
-        return Edit(start, end, f"{second}{gap}{first}", cursor)
-
-    def _units(self) -> list[tuple[int, int]]:
-        """Return the ranges of the words and tokens of the text."""
-        units, at = [], 0
-        for start, end in [*((token.start, token.end) for token in self.tokens), (len(self.text), len(self.text))]:
-            words = _WORD.finditer(self.text, at, start)
-            units += [*(word.span() for word in words), *([(start, end)] if end > start else [])]
-            at = end
-        return units
 
     def only_tokens(self) -> str:
         """The tokens without the text."""

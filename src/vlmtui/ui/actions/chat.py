@@ -14,8 +14,8 @@ CHAT = Scope(
     footer_leads=("compare", "inspect", "fan_out", "conversations", "models"),
     groups={
         "Message": "r up T e left right y t",
-        "Attachments": "o less_than_sign greater_than_sign p b v u",
-        "Look closer": "slash i f x S D W V c h",
+        "Attachments": "o p b v u",
+        "Look closer": "slash i f x S D W c h",
         _CHATS: "n comma",
     },
     actions=(
@@ -91,20 +91,6 @@ CHAT = Scope(
             usage="/detach NUMBER",
         ),
         Action(
-            "move_left",
-            "Attachment left",
-            "Move the attachment beside the cursor one word left.",
-            "alt+h",
-            leader="less_than_sign",
-        ),
-        Action(
-            "move_right",
-            "Attachment right",
-            "Move the attachment beside the cursor one word right.",
-            "alt+l",
-            leader="greater_than_sign",
-        ),
-        Action(
             "paste_picture",
             "Paste a picture",
             "Attach the picture in the clipboard.",
@@ -129,10 +115,9 @@ CHAT = Scope(
             usage="/view NUMBER",
         ),
         Action("frames", "Frames", "Choose which frames of a video are sent.", usage="/frames NUMBER"),
-        Action("page", "Page", "Attach another page of a TIFF, or frame of an animation.", usage="/page PAGE"),
+        Action("page", "Page", "Attach another page, or a frame of an animation as a picture.", usage="/page PAGE"),
         Action("locate", "Locate", "Write the model's prompt for the place of WHAT.", usage="/locate WHAT"),
         Action("sound", "Sound", "Attach a video's audio track, too.", usage="/sound NUMBER"),
-        Action("still", "Still picture", "Attach an animation as a still picture.", usage="/still NUMBER"),
         Action(
             "smaller", "Smaller images", "Halve the sides of the message's images, or of one.", usage="/smaller NUMBER"
         ),
@@ -210,13 +195,6 @@ CHAT = Scope(
             "Draw the boxes and points that an answer names on its picture, and list them.",
             leader="W",
             usage="/places NUMBER",
-        ),
-        Action(
-            "boxes",
-            "Boxes in the chat",
-            "Draw the boxes and points of an answer on the small pictures of the chat, or remove them.",
-            leader="V",
-            usage="/boxes NUMBER",
         ),
         Action(
             "compare",

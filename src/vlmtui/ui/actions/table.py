@@ -141,6 +141,5 @@ REMEDIES: dict[Remedy, str] = {
     Remedy.STOP_COMPARISON: "{comparison.leave} stops them.",
     Remedy.COMPUTE_DIFFERENCE: "{sides.next_view} computes and shows the difference.",
     Remedy.STOP_FAN_OUT: "{answers.leave} stops them.",
-    Remedy.DRAW_PLACES: "{where} shows it in full size.",
 }
 """The texts; `{id}` is replaced by the way to run that action: its key, or its slash command."""

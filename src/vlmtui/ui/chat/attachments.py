@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 from textual.app import ComposeResult
@@ -266,8 +266,8 @@ class MessageAttachments(ChatPart):
         if attachment.pages > 1:
             text = f"{name} has {attachment.pages} pages: page {attachment.page} is attached. /page attaches another."
             self._screen.tell(text)
-        elif attachment.modality == "video" and attachment.format in _ANIMATIONS:
-            self._screen.tell(f"{name} is animated: attached as a video. /still attaches its first frame.")
+        elif _is_animation(attachment):
+            self._screen.tell(f"{name} is animated: attached as a video. /page 1 attaches a frame.")
 
     def tell_limits(self) -> None:
         """Tell which media of the conversation the model does not accept."""
@@ -310,15 +310,11 @@ class MessageAttachments(ChatPart):
             problem = f"No attachment {one_line(number)} is staged."
             self._screen.tell_error(bad_input(problem, hint="The numbers are shown above."))
 
-    def action_still(self, number: str = "") -> None:
-        """Attach animation `number`, or the last, as a still picture."""
-        self._restage(number, lambda item: item.modality == "video" and bool(item.source), still=True)
-
     def action_page(self, text: str = "") -> None:
-        """Attach another page: `2`, or `2 5` for page 2 of attachment 5."""
+        """Attach another page, or a frame of an animation: `2`, or `2 5` for page 2 of attachment 5."""
         page, _, number = text.partition(" ")
         if is_number(page):
-            self._restage(number.strip(), lambda item: item.pages > 1, page=int(page), still=True)
+            self._restage(number.strip(), int(page))
         else:
             self._screen.tell_error(bad_input("/page takes the number of a page."))
 
@@ -360,18 +356,6 @@ class MessageAttachments(ChatPart):
         else:
             self._screen.tell(f"{attachments_named(exchange)} now sent again with every prompt.", seconds=8)
 
-    def action_move_left(self) -> None:
-        """Move the attachment at the cursor one word to the left."""
-        self._move(-1)
-
-    def action_move_right(self) -> None:
-        """Move the attachment at the cursor one word to the right."""
-        self._move(1)
-
-    def _move(self, step: Literal[-1, 1]) -> None:
-        if not self._screen.panel.move_token(step):
-            self._app.bell()
-
     def _smaller(self, attachment: Attachment) -> Attachment:
         from vlmtui.media.changed_images import smaller_image
 
@@ -408,11 +392,11 @@ class MessageAttachments(ChatPart):
         self._screen.panel.replace(token.number, changed)
         return changed
 
-    def _restage(self, number: str, fits: Callable[[Attachment], bool], *, page: int = 1, still: bool) -> None:
-        tokens = [token for token in self._chat.draft.tokens if token.attachment and fits(token.attachment)]
+    def _restage(self, number: str, page: int) -> None:
+        tokens = [token for token in self._chat.draft.tokens if token.attachment and _has_parts(token.attachment)]
         chosen = [token for token in tokens if not number or str(token.number) == number]
         if chosen:
-            again = partial(restage, store=self._screen.services.paths.media, page=page, still=still)
+            again = partial(restage, store=self._screen.services.paths.media, page=page)
             self._screen.start(partial(self._restage_one, chosen[-1], again), "stage")
         else:
             self._screen.tell("The message has no attachment that supports this.")
@@ -443,6 +427,15 @@ class MessageAttachments(ChatPart):
             self._screen.tell_error(error)
             return
         self._screen.panel.replace_with_several(token.number, images)
+
+
+def _has_parts(attachment: Attachment) -> bool:
+    """Return whether a file has several pages, or frames that can be attached as pictures."""
+    return attachment.pages > 1 or _is_animation(attachment)
+
+
+def _is_animation(attachment: Attachment) -> bool:
+    return attachment.modality == "video" and attachment.format in _ANIMATIONS
 
 
 def saving_text(attachment: Attachment, before: int, after: int) -> str:

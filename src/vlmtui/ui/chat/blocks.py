@@ -32,7 +32,7 @@ from vlmtui.ui.document.lines import BLANK, Line, Lines, one, wrapped
 from vlmtui.ui.document.markdown_lines import MarkdownBlock
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.clicks import clickable
-from vlmtui.ui.widgets.thumbnails import ThumbnailMarks, Thumbnails, Wanted, name_line
+from vlmtui.ui.widgets.thumbnails import Thumbnails, Wanted, name_line
 
 _ROOMS = ((50, 150, 60, 20), (36, 0, PICTURE, 10), (0, 0, PICTURE, 6))
 """Size limits of pictures, by terminal size: least rows and columns of the terminal, most columns and rows of a
@@ -107,8 +107,6 @@ class MessageBlock(Block):
         self.exchange = exchange
         self.first_number: int | None = None
         """Number of its first attachment in the prompt; None: left out of prompts."""
-        self.marks: dict[int, ThumbnailMarks] = {}
-        """Places to draw on pictures, by the attachment's place in the message."""
         self._thumbnails = thumbnails
         self._terminal = terminal
         self._tiles: list[tuple[int, int, _Tile]] = []
@@ -124,10 +122,6 @@ class MessageBlock(Block):
             if line <= number < line + tile.rows + len(tile.words) and left <= column < left + self._tile_width:
                 return tile.at
         return None
-
-    def wanted(self, at: int) -> Wanted | None:
-        """Return the picture that is shown of an attachment; None before the first layout."""
-        return next((tile.wanted for _, _, tile in self._tiles if tile.at == at), None)
 
     def lay_out(self, width: int) -> Lines:
         grid = self._grid(width) if self.attachments else []
@@ -155,7 +149,7 @@ class MessageBlock(Block):
         attachment = self.attachments[at]
         number = None if self.first_number is None else self.first_number + at
         room = self._thumbnails.room(attachment, min(columns, self._tile_width), rows)
-        wanted = Wanted(attachment, room, self.marks.get(at))
+        wanted = Wanted(attachment, room)
         reason = self._thumbnails.reason(wanted)
         told = one_line(reason) if reason else attachment_facts(attachment)
         told = told if number is not None else "left out of prompts"

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from rich.style import Style
 from rich.text import Text
@@ -229,17 +228,6 @@ class Composer(TextArea, inherit_bindings=False):
         while at >= 0 and old != new:
             self.replace(new, self._location_of(at), self._location_of(at + len(old)))
             at = self.text.find(old, at + len(new))
-
-    def move_token(self, step: Literal[-1, 1]) -> bool:
-        """Swap the token next to the cursor with the word before (-1) or after (1) it, moving the cursor along.
-        False if there is no such token or word."""
-        self.draft.text = self.text
-        token = self.draft.token_at(self._index_of(self.cursor_location))
-        edit = self.draft.moved(token, step) if token is not None else None
-        if edit is not None:
-            self.replace_span(edit.start, edit.end, edit.text)
-            self.move_cursor(self._location_of(edit.cursor))
-        return edit is not None
 
     def validate_selection(self, selection: Selection) -> Selection:
         """Keep the ends of a selection outside tokens: continue in the direction of the movement."""
@@ -512,10 +500,6 @@ class ComposerPanel(Vertical):
         for token in reversed(tokens):
             self._composer.replace_token(self._draft.text[token.start : token.end], "")
         return bool(tokens)
-
-    def move_token(self, step: Literal[-1, 1]) -> bool:
-        """Move the token next to the cursor one word left (-1) or right (1); False if that is impossible."""
-        return self._composer.move_token(step)
 
     def replace(self, number: int, attachment: Attachment) -> None:
         """Replace the attachment with this number."""

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from vlmtui.domain.conversation import Attachment, Prompt
-from vlmtui.errors import Remedy, VlmtuiError
-from vlmtui.session.answer_places import AnswerPlaces, ShownMedium, badges_of, places_of
+from vlmtui.errors import VlmtuiError
+from vlmtui.session.answer_places import AnswerPlaces, places_of
 from vlmtui.session.prompt_report import (
     PromptReport,
     exchange_numbered,
@@ -21,7 +21,6 @@ from vlmtui.session.seeing import ask_model_view, occlusion_plan
 from vlmtui.text import one_line
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.part import ChatPart
-from vlmtui.ui.widgets.thumbnails import ThumbnailMarks
 
 
 class Inspections(ChatPart):
@@ -57,10 +56,6 @@ class Inspections(ChatPart):
         """Show where an answer points."""
         self._start(self._show_places, number)
 
-    def action_boxes(self, number: str = "") -> None:
-        """Draw the places that an answer names on the pictures of its prompt in the transcript, or remove them."""
-        self._start(self._mark_thumbnails, number)
-
     def action_seen(self, number: str = "") -> None:
         """Show what the model sees of a message's attachments."""
         self._start(self._show_model_view, number)
@@ -94,22 +89,6 @@ class Inspections(ChatPart):
     async def _show_places(self, number: str) -> None:
         places = await self._places(number)
         self._app.open_places(places, [self._number_of(medium) for medium in places.media])
-
-    async def _mark_thumbnails(self, number: str) -> None:
-        places = await self._places(number)
-        if places.image.modality == "video":
-            self._screen.tell("Moments of a video are drawn on their frames.", Remedy.DRAW_PLACES)
-            return
-        placed, badges = places.placed, badges_of(places.marks)
-
-        def marks_of(attachment: Attachment) -> ThumbnailMarks | None:
-            if attachment not in places.media:
-                return None
-            here = places.marks_on(ShownMedium(attachment))
-            return ThumbnailMarks(tuple(placed[at] for at in here), tuple(badges[at] for at in here))
-
-        if not self._screen.transcript.mark_pictures(marks_of):
-            self._screen.tell("The picture is not on the screen.", Remedy.DRAW_PLACES)
 
     async def _show_model_view(self, number: str) -> None:
         _, prompt = await self._prompt(number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -25,7 +25,7 @@ from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.view import DocumentView, Rhythm
 from vlmtui.ui.keys import short_keys
 from vlmtui.ui.widgets.attachment_view import AttachmentView
-from vlmtui.ui.widgets.thumbnails import ThumbnailMarks, Thumbnails
+from vlmtui.ui.widgets.thumbnails import Thumbnails
 
 OLDER = 50
 """Stored exchanges loaded at a time."""
@@ -226,21 +226,6 @@ class Transcript(DocumentView):
             self.changed(block)
 
     # -- pictures
-
-    def mark_pictures(self, marks_of: Callable[[Attachment], ThumbnailMarks | None]) -> bool:
-        """Draw places on pictures, or remove them if they are drawn already. `marks_of` returns None for a picture
-        without places. Return False if none of these pictures is on the screen."""
-        is_drawn = False
-        for message, _ in self._shown.values():
-            for at, attachment in enumerate(message.attachments):
-                marks, wanted = marks_of(attachment), message.wanted(at)
-                if marks is None or wanted is None or not self._thumbnails.is_drawn(wanted):
-                    continue
-                is_drawn = True
-                if message.marks.pop(at, None) != marks:
-                    message.marks[at] = marks
-                self.changed(message)
-        return is_drawn
 
     def _picture_drawn(self, attachment: Attachment) -> None:
         for message, _ in self._shown.values():

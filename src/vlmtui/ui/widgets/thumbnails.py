@@ -144,13 +144,6 @@ def _written_over(strip: Strip, numbers: Sequence[CellNumber]) -> Strip:
     return strip
 
 
-class ThumbnailMarks(msgspec.Struct, frozen=True):
-    """Places to draw on a thumbnail, in pixels of the whole picture, and a badge for each."""
-
-    marks: tuple[PlacedMark, ...]
-    badges: tuple[Badge, ...]
-
-
 def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
     """Return width and height of the thumbnail, in pixels."""
     if attachment.modality == "audio":
@@ -165,28 +158,12 @@ def name_line(attachment: Attachment, number: int | None) -> str:
     return f"{glyph} {name}" if number is None else f"{glyph} {number} {name}"
 
 
-def draw_thumbnail(
-    attachment: Attachment,
-    cache: Path,
-    graphics: Graphics,
-    room: tuple[int, int],
-    marks: ThumbnailMarks | None = None,
-) -> Drawing:
+def draw_thumbnail(attachment: Attachment, cache: Path, graphics: Graphics, room: tuple[int, int]) -> Drawing:
     """Draw into at most `room` columns and rows. Blocking. Raises VlmtuiError."""
     from vlmtui.media.thumbnails import thumbnail
 
-    image = thumbnail(attachment, cache, _PIXELS)
     columns, rows = room
-    if marks is None:
-        return graphics.draw(image, columns=columns, rows=rows)
-    from vlmtui.ui.widgets.thumbnails import draw_marked, numbered_strips
-
-    across, down = image.width / attachment.width, image.height / attachment.height
-    scaled = [
-        msgspec.structs.replace(one, points=tuple((x * across, y * down) for x, y in one.points)) for one in marks.marks
-    ]
-    drawn = draw_marked(image, scaled, None, graphics, room, marks.badges)
-    return Drawing(drawn.image, drawn.size, numbered_strips(drawn.strips, drawn.numbers))
+    return graphics.draw(thumbnail(attachment, cache, _PIXELS), columns=columns, rows=rows)
 
 
 class Wanted(NamedTuple):
@@ -195,7 +172,6 @@ class Wanted(NamedTuple):
     attachment: Attachment
     room: tuple[int, int]
     """Columns and rows that are kept free for it."""
-    marks: ThumbnailMarks | None = None
 
 
 class _Picture(NamedTuple):
@@ -230,10 +206,6 @@ class Thumbnails:
         picture = self._picture(wanted)
         return picture.strips[number] if picture is not None and number < len(picture.strips) else None
 
-    def is_drawn(self, wanted: Wanted) -> bool:
-        picture = self._kept.get(_key(wanted))
-        return picture is not None and not picture.reason
-
     def reason(self, wanted: Wanted) -> str:
         """Return why there is no picture; empty: there is one, or it is not known yet."""
         picture = self._kept.get(_key(wanted))
@@ -258,7 +230,7 @@ class Thumbnails:
         graphics = Graphics.of(self._view.app)
         try:
             drawing = await asyncio.get_running_loop().run_in_executor(
-                DRAWER, draw_thumbnail, wanted.attachment, self._cache, graphics, wanted.room, wanted.marks
+                DRAWER, draw_thumbnail, wanted.attachment, self._cache, graphics, wanted.room
             )
             picture = _placed(wanted, drawing, graphics)
         except VlmtuiError as error:
@@ -278,7 +250,7 @@ class Thumbnails:
 
 
 def _key(wanted: Wanted) -> tuple[object, ...]:
-    return wanted.attachment.sha256, wanted.attachment.modality, wanted.room, id(wanted.marks)
+    return wanted.attachment.sha256, wanted.attachment.modality, wanted.room
 
 
 def _placed(wanted: Wanted, drawing: Drawing, graphics: Graphics) -> _Picture:
