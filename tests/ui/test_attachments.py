@@ -21,7 +21,7 @@ from vlmtui.media import stage
 from vlmtui.ui.attachments.frames import FramesChoice, FramesScreen
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.chat.suggestions import PathMenu
+from vlmtui.ui.chat.suggestions import SuggestionMenu
 from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ConfirmScreen
@@ -217,7 +217,7 @@ async def test_an_at_sign_completes_paths(chatting: StartChat, tmp_path: Path, m
     picture(tmp_path / "my shots", "cat one.png")
     monkeypatch.chdir(tmp_path)
     async with chatting(["A cat."]) as chat:
-        menu = chat.screen.query_one(PathMenu)
+        menu = chat.screen.query_one(SuggestionMenu)
         await chat.write("What is @my")
         await chat.until(lambda: menu.display)
         await chat.pilot.press("tab")

@@ -12,7 +12,7 @@ from tests.support.waiting import until
 from tests.ui.conftest import MakeApp, StartChat, picture
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.chat.suggestions import SlashMenu
+from vlmtui.ui.chat.suggestions import SuggestionMenu
 
 
 async def test_ctrl_j_breaks_the_line_and_a_pasted_break_does_not_send(chatting: StartChat) -> None:
@@ -68,10 +68,10 @@ async def test_history_survives_the_app(chatting: StartChat, make_app: MakeApp) 
 async def test_the_slash_menu_completes(chatting: StartChat) -> None:
     async with chatting() as chat:
         await chat.pilot.press("slash", "a", "t")
-        await chat.until(lambda: bool(chat.screen.query_one(SlashMenu).display))
+        await chat.until(lambda: bool(chat.screen.query_one(SuggestionMenu).display))
         await chat.pilot.press("tab")
         await chat.until(lambda: chat.composer.text == "/attach ")
-        assert not chat.screen.query_one(SlashMenu).display
+        assert not chat.screen.query_one(SuggestionMenu).display
 
 
 async def test_an_unknown_command_is_reported_and_kept(chatting: StartChat) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from textual.app import App, ComposeResult
 
-from vlmtui.ui.chat.suggestions import PathCompletion, PathMenu, complete
+from vlmtui.ui.chat.suggestions import PathCompletion, SuggestionMenu, complete
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 
@@ -19,11 +19,11 @@ class Host(App[None]):
         self.theme = DARK.name
 
     def compose(self) -> ComposeResult:
-        yield PathMenu(id="paths")
+        yield SuggestionMenu(id="menu")
 
     @property
-    def menu(self) -> PathMenu:
-        return self.query_one(PathMenu)
+    def menu(self) -> SuggestionMenu:
+        return self.query_one(SuggestionMenu)
 
     def is_open(self) -> bool:
         return self.menu.display
@@ -43,13 +43,13 @@ async def test_the_menu_offers_paths_and_closes_without_any(tmp_path: Path) -> N
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         assert not app.is_open() and app.menu.chosen is None
-        app.menu.show(candidates(tmp_path))
+        app.menu.show_paths(candidates(tmp_path))
         await pilot.pause()
         assert app.is_open()
         assert "sub/" in app.text() and "a.png" in app.text() and "2 kB" in app.text()
         assert "b [red].png" in app.text(), "a name is no markup"
         assert "\x1b" not in app.text() and "␛[2J.png" in app.text()
-        app.menu.show([])
+        app.menu.show_paths([])
         await pilot.pause()
         assert not app.is_open() and app.menu.chosen is None
 
@@ -58,7 +58,7 @@ async def test_the_arrow_actions_choose_and_the_focus_is_never_taken(tmp_path: P
     found = candidates(tmp_path)
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
-        app.menu.show(found)
+        app.menu.show_paths(found)
         await pilot.pause()
         assert app.menu.chosen == found[0]
         app.menu.action_cursor_down()
@@ -67,7 +67,7 @@ async def test_the_arrow_actions_choose_and_the_focus_is_never_taken(tmp_path: P
         app.menu.action_cursor_up()
         assert app.menu.chosen == found[-1]
         assert app.focused is None
-        app.menu.show(found[1:])
+        app.menu.show_paths(found[1:])
         assert app.menu.chosen == found[1]
 
 
@@ -75,7 +75,7 @@ async def test_many_and_long_names_stay_low_and_narrow(tmp_path: Path) -> None:
     many = [PathCompletion(tmp_path / f"{n}.png", False, f"{'long' * 30}{n}.png", 10) for n in range(50)]
     app = Host()
     async with app.run_test(size=(40, 24)) as pilot:
-        app.menu.show(many)
+        app.menu.show_paths(many)
         await pilot.pause()
         assert app.menu.size.height == 8
         app.menu.action_cursor_up()

@@ -10,7 +10,6 @@ from tests.ui.conftest import Chat, StartChat, picture
 from vlmtui.domain.conversation import Media, Text
 from vlmtui.media.stage import stage
 from vlmtui.session.draft import token_text
-from vlmtui.ui.chat.composer import ComposerPanel
 from vlmtui.ui.chat.suggestions import PathOffer
 
 
@@ -154,7 +153,7 @@ async def test_the_question_stays_open_when_a_file_before_the_path_gets_its_toke
         await chat.pilot.press("enter")
         await chat.until(lambda: offer(chat).is_open)
         dog = stage(picture(tmp_path, "dog.png"), tmp_path / "media")
-        chat.screen.panel.post_message(ComposerPanel.FileChecked(number, dog))
+        chat.screen.panel.file_checked(number, dog)
         await chat.until(lambda: chat.composer.text.startswith("[Image #1] and"))
         assert offer(chat).is_open
         await chat.pilot.press("tab")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from textual.message import Message
 from textual.timer import Timer
 
 from vlmtui.config.trust import TrustStore
@@ -171,9 +170,6 @@ class FanOuts(ChatPart):
 class Comparisons(ChatPart):
     """Opens comparisons, sends their message, and stores their raw prompt."""
 
-    class ComparisonLeft(Message):
-        """The comparison was closed."""
-
     def __init__(self, screen: ChatScreen) -> None:
         super().__init__(screen)
         self._raw_drafts = RawDrafts(screen.services.paths)
@@ -255,7 +251,7 @@ class Comparisons(ChatPart):
         if was_draft and message.exchange is not None and not controller.sends_draft:
             await self._screen.show_conversation()
         self._write_raw()
-        self._screen.post_message(self.ComparisonLeft())
+        self._screen.prompt_cost.count_soon()
 
     async def _side_engines(self, names: Mapping[str, str], controller: CompareController) -> LaneEngines | None:
         return await self._screen.fan_outs.engines_of(names, partial(require_family, family=controller.input.family))

@@ -24,15 +24,14 @@ from vlmtui.media.mentions import Mention, as_written
 from vlmtui.paths import Paths
 from vlmtui.session.draft import Draft, token_text
 from vlmtui.session.prompt_history import PromptHistory
-from vlmtui.ui.actions import SCOPES, UNBOUND, bindings
+from vlmtui.ui.actions import SCOPES, UNBOUND, Action, bindings
 from vlmtui.ui.actions.table import SlashCommand, parse_slash
 from vlmtui.ui.chat.attachments import AttachmentBar
 from vlmtui.ui.chat.suggestions import (
     PathCompletion,
-    PathMenu,
     PathOffer,
-    SlashMenu,
     Span,
+    SuggestionMenu,
     complete,
     matching_actions,
     path_at,
@@ -115,8 +114,6 @@ class Composer(TextArea, inherit_bindings=False):
             placeholder="Message, or / for commands",
         )
         self.prompts = prompts
-        self.menu_is_open = False
-        """Set by the screen: the arrow keys go to the menu."""
 
     def on_mount(self) -> None:
         """Free the keys that the user assigned to actions of the chat."""
@@ -152,9 +149,14 @@ class Composer(TextArea, inherit_bindings=False):
         if is_behind and first not in "/@" and not first.isspace():
             self.insert(" ", self.cursor_location)
 
+    @property
+    def menu_is_open(self) -> bool:
+        """True while the arrow keys go to a menu above."""
+        return any(menu.display for menu in self.screen.query("SuggestionMenu, PathOffer"))
+
     def _take_key(self, key: str) -> bool:
         """Handle a key; False to leave it to the text area."""
-        if self.menu_is_open and key in ("up", "down", "tab", "escape"):
+        if key in ("up", "down", "tab", "escape") and self.menu_is_open:
             self.post_message(self.MenuKey(key))
             return True
         match key:
@@ -210,17 +212,9 @@ class Composer(TextArea, inherit_bindings=False):
         """Remove a text from the start; the cursor moves to the end of the rest."""
         self.put_text(rest := self.text.removeprefix(text), len(rest))
 
-    def forget_edits(self) -> None:
-        """Clear the undo history."""
-        self.history.clear()
-
     @property
     def cursor_offset(self) -> int:
         return self._index_of(self.cursor_location)
-
-    def insert_token(self, token: str) -> None:
-        """Insert a token at the cursor."""
-        self.insert(token, self.cursor_location)
 
     def replace_token(self, old: str, new: str) -> None:
         """Replace a token, if the text still contains it."""
@@ -291,29 +285,9 @@ class ComposerPanel(Vertical):
 
     @dataclass
     class FileChecked(Message):
-        """A file was opened: it can be sent, or why not."""
+        """A file was opened: it is attached, or cannot be sent."""
 
-        number: int
         outcome: Attachment | VlmtuiError
-
-    @dataclass
-    class PathsFound(Message):
-        """The files and folders that complete the path after an `@`."""
-
-        span: Span | None
-        candidates: list[PathCompletion]
-
-    @dataclass
-    class FileRefused(Message):
-        """A file cannot be sent, and why."""
-
-        error: VlmtuiError
-
-    @dataclass
-    class FileTaken(Message):
-        """A file was attached."""
-
-        attachment: Attachment
 
     def __init__(self, prompts: PromptHistory, draft: Draft, paths: Paths) -> None:
         super().__init__()
@@ -330,8 +304,7 @@ class ComposerPanel(Vertical):
         """The default sampling of videos."""
 
     def compose(self) -> ComposeResult:
-        yield SlashMenu(id="menu")
-        yield PathMenu(id="paths")
+        yield SuggestionMenu(id="menu")
         yield AttachmentBar(cache=self._paths.thumbnails, id="attachments")
         yield PathOffer(id="path-offer")
         with Vertical(id="composer-row"):
@@ -344,13 +317,9 @@ class ComposerPanel(Vertical):
     @on(Composer.Submitted)
     def _submitted(self, event: Composer.Submitted) -> None:
         event.stop()
-        path = self._path_menu.chosen
-        if path is not None:
-            self._take_path(path)
-            return
-        chosen = self._menu.chosen
-        if chosen is not None and chosen != self._draft.without_tokens(event.text).strip():
-            self._complete(chosen)
+        chosen, typed = self._menu.chosen, self._draft.without_tokens(event.text).strip()
+        if chosen is not None and not (isinstance(chosen, Action) and chosen.slash == typed):
+            self._take(chosen)
             return
         command = parse_slash(self._draft.words)
         if command is not None:
@@ -364,7 +333,7 @@ class ComposerPanel(Vertical):
         offer, text = self._path_offer, self._draft.blanked
         if offer.is_open:
             offer.leave_as_text(text)
-            self._close_offer()
+            offer.ask([])
         if offer.is_due(text):
             run_before_keys(self, self._look_for_paths)
         else:
@@ -379,10 +348,8 @@ class ComposerPanel(Vertical):
             self.notify("Reading these files takes too long. Enter sends the message as text.")
             return
         if mentions and self._draft.blanked == text:
-            self._path_menu.show([])
-            self._menu.show([])
+            self._menu.show_commands([])
             offer.ask(mentions, self._draft)
-            self._composer.menu_is_open = True
         elif self._draft.blanked == text:
             self._send()
 
@@ -392,10 +359,6 @@ class ComposerPanel(Vertical):
             self.notify("Your message is sent once its files are read.", timeout=4)
         else:
             self.post_message(self.MessageWritten())
-
-    def _close_offer(self) -> None:
-        self._path_offer.ask([])
-        self._composer.menu_is_open = False
 
     def _attach_mentions(self, mentions: list[Mention]) -> None:
         """Replace the paths that can be attached with tokens."""
@@ -417,34 +380,25 @@ class ComposerPanel(Vertical):
         self._renumber()
         if not self._path_offer.asks_about(self._draft):
             self._path_offer.ask([])
-            self._offer(self._draft.words)
-            self._offer_paths()
+            self._suggest()
         await self._show_attachments()
         self.post_message(self.DraftChanged())
-
-    @on(PathsFound)
-    def _paths_found(self, event: PathsFound) -> None:
-        if event.span == self._composer.path_span:
-            self._path_menu.show(event.candidates)
-            self._composer.menu_is_open = bool(event.candidates or self._menu.display)
 
     @on(Composer.PathsPasted)
     def _paths_pasted(self, event: Composer.PathsPasted) -> None:
         self.attach(event.paths)
 
-    @on(FileChecked)
-    def _looked_at(self, event: FileChecked) -> None:
-        number, outcome = event.number, event.outcome
+    def file_checked(self, number: int, outcome: Attachment | VlmtuiError) -> None:
+        """Attach the opened file with this number; if it cannot be sent, write again what was typed."""
         written = self._written_as.pop(number, "")
         if isinstance(outcome, Attachment):
             self._draft.fill(number, outcome)
             self._composer.replace_token(token_text(number), token_text(number, outcome))
-            self.post_message(self.FileTaken(outcome))
         else:
             self._to_send = None
             self._composer.replace_token(token_text(number), written)
             self._draft.drop(number)
-            self.post_message(self.FileRefused(outcome))
+        self.post_message(self.FileChecked(outcome))
         self.call_later(self._send_what_waits)
 
     @on(Composer.MenuKey)
@@ -453,39 +407,33 @@ class ComposerPanel(Vertical):
         if self._path_offer.is_open:
             self._answer_offer(event.key)
             return
-        menu = self._path_menu if self._path_menu.display else self._menu
         match event.key:
             case "up":
-                menu.action_cursor_up()
+                self._menu.action_cursor_up()
             case "down":
-                menu.action_cursor_down()
-            case "tab" if self._path_menu.chosen:
-                self._take_path(self._path_menu.chosen)
+                self._menu.action_cursor_down()
             case "tab" if self._menu.chosen:
-                self._complete(self._menu.chosen)
+                self._take(self._menu.chosen)
             case _:
-                self._path_menu.show([])
-                self._offer("")
+                self._menu.show_commands([])
 
     def _answer_offer(self, key: str) -> None:
         mentions = [one for one in self._path_offer.mentions_in(self._draft) if one.sources]
-        self._close_offer()
+        self._path_offer.ask([])
         if key == "tab":
             self._attach_mentions(mentions)
 
     @on(OptionList.OptionSelected)
     def _menu_clicked(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        if self._path_menu.chosen and event.option_list is self._path_menu:
-            self._take_path(self._path_menu.chosen)
-        elif event.option_id:
-            self._complete(event.option_id)
+        if self._menu.chosen is not None:
+            self._take(self._menu.chosen)
 
     def attach(self, sources: Iterable[Path | str]) -> None:
         """Insert a token for each source at the cursor, and open the files; a string is a web address."""
         for source in sources:
             number = self._reserve(source)
-            self._composer.insert_token(token_text(number))
+            self._composer.insert(token_text(number))
             self._look_at(number, source)
 
     def number_above(self, number: int) -> None:
@@ -548,7 +496,7 @@ class ComposerPanel(Vertical):
             outcome = error
         except OSError as error:
             outcome = bad_input(f"{source} cannot be read.", detail=str(error))
-        self.post_message(self.FileChecked(number, outcome))
+        self.file_checked(number, outcome)
 
     def _send_what_waits(self) -> None:
         """Send the message for which Enter was pressed, unless it changed since."""
@@ -567,12 +515,8 @@ class ComposerPanel(Vertical):
         return self.query_one(Composer)
 
     @property
-    def _menu(self) -> SlashMenu:
-        return self.query_one(SlashMenu)
-
-    @property
-    def _path_menu(self) -> PathMenu:
-        return self.query_one(PathMenu)
+    def _menu(self) -> SuggestionMenu:
+        return self.query_one(SuggestionMenu)
 
     @property
     def _path_offer(self) -> PathOffer:
@@ -581,7 +525,7 @@ class ComposerPanel(Vertical):
     def _reserve(self, source: Path | str = "") -> int:
         """Reserve a number for an attachment. Clears the undo history, which may name its former owner."""
         if self._draft.knows(self._draft.next_number(self._numbers_above)):
-            self._composer.forget_edits()
+            self._composer.history.clear()
         return self._draft.reserve(self._numbers_above, written=as_written(source))
 
     def _renumber(self) -> None:
@@ -590,38 +534,41 @@ class ComposerPanel(Vertical):
         if cursor is not None:
             self._composer.put_text(self._draft.text, cursor)
 
-    def _offer_paths(self) -> None:
+    def _suggest(self) -> None:
+        """Offer paths after an `@`, or else the commands that begin with the words."""
         span = self._composer.path_span
         if span is not None:
             self._find_paths(span)
-        elif self._path_menu.display:
-            self._path_menu.show([])
-            self._composer.menu_is_open = bool(self._menu.display)
+        else:
+            self._menu.show_commands(matching_actions(self._draft.words))
 
     @work(group="paths", exclusive=True)
     async def _find_paths(self, span: Span) -> None:
-        self.post_message(self.PathsFound(span, await asyncio.to_thread(complete, span.fragment, Path.cwd())))
+        found = await asyncio.to_thread(complete, span.fragment, Path.cwd())
+        if span == self._composer.path_span:
+            self._menu.show_paths(found)
+
+    def _take(self, chosen: Action | PathCompletion) -> None:
+        """Complete what is chosen in the menu."""
+        if isinstance(chosen, Action):
+            self._complete(chosen)
+        else:
+            self._take_path(chosen)
 
     def _take_path(self, candidate: PathCompletion) -> None:
         """Complete a folder, or attach a file in place of the typed path."""
         span = self._composer.path_span
-        self._path_menu.show([])
-        self._composer.menu_is_open = False
+        self._menu.show_paths([])
         if span is None:
             return
         self._composer.replace_span(span.start, span.end, candidate.mention if candidate.is_folder else "")
         if not candidate.is_folder:
             self.attach([candidate.path])
 
-    def _offer(self, text: str) -> None:
-        actions = matching_actions(text)
-        self._menu.show(actions)
-        self._composer.menu_is_open = bool(actions)
-
-    def _complete(self, slash: str) -> None:
+    def _complete(self, action: Action) -> None:
         """Complete the command; run it at once if it takes no argument."""
-        action = next(action for action in matching_actions(slash) if action.slash == slash)
-        self._composer.text = self._draft.only_tokens() + (f"{slash} " if action.argument else slash)
+        typed = f"{action.slash} " if action.argument else action.slash
+        self._composer.text = self._draft.only_tokens() + typed
         self._composer.move_cursor(self._composer.document.end)
         if not action.argument:
             self.post_message(self.CommandGiven(SlashCommand(action, "")))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from textual.message import Message
 from textual.timer import Timer
 
 from vlmtui.domain.dials import PROCESSOR
@@ -24,12 +22,6 @@ _COUNT_AFTER_S = 0.4
 
 class PromptCost(ChatPart):
     """Keeps the cost shown in the composer's panel up to date."""
-
-    @dataclass
-    class CostKnown(Message):
-        """The cost of the draft, or why it cannot be sent; None: nothing to show."""
-
-        outcome: Outcome
 
     def __init__(self, screen: ChatScreen) -> None:
         super().__init__(screen)
@@ -77,7 +69,7 @@ class PromptCost(ChatPart):
 
     async def tokens_of(self, number: int) -> int | None:
         """Return the tokens of an attachment of the draft; None if unknown."""
-        outcome = await self._outcome()
+        outcome = await draft_cost(self._chat, self._engines)
         return outcome.tokens.get(number) if isinstance(outcome, Cost | CostEstimate) else None
 
     def _count_if_new(self) -> None:
@@ -93,9 +85,7 @@ class PromptCost(ChatPart):
             self._screen.start(self._count, "cost", exclusive=True)
 
     async def _count(self) -> None:
-        counted, outcome = self._chat.draft.attachments, await self._outcome()
+        counted = self._chat.draft.attachments
+        outcome = await draft_cost(self._chat, self._engines)
         if counted == self._chat.draft.attachments:  # otherwise the draft was sent or changed, and is counted again
-            self._screen.post_message(self.CostKnown(outcome))
-
-    async def _outcome(self) -> Outcome:
-        return await draft_cost(self._chat, self._engines)
+            self.show(outcome)

@@ -153,21 +153,12 @@ class ChatScreen(Screen[None]):
         self.chat.draft_changed(model.spec.name if model is not None else "")
         self.prompt_cost.draft_changed()
 
-    @on(ComposerPanel.FileRefused)
-    def _file_refused(self, event: ComposerPanel.FileRefused) -> None:
-        self.tell_error(event.error)
-
-    @on(ComposerPanel.FileTaken)
-    def _file_taken(self, event: ComposerPanel.FileTaken) -> None:
-        self.attachments.tell_taken(event.attachment)
-
-    @on(PromptCost.CostKnown)
-    def _counted(self, event: PromptCost.CostKnown) -> None:
-        self.prompt_cost.show(event.outcome)
-
-    @on(Comparisons.ComparisonLeft)
-    def _comparison_left(self) -> None:
-        self.prompt_cost.count_soon()
+    @on(ComposerPanel.FileChecked)
+    def _file_checked(self, event: ComposerPanel.FileChecked) -> None:
+        if isinstance(event.outcome, VlmtuiError):
+            self.tell_error(event.outcome)
+        else:
+            self.attachments.tell_taken(event.outcome)
 
     @on(Composer.ScrollWanted)
     def _scroll_wanted(self, event: Composer.ScrollWanted) -> None:

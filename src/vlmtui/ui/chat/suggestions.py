@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 from textual.content import Content
 from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
 
 from vlmtui.media.folder import natural
 from vlmtui.media.mentions import Mention, MentionKind, find_mentions, may_name_files
@@ -159,12 +158,19 @@ def _rank(name: str, wanted: str) -> tuple[int, int] | None:
     return None if at < 0 else (2, at - first)
 
 
-class ComposerMenu(OptionList):
-    """Shown while there are suggestions; never takes the focus."""
+def matching_actions(text: str) -> list[Action]:
+    """Return the actions whose slash command starts with `text`; empty unless it is one word after a slash."""
+    if not text.startswith("/") or text.startswith("//") or any(char.isspace() for char in text):
+        return []
+    return [action for action in ACTIONS.values() if action.slash.startswith(text)]
+
+
+class SuggestionMenu(OptionList):
+    """Commands or paths, shown above the composer while there are some; never takes the focus."""
 
     can_focus = False
     DEFAULT_CSS = """
-    ComposerMenu {
+    SuggestionMenu {
         display: none;
         height: auto;
         max-height: 8;
@@ -179,63 +185,42 @@ class ComposerMenu(OptionList):
     }
     """
 
-
-def matching_actions(text: str) -> list[Action]:
-    """Return the actions whose slash command starts with `text`; empty unless it is one word after a slash."""
-    if not text.startswith("/") or text.startswith("//") or any(char.isspace() for char in text):
-        return []
-    return [action for action in ACTIONS.values() if action.slash.startswith(text)]
-
-
-class SlashMenu(ComposerMenu):
-    """Shown above the composer; never takes the focus."""
-
-    def show(self, actions: list[Action]) -> None:
-        """Show these; hide the menu if there are none."""
-        self.clear_options()
-        for action in actions:
-            line = Content.assemble((f"{action.usage:{_COMMAND}}", "bold"), (action.help, "$muted"))
-            self.add_option(Option(line, id=action.slash))
-        self.highlighted = 0 if actions else None
-        self.display = bool(actions)
-
-    @property
-    def chosen(self) -> str | None:
-        """The highlighted command."""
-        if self.highlighted is None or not self.display:
-            return None
-        return self.get_option_at_index(self.highlighted).id
-
-
-class PathMenu(ComposerMenu):
-    """Shown above the composer; never takes the focus."""
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
-        self._candidates: list[PathCompletion] = []
+        self._offered: Sequence[Action | PathCompletion] = ()
 
-    def show(self, candidates: list[PathCompletion]) -> None:
+    def show_commands(self, actions: Sequence[Action]) -> None:
         """Show these; hide the menu if there are none."""
-        self._candidates = list(candidates)
+        lines = [
+            Content.assemble((f"{action.usage:{_COMMAND}}", "bold"), (action.help, "$muted")) for action in actions
+        ]
+        self._show(actions, lines)
+
+    def show_paths(self, candidates: Sequence[PathCompletion]) -> None:
+        """Show these; hide the menu if there are none."""
         names = [Content(one_line(candidate.name)) for candidate in candidates]
-        width = min(_NAME_MAX, max((name.cell_length for name in names), default=0))
-        width = max(_NAME_MIN, width)
-        self.clear_options()
+        longest = max((name.cell_length for name in names), default=0)
+        width = max(_NAME_MIN, min(_NAME_MAX, longest))
+        lines = []
         for name, candidate in zip(names, candidates, strict=True):
             cell = name.truncate(width, ellipsis=True)
             cell = cell.pad_right(width - cell.cell_length)
             size = "" if candidate.is_folder else human_bytes(candidate.size)
             style = "bold $text-accent" if candidate.is_folder else "bold"
-            self.add_option(Option(Content.assemble(cell.stylize(style), (f"  {size:>8}", "$muted"))))
-        self.highlighted = 0 if candidates else None
-        self.display = bool(candidates)
+            lines.append(Content.assemble(cell.stylize(style), (f"  {size:>8}", "$muted")))
+        self._show(candidates, lines)
+
+    def _show(self, offered: Sequence[Action | PathCompletion], lines: Sequence[Content]) -> None:
+        self._offered = offered
+        self.clear_options()
+        self.add_options(lines)
+        self.highlighted = 0 if lines else None
+        self.display = bool(lines)
 
     @property
-    def chosen(self) -> PathCompletion | None:
-        """The highlighted file or folder."""
-        if self.highlighted is None or not self.display:
-            return None
-        return self._candidates[self.highlighted]
+    def chosen(self) -> Action | PathCompletion | None:
+        """The highlighted command, file or folder."""
+        return None if self.highlighted is None else self._offered[self.highlighted]
 
 
 class PathOffer(Static):
