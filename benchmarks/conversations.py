@@ -143,10 +143,10 @@ async def _search(app: VlmtuiApp, pilot: Pilot[ExitReport | None], words: str) -
     app.run_action_id("conversations")
     await until(pilot, lambda: isinstance(app.screen, ConversationsScreen) and app.screen.is_mounted)
     listed = app.screen.query_one(ConversationListView)
-    await until(pilot, lambda: bool(listed.entries))
+    await until(pilot, lambda: bool(listed.rows))
     started = time.perf_counter()
     app.screen.query_one("#search", Input).value = words
-    await until(pilot, lambda: bool(listed.entries) and listed.entries[0].listed.snippet is not None)
+    await until(pilot, lambda: bool(listed.rows) and listed.rows[0].snippet is not None)
     return _milliseconds(started)
 
 

@@ -132,7 +132,6 @@ def _use(store: Store) -> None:
     listed = store.conversations(limit=1000)
     store.conversations("a", limit=1000)
     store.conversations("red")
-    store.pictures([one.conversation.id for one in listed])
     errors: list[VlmtuiError] = []
     for entry in listed:
         conversation = entry.conversation

@@ -74,7 +74,7 @@ class Host(App[None]):
 
     def names(self) -> list[str]:
         files = self.browser.query_one(FileList)
-        return [files.text_of(index).split()[0] for index in range(len(files.entries))]
+        return [files.draw(index, 70)[0].plain.split()[0] for index in range(len(files.rows))]
 
 
 def screen_text(app: Host) -> str:
@@ -195,8 +195,8 @@ async def test_only_lines_in_view_are_made_and_the_highlighted_one_is(folder: Pa
         (many / f"{number:03}.png").touch()
     app = Host(many)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.browser.query_one(FileList).entries) == 300)
-        await pilot.press("up")
+        await until(pilot, lambda: len(app.browser.query_one(FileList).rows) == 300)
+        await pilot.press("end")
         await until(pilot, lambda: "299.png" in screen_text(app) and "000.png" not in screen_text(app))
         await pilot.press("pageup", "down")
         await pilot.press("down")
@@ -248,7 +248,7 @@ async def test_space_is_typed_while_one_writes_and_marks_after_an_arrow_key(tmp_
     make_pictures(tmp_path / "pics", "my cat.png", "my dog.png")
     app = Host(tmp_path / "pics")
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.browser.query_one(FileList).entries) == 2)
+        await until(pilot, lambda: len(app.browser.query_one(FileList).rows) == 2)
         await pilot.press("m", "y", "space")
         assert app.typed() == "my "
         await pilot.press("down", "space")
@@ -311,8 +311,8 @@ async def test_recent_folders_are_offered_and_remembered(folder: Path) -> None:
         await pilot.press("ctrl+x", "h")
         await until(pilot, lambda: "Recent folders" in screen_text(app))
         shown = app.browser.query_one(FileList)
-        assert [entry.path for entry in shown.entries] == [folder / "sub"], "what is gone is not offered"
-        assert "/sub/ " in shown.text_of(0), "of a long path the end is seen"
+        assert [entry.path for entry in shown.rows] == [folder / "sub"], "what is gone is not offered"
+        assert "/sub/ " in shown.draw(0, 60)[0].plain, "of a long path the end is seen"
         await pilot.press("escape")
         await until(pilot, lambda: len(app.names()) == 4)
         await pilot.press("ctrl+x", "h")
@@ -375,9 +375,9 @@ async def test_a_preview_that_comes_late_is_dropped_and_few_are_kept(tmp_path: P
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "0.png" in app.preview.facts_text)
         await pilot.press("down")
-        app.preview.post_message(FilePreview.PreviewReady(app.browser.query_one(FileList).entries[30], None, ("late",)))
+        app.preview.post_message(FilePreview.PreviewReady(app.browser.query_one(FileList).rows[30], None, ("late",)))
         await until(pilot, lambda: "1.png" in app.preview.facts_text)
-        for entry in app.browser.query_one(FileList).entries:
+        for entry in app.browser.query_one(FileList).rows:
             app.preview.post_message(preview_file(entry))
         await pilot.pause()
         assert len(app.preview._seen) < 40
@@ -401,15 +401,15 @@ async def test_a_preview_shows_one_picture_however_it_is_asked_for(
 
         monkeypatch.setattr(app.preview, "mount", note)
         for _ in range(5):
-            for entry in app.browser.query_one(FileList).entries:
+            for entry in app.browser.query_one(FileList).rows:
                 app.preview.post_message(events.Resize(app.preview.size, app.preview.size))
-                app.browser.post_message(FileList.Highlighted(entry))
+                app.preview.show(entry)
         for node in (app.browser, app.preview):
             is_done = asyncio.Event()
             node.call_later(is_done.set)
             await is_done.wait()
         assert len(app.preview.query(".picture")) == 1 and "1.png" in app.preview.facts_text
-        assert len(others) > 10 and set(others) == {0}
+        assert len(others) >= 10 and set(others) == {0}
 
 
 async def test_thousands_of_files(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ async def test_thousands_of_files(tmp_path: Path) -> None:
         (tmp_path / f"img{number}.png").touch()
     app = Host(tmp_path)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.browser.query_one(FileList).entries) == 5000)
+        await until(pilot, lambda: len(app.browser.query_one(FileList).rows) == 5000)
         assert "5,000 files" in app.state()
         await pilot.press("4", "9", "9", "ctrl+x", "a", "ctrl+x", "O")
         assert "15 marked" in app.state() and "15 of 5,000 files" in app.state()
@@ -442,7 +442,7 @@ async def test_a_name_cannot_act_on_the_terminal(tmp_path: Path, size: tuple[int
     app = Host(nasty)
     app.recent.remember([nasty / "x.png"])
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: len(app.browser.query_one(FileList).entries) == 2)
+        await until(pilot, lambda: len(app.browser.query_one(FileList).rows) == 2)
         await until(pilot, lambda: bool(app.preview.facts_text))
         await pilot.press("ctrl+x", "h")
         await until(pilot, lambda: "Recent" in screen_text(app))

@@ -35,7 +35,7 @@ async def test_the_bundled_model_comes_first_and_enter_loads_it(make_app: MakeAp
     app = make_app(host)
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
-        chosen = app.screen.query_one(ModelList).chosen
+        chosen = app.screen.query_one(ModelList).current
         assert chosen is not None
         assert chosen.model.spec.name == "shapes"
         await pilot.press("enter")
@@ -72,12 +72,12 @@ async def test_typing_filters_at_once_and_arrows_move_the_list(make_app: MakeApp
         await until(pilot, lambda: 0 < len(models.rows) < 20)
         assert all("Gemma" in choice.title for choice in models.rows)
         await pilot.press("down", "down")
-        assert models.chosen == models.rows[2]
+        assert models.current == models.rows[2]
         assert app.screen.focused is app.screen.query_one("#filter")
         await pilot.press("escape")
         await until(pilot, lambda: len(models.rows) == 80)
         await pilot.press("pagedown", "ctrl+end")
-        assert models.chosen == models.rows[-1]
+        assert models.current == models.rows[-1]
 
 
 async def test_without_a_match_enter_loads_nothing(make_app: MakeApp) -> None:
@@ -87,7 +87,7 @@ async def test_without_a_match_enter_loads_nothing(make_app: MakeApp) -> None:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         await pilot.press(*"nosuchmodel", "enter")
         await pilot.pause()
-        assert app.screen.query_one("#nothing").display
+        assert "No model matches" in app.screen.query_one(ModelList).render_line(0).text
         assert isinstance(app.screen, ModelsScreen)
     assert not host.opened
 
@@ -98,7 +98,7 @@ async def test_markup_and_escapes_in_the_filter_are_just_text(make_app: MakeApp)
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         app.screen.query_one(Input).value = "[/x] \x1b[31m [bold"
         await pilot.pause()
-        assert app.screen.query_one("#nothing").display
+        assert "No model matches" in app.screen.query_one(ModelList).render_line(0).text
 
 
 @pytest.mark.parametrize(("width", "wide"), [(80, False), (120, True)])
@@ -171,10 +171,10 @@ def test_a_path_that_is_no_model_offers_nothing(tmp_path: Path) -> None:
     assert model_choices(Registry.bundled(), query=str(tmp_path)) == []
 
 
-@pytest.mark.parametrize("width", [20, 60, 75, 77, 160])
+@pytest.mark.parametrize("width", [67, 75, 77, 160])
 def test_a_row_is_never_wider_than_the_list(eighty_families: Registry, width: int) -> None:
     for choice in model_choices(eighty_families):
-        assert row(choice, MACHINE, width).cell_length <= 1 + width
+        assert row(choice, MACHINE, width).cell_length <= width
 
 
 def test_numbers_are_short() -> None:
@@ -191,8 +191,8 @@ async def test_a_key_chooses_what_runs_the_model(make_app: MakeApp) -> None:
         models = app.screen.query_one(ModelList)
 
         def backend() -> str:
-            assert models.chosen is not None
-            return models.chosen.backend.text
+            assert models.current is not None
+            return models.current.backend.text
 
         assert backend() == "vllm"
         await pilot.press("ctrl+g")

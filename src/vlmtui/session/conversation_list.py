@@ -1,46 +1,24 @@
-"""The list of stored conversations, loaded in pages, and the actions on them."""
+"""The list of stored conversations, and the actions on them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 
 import msgspec
 
 from vlmtui.domain.times import local_time
-from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.errors import Remedy, bad_input
 from vlmtui.session.async_store import AsyncStore
-from vlmtui.store.records import ConversationId, ConversationRecord, ListEntry, Pictures, StoredTurn
+from vlmtui.store.records import ConversationId, ConversationRecord, ListEntry, StoredTurn
 from vlmtui.store.store import Store
 
-PAGE = 100
-"""Conversations per page."""
+LISTED_MAX = 1000
+"""Most conversations in the list; a search finds older ones."""
+FOUND_MAX = 100
+"""Most conversations that a search finds; more words find fewer."""
 PREVIEW_TURNS = 8
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """A conversation in the list."""
-
-    listed: ListEntry
-    pictures: Pictures = msgspec.field(default_factory=Pictures)
-
-    @property
-    def id(self) -> ConversationId:
-        return self.conversation.id
-
-    @property
-    def conversation(self) -> ConversationRecord:
-        return self.listed.conversation
-
-
-class Page(msgspec.Struct, frozen=True):
-    """A page of the list, and whether it is the last."""
-
-    entries: list[Entry]
-    is_last: bool
 
 
 class ConversationList:
@@ -51,44 +29,33 @@ class ConversationList:
         self._store = store
         self.open_id = open_id
         self.query = ""
-        self.entries: list[Entry] = []
+        self.entries: list[ListEntry] = []
         self.is_whole = False
-        """True if `entries` is the complete list."""
+        """True if `entries` has all of them."""
         self.deleted: list[ConversationRecord] = []
         """Conversations deleted here that can be restored, most recent last."""
 
     async def find(self, query: str) -> None:
         """List the conversations that contain all words of `query`; empty: all."""
-        await self._load(query, PAGE)
+        limit = FOUND_MAX if query else LISTED_MAX
+        found = await self._store.run(lambda store: store.conversations(query, limit=limit + 1))
+        self.query, self.entries, self.is_whole = query, found[:limit], len(found) <= limit
 
     async def reload(self) -> None:
         """Reload the list."""
-        await self._load(self.query, max(PAGE, len(self.entries)))
+        await self.find(self.query)
 
-    async def more(self) -> None:
-        """Load the next page."""
-        if self.is_whole:
-            return
-        query, start = self.query, len(self.entries)
-        page = await self._store.run(partial(_page, query=query, limit=PAGE, offset=start))
-        if query == self.query and start == len(self.entries):
-            known = {entry.id for entry in self.entries}
-            self.entries = [*self.entries, *(entry for entry in page.entries if entry.id not in known)]
-            self.is_whole = page.is_last
-
-    async def rename(self, entry: Entry, title: str) -> None:
+    async def rename(self, entry: ListEntry, title: str) -> None:
         title = " ".join(title.split())
-        if not title:
-            raise bad_input("A conversation needs a title.")
         await self._store.run(lambda store: store.rename(entry.id, title))
         await self.reload()
 
-    async def toggle_pin(self, entry: Entry) -> None:
+    async def toggle_pin(self, entry: ListEntry) -> None:
         """Pin a conversation, or unpin it, according to the store. Pinned ones come first."""
         await self._store.run(lambda store: store.pin(entry.id, not store.conversation(entry.id).pinned))
         await self.reload()
 
-    async def delete(self, entry: Entry) -> None:
+    async def delete(self, entry: ListEntry) -> None:
         """Delete a conversation; `undo` restores it. Raises VlmtuiError for the open one."""
         if entry.id == self.open_id:
             raise bad_input("This conversation is open.", remedy=Remedy.START_CONVERSATION)
@@ -107,16 +74,12 @@ class ConversationList:
         await self.reload()
         return last
 
-    async def preview(self, entry: Entry) -> list[StoredTurn]:
+    async def preview(self, entry: ListEntry) -> list[StoredTurn]:
         """Return the turn that matched the search; without a search, the newest turns."""
-        turn = entry.listed.turn
+        turn = entry.turn
         if turn is not None:
             return [await self._store.run(lambda store: store.turn(turn))]
         return await self._store.run(lambda store: store.turns(entry.id, limit=PREVIEW_TURNS, generations=False))
-
-    async def _load(self, query: str, limit: int) -> None:
-        page = await self._store.run(partial(_page, query=query, limit=limit, offset=0))
-        self.query, self.entries, self.is_whole = query, page.entries, page.is_last
 
 
 async def undelete_last(store: AsyncStore) -> ConversationRecord:
@@ -130,26 +93,6 @@ async def undelete_last(store: AsyncStore) -> ConversationRecord:
         return msgspec.structs.replace(deleted[0], deleted_ms=None)
 
     return await store.run(bring_back)
-
-
-def _page(store: Store, *, query: str, limit: int, offset: int) -> Page:
-    """Read one more than `limit`, to know whether there are more."""
-    listed = store.conversations(query, limit=limit + 1, offset=offset)
-    shown = listed[:limit]
-    pictures = _pictures(store, [one.conversation.id for one in shown])
-    entries = [Entry(one, pictures.get(one.conversation.id, Pictures())) for one in shown]
-    return Page(entries, is_last=len(listed) <= limit)
-
-
-def _pictures(store: Store, conversations: Sequence[ConversationId]) -> dict[ConversationId, Pictures]:
-    """Return the pictures; if they cannot be read, the list is shown without them."""
-    found: dict[ConversationId, Pictures] = {}
-    for start in range(0, len(conversations), PAGE):
-        try:
-            found |= store.pictures(conversations[start : start + PAGE])
-        except VlmtuiError:
-            continue
-    return found
 
 
 def ago(then_ms: int, now_s: float | None = None) -> str:

@@ -186,16 +186,14 @@ class ListEntry(msgspec.Struct, frozen=True, kw_only=True):
     conversation: ConversationRecord
     draft: str = ""
     """The beginning of its unsent draft."""
+    attachments: int = 0
+    """Number of its files, in all branches; each counts once."""
     turn: TurnId | None = None
     snippet: Snippet | None = None
 
-
-class Pictures(msgspec.Struct, frozen=True, kw_only=True):
-    """The images and videos of a conversation, in all branches."""
-
-    count: int = 0
-    """Each file counts once."""
-    first: Attachment | None = None
+    @property
+    def id(self) -> ConversationId:
+        return self.conversation.id
 
 
 class StoredDraft(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,6 @@ from vlmtui.store.records import (
     ConversationRecord,
     GenerationRecord,
     ListEntry,
-    Pictures,
     Snippet,
     StoredComparison,
     StoredDraft,
@@ -45,6 +44,10 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: sorts numerically, and no two characters look alike."""
 _LENGTH = "coalesce((SELECT depth + 1 FROM turns WHERE turns.id = c.leaf), 0)"
 _DRAFT = "(SELECT substr(text, 1, 1000) FROM drafts WHERE drafts.conversation = c.id)"
+_ATTACHMENTS = """(
+    SELECT count(DISTINCT m.sha256) FROM turns AS t JOIN media_references AS m ON m.turn = t.id
+    WHERE t.conversation = c.id
+)"""
 _ORDER = "ORDER BY c.pinned DESC, c.updated_ms DESC, c.number DESC LIMIT ?1 OFFSET ?2"
 _PLACE = """
     (SELECT count(*) FROM turns AS s WHERE s.conversation = t.conversation AND s.parent IS t.parent AND s.id <= t.id),
@@ -202,7 +205,7 @@ class Store:
         """Return pinned conversations first, then the most recently changed. With `query`: those with all its words in
         the title or in one turn; the last word is a prefix."""
         if query is None or not query.strip():
-            sql = f"SELECT {_listed()}, {_DRAFT}, NULL FROM conversations AS c WHERE c.deleted_ms IS NULL {_ORDER}"
+            sql = f"SELECT {_entry()}, NULL FROM conversations AS c WHERE c.deleted_ms IS NULL {_ORDER}"
             return [self._found("", row) for row in self.database.rows(sql, (limit, offset))]
         expression = match_expression(query)
         if expression is None:
@@ -215,7 +218,7 @@ class Store:
                 SELECT c.id, NULL FROM titles_search JOIN conversations AS c ON c.number = titles_search.rowid
                 WHERE titles_search MATCH ?3
             )
-            SELECT {_listed()}, {_DRAFT}, (SELECT max(turn) FROM hits WHERE hits.id = c.id)
+            SELECT {_entry()}, (SELECT max(turn) FROM hits WHERE hits.id = c.id)
             FROM conversations AS c WHERE c.id IN (SELECT id FROM hits) AND c.deleted_ms IS NULL {_ORDER}
         """
         with self.database.reading():
@@ -223,7 +226,7 @@ class Store:
             return [self._found(expression, row) for row in rows]
 
     def _found(self, expression: str, row: Row) -> ListEntry:
-        *columns, draft, turn = row
+        *columns, draft, attachments, turn = row
         snippet: Row | None = None
         if turn is not None:
             sql = f"SELECT {SNIPPET} FROM turns_search WHERE turns_search MATCH ? AND rowid = ?"
@@ -231,23 +234,10 @@ class Store:
         return ListEntry(
             conversation=_conversation(tuple(columns)),
             draft=draft or "",
+            attachments=attachments,
             turn=turn,
             snippet=None if snippet is None else read_snippet(snippet[0]),
         )
-
-    def pictures(self, conversations: Sequence[ConversationId]) -> dict[ConversationId, Pictures]:
-        """Return the images and videos of each of these conversations that has any."""
-        sql = f"""
-            SELECT t.conversation, count(DISTINCT m.sha256), min(m.turn)
-            FROM turns AS t JOIN media_references AS m ON m.turn = t.id
-            WHERE t.conversation IN ({", ".join("?" * len(conversations))}) GROUP BY t.conversation
-        """
-        found = {}
-        with self.database.reading():
-            for conversation, count, turn in self.database.rows(sql, tuple(conversations)):
-                first = next(iter(self.turn(turn).turn.attachments), None)
-                found[ConversationId(conversation)] = Pictures(count=count, first=first)
-        return found
 
     def rename(self, conversation: ConversationId, title: str) -> None:
         self._change(CONVERSATIONS, conversation, title=title)
@@ -569,6 +559,10 @@ def _new_id(made_ms: int) -> ConversationId:
 
 def _listed() -> str:
     return f"{CONVERSATIONS.select('c')}, {_LENGTH}"
+
+
+def _entry() -> str:
+    return f"{_listed()}, {_DRAFT}, {_ATTACHMENTS}"
 
 
 def _conversation(row: Row) -> ConversationRecord:

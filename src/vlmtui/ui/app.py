@@ -508,8 +508,7 @@ class VlmtuiApp(App[ExitReport | None]):
         from vlmtui.ui.models.loading import LoadingScreen
 
         if not isinstance(self.screen, ConversationsScreen | LoadingScreen):
-            cache = self.services.paths.thumbnails
-            self.push_screen(ConversationsScreen(self.services.store, cache=cache, open_id=open_id))
+            self.push_screen(ConversationsScreen(self.services.store, open_id=open_id))
 
     async def open_batch(self, output: Path) -> None:
         """Show the results of a batch in a file. Says why if the file cannot be read."""

@@ -26,27 +26,20 @@ from vlmtui.ui.widgets.row_list import RowList
 _DETAIL_MAX = 4_000
 """Most characters of a question or answer below the table; the inspector has all."""
 _LINE, _ID, _STATE, _TOKENS = 7, 18, 6, 6
-_HEADING = f"{'line':>{_LINE}}  {'id':<{_ID}} {'':<{_STATE}} {'tokens':>{_TOKENS}}  answer"
-_COLOURS = {"failed": "$error", "wrong": "$warning", "right": "$success", "": ""}
+_HEADING = f" {'line':>{_LINE}}  {'id':<{_ID}} {'':<{_STATE}} {'tokens':>{_TOKENS}}  answer"
+_COLOURS = {"failed": "$text-error", "wrong": "$text-warning", "right": "$text-success", "": ""}
 
 
-class ResultRows(RowList):
+class ResultRows(RowList[StoredResult]):
     """One row a result. Only those in view are read."""
 
     BINDINGS = bindings("batch_rows")
 
-    def __init__(self, table: ResultTable, *, id: str | None = None) -> None:
-        super().__init__(lambda: len(table), self._row, id=id)
-        self.table = table
-
-    def on_mount(self) -> None:
-        self.rows_changed()
-
-    def _row(self, row: int) -> Content:
+    def draw(self, index: int, width: int) -> list[Content]:
         try:
-            return row_content(self.table[row], is_plain=row == self.highlighted)
+            return [row_content(self.rows[index])]
         except VlmtuiError as error:
-            return Content(one_line(error.message))
+            return [Content(one_line(error.message))]
 
 
 class BatchScreen(Screen[None]):
@@ -73,7 +66,7 @@ class BatchScreen(Screen[None]):
             yield Static(about, id="about", markup=False)
         yield Static(id="shown", markup=False)
         yield Static(_HEADING, id="heading", markup=False)
-        yield ResultRows(self.table, id="rows")
+        yield ResultRows(id="rows")
         yield DocumentView(has_edge=False, id="item")
         yield FooterBar()
 
@@ -84,21 +77,21 @@ class BatchScreen(Screen[None]):
     def on_unmount(self) -> None:
         self.table.close()
 
-    @on(ResultRows.Highlighted)
+    @on(RowList.Highlighted)
     def _highlighted(self) -> None:
         try:
-            result = self._result
+            result = self._rows.current
             empty = with_keys(self.app, "Nothing to show. {batch_results.next} shows others.")
             told = Content(empty) if result is None else _details(result)
         except VlmtuiError as error:
             told = Content(error_text(self.app, error))
         self.query_one("#item", DocumentView).show(TextBlock(told))
 
-    @on(ResultRows.Opened)
+    @on(RowList.Opened)
     def action_open(self) -> None:
         """Show the highlighted item in the inspector."""
         try:
-            if (result := self._result) is not None:
+            if (result := self._rows.current) is not None:
                 self._show_inspector(_report(result))
         except VlmtuiError as error:
             self.notify(error.message, severity="error", markup=False)
@@ -115,23 +108,16 @@ class BatchScreen(Screen[None]):
         self._shown = shown
         self.table.show(shown)
         self.query_one("#shown", Static).update(f"{len(self.table):,} shown: {shown.value}")
-        self._rows.rows_changed()
-        self._rows.highlighted = 0
-        self._rows.post_message(self._rows.Highlighted(0))
+        self._rows.show(self.table)
 
     @property
     def _rows(self) -> ResultRows:
         return self.query_one(ResultRows)
 
-    @property
-    def _result(self) -> StoredResult | None:
-        """The highlighted result; None if there is none. Raises VlmtuiError if it can't be read."""
-        return self.table[self._rows.highlighted] if self._rows.highlighted < len(self.table) else None
 
-
-def row_content(result: StoredResult, *, is_plain: bool) -> Content:
-    """Return what a row shows. `is_plain`: without colours of its own. Of an id that is too long, the end is shown: ids
-    differ there, as paths and numbers do."""
+def row_content(result: StoredResult) -> Content:
+    """Return what a row shows. Of an id that is too long, the end is shown: ids differ there, as paths and numbers
+    do."""
     item_id, state = one_line(result.id or ""), result.state
     if cell_len(item_id) > _ID:
         while cell_len(item_id) >= _ID:
@@ -139,13 +125,12 @@ def row_content(result: StoredResult, *, is_plain: bool) -> Content:
         item_id = f"…{item_id}"
     tokens = f"{result.usage.completion_tokens:,}" if result.error is None else ""
     said = result.answer if result.error is None else result.error.message.removeprefix(f"Line {result.line}: ")
-    muted = "" if is_plain else "$muted"
     return Content.assemble(
-        (f"{result.line:>{_LINE},}  ", muted),
+        (f"{result.line:>{_LINE},}  ", "$muted"),
         set_cell_size(item_id, _ID),
         " ",
-        (f"{state:<{_STATE}} ", "" if is_plain else _COLOURS[state]),
-        (f"{tokens:>{_TOKENS}}  ", muted),
+        (f"{state:<{_STATE}} ", _COLOURS[state]),
+        (f"{tokens:>{_TOKENS}}  ", "$muted"),
         one_line(said),
     )
 

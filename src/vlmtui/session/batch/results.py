@@ -363,7 +363,7 @@ class _Place(NamedTuple):
     length: int
 
 
-class ResultTable:
+class ResultTable(Sequence[StoredResult]):
     """The results in a file as rows. Only their offsets are kept; a row is read when needed. `close` it."""
 
     def __init__(self, path: Path) -> None:
@@ -393,7 +393,7 @@ class ResultTable:
         """Number of rows that are shown."""
         return len(self._shown)
 
-    def __getitem__(self, row: int) -> StoredResult:
+    def __getitem__(self, row: int) -> StoredResult:  # type: ignore[override]
         """Return the result in a row. Raises VlmtuiError if it cannot be read again."""
         found = self._shown[row]
         try:

@@ -210,18 +210,6 @@ CONVERSATION_SEARCH = Scope(
     ),
 )
 
-CONVERSATION_TITLE = Scope(
-    "conversation_title",
-    "Renaming a conversation",
-    within="conversation_list",
-    types=True,
-    actions=(
-        Action("conversation_title.save", "Rename", "Save the new title.", "enter", run="submit", footer=True),
-        Action("conversation_title.cancel", "Cancel", "Keep the old title.", "escape", footer=True),
-    ),
-)
-
-
 _NEXT_VIEW = Action(
     "sides.next_view", "Next view", "Show the other side.", "f6", leader="tab", footer=True, priority=True
 )

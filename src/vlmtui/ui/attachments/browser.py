@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,15 +15,9 @@ from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 from textual.content import Content
-from textual.geometry import Region, Size
 from textual.message import Message
-from textual.reactive import reactive
 from textual.screen import ModalScreen
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
-from textual.style import Style
 from textual.timer import Timer
-from textual.visual import Visual
 from textual.widgets import Input, Static
 
 from vlmtui.domain.conversation import Modality
@@ -33,10 +27,11 @@ from vlmtui.reading import shown_name
 from vlmtui.session.cost import EstimateTokens
 from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.text import human_bytes, one_line
-from vlmtui.ui.actions import ACTIONS, bindings, line_bindings
+from vlmtui.ui.actions import ACTIONS, bindings
 from vlmtui.ui.keys import LEADER, hint, shown_keys, spell_key
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.widgets.row_list import entry_at, moved
+from vlmtui.ui.widgets.line_editing import LineInput
+from vlmtui.ui.widgets.row_list import RowList
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -44,112 +39,28 @@ if TYPE_CHECKING:
 
 _SIZE = 9
 _NAME_MIN = 12
-_PAD = 1
-"""Cells on each side of a line."""
 
 
-class FileList(ScrollView):
-    """One line for each file, one of them highlighted. Only lines in view are rendered: folders of thousands stay
-    fast."""
+class FileList(RowList[FolderEntry]):
+    """One line for each file. The filter keeps the focus, and the screen moves the highlight."""
 
     can_focus = False
-    COMPONENT_CLASSES = {"file-list--highlighted", "file-list--empty"}
-    DEFAULT_CSS = """
-    FileList {
-        scrollbar-size-vertical: 1;
-        overflow-x: hidden;
-        .file-list--highlighted {
-            color: $block-cursor-blurred-foreground;
-            background: $block-cursor-blurred-background;
-            text-style: $block-cursor-blurred-text-style;
-        }
-        .file-list--empty { color: $muted; }
-    }
-    """
-
-    highlighted: reactive[int | None] = reactive(None)
-
-    @dataclass
-    class Highlighted(Message):
-        """Another line is highlighted, or its file changed."""
-
-        entry: FolderEntry
 
     def __init__(self, marked: Mapping[Path, FolderEntry], *, id: str | None = None) -> None:
         """`marked` is read whenever a line is drawn."""
         super().__init__(id=id)
-        self.entries: Sequence[FolderEntry] = ()
         self._marked = marked
-        self._otherwise = ""
 
-    @property
-    def current(self) -> FolderEntry | None:
-        """The highlighted file."""
-        return entry_at(self.entries, self.highlighted)
-
-    def show(self, entries: Sequence[FolderEntry], *, highlight: Path | None = None, otherwise: str = "") -> None:
-        """Show these; highlight the given one, or else the first. `otherwise`: the text for an empty list."""
-        before = self.current
-        self._otherwise = otherwise
-        self.entries = entries
-        self.virtual_size = Size(0, len(entries))
-        places = (index for index, entry in enumerate(entries) if entry.path == highlight)
-        self.highlighted = next(places, 0) if entries else None
-        self.call_after_refresh(self._keep_in_view)
-        self.refresh()
-        if self.current is not None and self.current != before:
-            self.post_message(self.Highlighted(self.current))
-
-    def text_of(self, index: int) -> str:
-        """Return the text of a line."""
-        return self._line(self.entries[index]).plain
-
-    def watch_highlighted(self, before: int | None, now: int | None) -> None:
-        for index in (before, now):
-            if index is not None:
-                self.refresh_line(index)
-        self._keep_in_view()
-        if before is not None and self.current is not None:
-            self.post_message(self.Highlighted(self.current))
-
-    def on_click(self, event: events.Click) -> None:
-        index = event.y + round(self.scroll_y)
-        if index < len(self.entries):
-            self.highlighted = index
-
-    def render_line(self, y: int) -> Strip:
-        index, style = y + round(self.scroll_y), self.visual_style
-        if not self.entries and index == 0 and self._otherwise:
-            return self._strip(Content(" " * _PAD + self._otherwise), self.get_visual_style("file-list--empty"))
-        if index >= len(self.entries):
-            return Strip.blank(self.size.width, style.rich_style)
-        if index == self.highlighted:
-            style = self.get_visual_style("file-list--highlighted")
-        return self._strip(self._line(self.entries[index]), style)
-
-    def action_move(self, way: str) -> None:
-        """Move the highlight: `up`, `down`, `page_up`, `page_down`, `first` or `last`. `up` and `down` wrap around."""
-        if self.highlighted is not None and self.entries:
-            self.highlighted = moved(self.highlighted, way, len(self.entries), page=self.size.height - 1, wraps=True)
-
-    def _strip(self, line: Content, style: Style) -> Strip:
-        strip = Visual.to_strips(self, line, self.size.width, 1, style)[0]
-        return strip.extend_cell_length(self.size.width, style.rich_style)
-
-    def _keep_in_view(self) -> None:
-        if self.highlighted is not None:
-            self.scroll_to_region(Region(0, self.highlighted, 1, 1), animate=False, force=True)
-
-    def _line(self, entry: FolderEntry) -> Content:
+    def draw(self, index: int, width: int) -> list[Content]:
+        entry = self.rows[index]
         mark = "● " if entry.path in self._marked else "  "
         when = time.strftime("%Y-%m-%d", time.localtime(entry.modified))
         facts = f"{'' if entry.is_folder else human_bytes(entry.size):>{_SIZE}}  {when}"
-        room = self.size.width - len(mark) - len(facts) - 1 - 2 * _PAD
-        room = max(_NAME_MIN, room)
+        room = max(_NAME_MIN, width - len(mark) - len(facts) - 1)
         text = _fitting(entry.shown, room) if "/" in entry.name else entry.shown
         name = Content.styled(text, "$text-accent" if entry.is_folder else "").truncate(room, ellipsis=True)
         name = name.pad_right(room - name.cell_length)
-        return Content.assemble(" " * _PAD, (mark, "$accent"), name, " ", (facts, "$muted"))
+        return [Content.assemble((mark, "$accent"), name, " ", (facts, "$muted"))]
 
 
 class FolderTitle(Static):
@@ -172,16 +83,11 @@ class FolderTitle(Static):
         self.update(_fitting(self._text, room) if room else self._text)
 
 
-class FilterInput(Input):
+class FilterInput(LineInput):
     """Keeps the focus. Keys without a use in an empty filter go to the browser; so does Space after an arrow key."""
-
-    BINDINGS = line_bindings()
 
     is_browsing = True
     """True if Space marks a file. False while the user types a filter or path."""
-
-    def on_mount(self) -> None:
-        self.cursor_blink = False
 
     @dataclass
     class BrowserKey(Message):
@@ -271,6 +177,8 @@ class FilePreview(Vertical):
 
     def show(self, entry: FolderEntry | None) -> None:
         """Show this file soon; None: nothing. Only this widget's own handlers draw, so that no two draw at once."""
+        if entry == self._wanted:
+            return
         self._wanted = entry
         if self._timer is not None:
             self._timer.stop()
@@ -494,6 +402,8 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self._recent = recent
         self._look = look or FolderView()
         self._entries: list[FolderEntry] = []
+        self._shown: list[FolderEntry] = []
+        """Those that match the filter, in their order."""
         self._trouble = ""
         """Why the typed folder cannot be shown."""
 
@@ -562,10 +472,11 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             self._filter.is_browsing = True
         self._show(highlight=came_from)
 
-    @on(FileList.Highlighted)
-    def _highlighted(self, event: FileList.Highlighted) -> None:
-        self.query_one(FilePreview).show(event.entry)
+    @on(RowList.Highlighted)
+    def _highlighted(self) -> None:
+        self.query_one(FilePreview).show(self._current)
 
+    @on(RowList.Opened)
     def action_choose(self) -> None:
         """Open the highlighted folder; attach the marked files, or else the highlighted one."""
         entry = self._current
@@ -598,7 +509,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     def action_mark_all(self) -> None:
         """Mark all files shown, or unmark them if all are marked."""
-        files = {entry.path: entry for entry in self.query_one(FileList).entries if not entry.is_folder}
+        files = {entry.path: entry for entry in self._shown if not entry.is_folder}
         if files.keys() <= self._marks.keys():
             for path in files:
                 del self._marks[path]
@@ -667,16 +578,15 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             highlight = next((entry.path for entry in shown if entry.name == wanted), None)
         elif highlight is None and self._current is not None:
             highlight = self._current.path
-        otherwise = "" if self._trouble else _EMPTY_RECENT if self._shows_recent else _EMPTY
-        self.query_one(FileList).show(shown, highlight=highlight, otherwise=otherwise)
+        empty = "" if self._trouble else _EMPTY_RECENT if self._shows_recent else _EMPTY
+        at = next((at for at, entry in enumerate(shown) if entry.path == highlight), 0)
+        self._shown = shown
+        self.query_one(FileList).show(shown, highlight=at, empty=empty)
         self._show_state()
-        if not shown:
-            self.call_later(self.query_one(FilePreview).show, None)
 
     def _show_state(self) -> None:
         self.query_one(FolderTitle).show(None if self._shows_recent else self.folder, "Recent folders")
-        shown = self.query_one(FileList).entries
-        told = self._look.summary(self._entries, shown, self._marks.values(), are_recent=self._shows_recent)
+        told = self._look.summary(self._entries, self._shown, self._marks.values(), are_recent=self._shows_recent)
         self.query_one("#state", Static).update(self._trouble or told)
         self.query_one("#state").set_class(bool(self._trouble), "-trouble")
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
+from textual import on
 from textual.content import Content
 
 from vlmtui.domain.conversation import ChatPrompt, MessagesPrompt, RawPrompt
@@ -34,7 +35,7 @@ Style = Literal["text", "special", "media"]
 _INDEX, _ID, _KIND = 15, 9, 8
 _BREAKS = {"\n": "↵", "\t": "⇥", " ": "·"}
 _KINDS = {"text": "", "special": "special", "media": "image"}
-HEADING = f"{'index':>{_INDEX}} {'id':>{_ID}}  {'kind':<{_KIND}}text"
+HEADING = f" {'index':>{_INDEX}} {'id':>{_ID}}  {'kind':<{_KIND}}text"
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -346,33 +347,23 @@ class TokenRows(Sequence[TokenRow]):
         return row - extra, None
 
 
-class TokenTable(RowList):
+class TokenTable(RowList[TokenRow]):
     """One row for each token, an image's tokens folded into one."""
 
     BINDINGS = bindings("token_table")
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(lambda: len(self.rows), lambda row: _content(self.rows[row]), id=id)
-        self.rows = TokenRows()
-
-    def show(self, rows: TokenRows) -> None:
-        self.rows = rows
-        self.highlighted = 0
-        self.rows_changed()
+    def draw(self, index: int, width: int) -> list[Content]:
+        return [_content(self.rows[index])]
 
     def text_of(self, row: int) -> str:
         """Return the text of a row."""
         return _content(self.rows[row]).plain
 
-    def on_row_list_opened(self) -> None:
-        self.action_unfold()
-
+    @on(RowList.Opened)
     def action_unfold(self) -> None:
         """Unfold or fold the highlighted image."""
-        if len(self.rows):
-            head = self.rows.toggle(self.highlighted)
-            self.rows_changed()
-            self.highlighted = head
+        if isinstance(self.rows, TokenRows) and len(self.rows):
+            self.show(self.rows, highlight=self.rows.toggle(self.highlighted))
 
 
 def _content(row: TokenRow) -> Content:

@@ -8,22 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
-from rich.segment import Segment
-from textual import events, on, work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.geometry import Region, Size
 from textual.message import Message
-from textual.reactive import reactive
 from textual.screen import ModalScreen, Screen
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from vlmtui.domain.engine import BackendChoice, EngineStatus, LoadSpec
+from vlmtui.domain.engine import BackendChoice, EngineStatus
 from vlmtui.engine.machine import Fit, Machine, check_fit, gib
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import downloaded_models
@@ -32,7 +27,7 @@ from vlmtui.registry.routes import model_closed, route_name, status_of
 from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.models import Choice, LoadCheck, LoadOption, model_choices
 from vlmtui.text import one_line
-from vlmtui.ui.actions import bindings, line_bindings
+from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import TextBlock, fact
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import error_text, key_of
@@ -40,7 +35,8 @@ from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
 from vlmtui.ui.widgets.dialogs import DialogPanel
 from vlmtui.ui.widgets.footer_bar import FooterBar
-from vlmtui.ui.widgets.row_list import moved
+from vlmtui.ui.widgets.line_editing import LineInput
+from vlmtui.ui.widgets.row_list import RowList
 
 if TYPE_CHECKING:
     from vlmtui.engine.remote_models import Server
@@ -182,7 +178,6 @@ def _memory(choice: Choice, machine: Machine | None) -> Content:
 
 _TAKES, _SIZE, _CONTEXT, _FITS, _STATE = 17, 5, 7, 9, 7
 _GAP = 2
-_MARK = "▌"
 _FIXED = _TAKES + _SIZE + _CONTEXT + _FITS + _STATE + 5 * _GAP
 _MIN_TITLE = 12
 _TITLE = 30
@@ -195,18 +190,6 @@ _FIT_STYLES = {
     Fit.UNKNOWN: "$muted",
 }
 _FIT_MARKS = {Fit.YES: "✓ fits", Fit.SEVERAL: "✓ n GPUs", Fit.NO: "✗ too big", Fit.UNKNOWN: "?"}
-
-
-def lines_of(rows: Sequence[Choice]) -> list[int | str]:
-    """Return what each line shows: the index of a row, or a heading where servers' models begin and end."""
-    lines: list[int | str] = []
-    elsewhere = False
-    for index, choice in enumerate(rows):
-        if elsewhere != (choice.server is not None):
-            elsewhere = not elsewhere
-            lines.append("On other machines" if elsewhere else "On this machine")
-        lines.append(index)
-    return lines
 
 
 def size_text(parameters_b: float | None) -> str:
@@ -230,16 +213,15 @@ def takes_text(choice: Choice) -> str:
     return " ".join(f"{modality} ×{takes.max_items}" for modality, takes in choice.family.takes.items())
 
 
-def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = False) -> Content:
-    """Return one row, a mark and `width` cells. The mark shows the highlight without colours."""
+def row(choice: Choice, machine: Machine | None, width: int) -> Content:
+    """Return one row."""
     title_width, name_width = _first_columns(width)
     gap = " " * _GAP
     name = f"{gap}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
     fits = check_fit(choice.model, machine).fit if machine and choice.server is None else Fit.UNKNOWN
     fits_text = _FIT_MARKS[fits] if choice.server is None else _latency_text(choice.server)
     # Use as few pieces as styles: this list is part of the first paint.
-    line = Content.assemble(
-        (_MARK if marked else " ", "$text-accent"),
+    return Content.assemble(
         (_cell(one_line(choice.title), title_width), "bold" if choice.current else ""),
         (f"{name}{gap}{_cell(takes_text(choice), _TAKES)}{gap}", "$muted"),
         size_text(choice.parameters_b).rjust(_SIZE),
@@ -247,7 +229,6 @@ def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = F
         (_cell(fits_text, _FITS), _FIT_STYLES[fits]),
         (f"{gap}{_cell(choice.state, _STATE)}", _state_style(choice)),
     )
-    return line if line.cell_length <= width + 1 else line.truncate(max(1, width + 1), ellipsis=True)
 
 
 def _latency_text(server: Server) -> str:
@@ -299,150 +280,27 @@ class ModelHeader(Widget):
         return header(self.size.width)
 
 
-class ModelList(ScrollView):
-    """The models, one row each, those of servers below a heading; only rows in view are rendered. The filter keeps the
-    focus, and the screen moves the highlight."""
+class ModelList(RowList[Choice]):
+    """The models. The filter keeps the focus, and the screen moves the highlight."""
 
     can_focus = False
-    ALLOW_SELECT = False
-    COMPONENT_CLASSES = {"model-list--highlighted", "model-list--hover"}
-    DEFAULT_CSS = """
-    ModelList {
-        height: 1fr;
-        overflow-x: hidden;
-        scrollbar-size-vertical: 1;
-        scrollbar-gutter: stable;
-        & > .model-list--highlighted {
-            background: $block-cursor-background;
-            color: $block-cursor-foreground;
-        }
-        & > .model-list--hover { background: $block-hover-background; }
-    }
-    """
-
-    highlighted: reactive[int | None] = reactive(None, repaint=False)
-    _hovered: reactive[int | None] = reactive(None, repaint=False)
-
-    class Highlighted(Message):
-        """Another model is highlighted."""
-
-        def __init__(self, choice: Choice | None) -> None:
-            """`choice`: None if there is none."""
-            super().__init__()
-            self.choice = choice
-
-    class Chosen(Message):
-        """Load this model."""
-
-        def __init__(self, choice: Choice) -> None:
-            super().__init__()
-            self.choice = choice
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.rows: list[Choice] = []
-        self._lines: list[int | str] = []
         self.machine: Machine | None = None
 
-    @property
-    def chosen(self) -> Choice | None:
-        """The highlighted model."""
-        return self.rows[self.highlighted] if self.highlighted is not None and self.rows else None
-
-    def show(self, rows: Sequence[Choice], machine: Machine | None, *, prefer: LoadSpec | None = None) -> None:
-        """Show these; keep the highlighted model, or highlight the preferred one, or the first."""
-        wanted = self.chosen.model.spec if self.chosen else prefer
-        self.rows, self.machine = list(rows), machine
-        self._lines = lines_of(self.rows)
-        self.virtual_size = Size(0, len(self._lines))
-        same = (index for index, row in enumerate(self.rows) if row.model.spec == wanted)
-        named = (index for index, row in enumerate(self.rows) if wanted and row.model.spec.name == wanted.name)
-        kept = next(same, next(named, 0))
-        self.set_reactive(ModelList.highlighted, kept if self.rows else None)
-        self.call_after_refresh(self._keep_in_view)
-        self.refresh()
-        self.post_message(self.Highlighted(self.chosen))
-
-    def watch_highlighted(self, before: int | None, now: int | None) -> None:
-        self._refresh_lines(before, now)
-        self._keep_in_view()
-        self.post_message(self.Highlighted(self.chosen))
-
-    def watch__hovered(self, before: int | None, now: int | None) -> None:
-        self._refresh_lines(before, now)
-
-    def on_mouse_move(self, event: events.MouseMove) -> None:
-        self._hovered = self._row_at(event.y)
-
-    def on_leave(self) -> None:
-        self._hovered = None
-
-    def on_click(self, event: events.Click) -> None:
-        index = self._row_at(event.y)
-        if index is not None:
-            self.highlighted = index
-            self.post_message(self.Chosen(self.rows[index]))
-
-    def render_line(self, y: int) -> Strip:
-        shown, width, style = self._line_at(y), self.scrollable_content_region.width, self.visual_style
-        if shown is None:
-            return Strip.blank(width, style.rich_style)
-        if isinstance(shown, str):
-            line = Content.styled(f" {shown}", "$muted italic")
-        else:
-            if shown == self.highlighted:
-                style = self.get_visual_style("model-list--highlighted")
-            elif shown == self._hovered:
-                style = self.get_visual_style("model-list--hover")
-            line = row(self.rows[shown], self.machine, width - 2, marked=shown == self.highlighted)
-        # `Visual.to_strips` handles wrapping, links and selections, which these rows do not have.
-        pieces = line.render(style, end="", parse_style=self.app.stylesheet.parse_style)
-        strip = Strip([Segment(text, of_text.rich_style) for text, of_text in pieces])
-        return strip.adjust_cell_length(width, style.rich_style)
-
-    def action_move(self, way: str) -> None:
-        """Move the highlight: `up`, `down`, `page_up`, `page_down`, `first` or `last`. `up` and `down` wrap around."""
-        if self.highlighted is not None and self.rows:
-            self.highlighted = moved(
-                self.highlighted, way, len(self.rows), page=self.scrollable_content_region.height, wraps=True
-            )
-
-    def _line_at(self, y: int) -> int | str | None:
-        """Return the index of the row, or the heading, in this line of the view; None below the last."""
-        number = y + round(self.scroll_y)
-        return self._lines[number] if number < len(self._lines) else None
-
-    def _row_at(self, y: int) -> int | None:
-        """Return the model in this line of the view; None on a heading and below the last."""
-        shown = self._line_at(y)
-        return shown if isinstance(shown, int) else None
-
-    def _refresh_lines(self, *indices: int | None) -> None:
-        for index in indices:
-            if index is not None and index in self._lines:
-                self.refresh_line(self._lines.index(index))
-
-    def _keep_in_view(self) -> None:
-        if self.highlighted is not None:
-            number = self._lines.index(self.highlighted)
-            # The first row below a heading, and the list's first, bring the heading into view.
-            headed = number > 0 and isinstance(self._lines[number - 1], str)
-            region = Region(0, number - headed, 1, 1 + headed)
-            self.scroll_to_region(region, animate=False, force=True)
+    def draw(self, index: int, width: int) -> list[Content]:
+        return [row(self.rows[index], self.machine, width)]
 
 
 _WIDE = 100
 """Fewest columns for the details."""
 
 
-class ModelFilter(Input):
+class ModelFilter(LineInput):
     """The filter field. Enter is bound here, like the arrow keys."""
 
-    BINDINGS = [*bindings("model_filter"), *line_bindings()]
-
-    def on_mount(self) -> None:
-        # A blinking cursor would repaint twice a second: over SSH an idle screen sends nothing.
-        self.cursor_blink = False
+    BINDINGS = bindings("model_filter")
 
 
 class ModelsScreen(Screen[None]):
@@ -492,7 +350,6 @@ class ModelsScreen(Screen[None]):
             with Vertical(id="models"):
                 yield ModelHeader()
                 yield ModelList(id="list")
-                yield Static(id="nothing", markup=False)
                 yield Static(id="silent", markup=False)
             yield DocumentView(has_edge=False, id="side")
         yield FooterBar()
@@ -510,14 +367,10 @@ class ModelsScreen(Screen[None]):
     def _filter_submitted(self) -> None:
         self.action_load()
 
-    @on(ModelList.Highlighted)
-    def _show_details(self, event: ModelList.Highlighted) -> None:
-        told = model_details(event.choice, self.machine) if event.choice else []
-        self.query_one("#side", DocumentView).show(*told)
-
-    @on(ModelList.Chosen)
-    def _choose(self, event: ModelList.Chosen) -> None:
-        self.post_message(self.ModelChosen(event.choice.model, self.machine))
+    @on(RowList.Highlighted)
+    def _show_details(self) -> None:
+        chosen = self._list.current
+        self.query_one("#side", DocumentView).show(*(model_details(chosen, self.machine) if chosen else []))
 
     def _machine_measured(self, machine: Machine) -> None:
         self.machine = machine
@@ -545,9 +398,10 @@ class ModelsScreen(Screen[None]):
             return bool(self._query) or self._has_chat or self.engines.keeps_former
         return True
 
+    @on(RowList.Opened)
     def action_load(self) -> None:
         """Load the highlighted model."""
-        chosen = self.query_one(ModelList).chosen
+        chosen = self._list.current
         if chosen is None:
             self.app.bell()
         else:
@@ -555,7 +409,7 @@ class ModelsScreen(Screen[None]):
 
     def action_backend(self) -> None:
         """Choose the next kind of engine for the highlighted model."""
-        chosen = self.query_one(ModelList).chosen
+        chosen = self._list.current
         choices = chosen.backends if chosen is not None else ()
         if chosen is None or len(choices) < 2:
             self.app.bell()
@@ -575,7 +429,11 @@ class ModelsScreen(Screen[None]):
         """Move the highlight; the filter keeps the focus."""
         if not self._shows_all:  # a key typed before the first paint
             self._fill()
-        self.query_one(ModelList).action_move(how)
+        self._list.action_move(how)
+
+    @property
+    def _list(self) -> ModelList:
+        return self.query_one(ModelList)
 
     @property
     def _query(self) -> str:
@@ -647,9 +505,10 @@ class ModelsScreen(Screen[None]):
             backends=self.backends,
             query=query,
         )
-        self.query_one(ModelList).show(rows, self.machine, prefer=newest)
-        nothing = self.query_one("#nothing", Static)
-        nothing.display = not rows
-        nothing.update(f"No model matches “{query}”. {key_of(self.app, 'model_list.back')} clears the filter.")
-        self.query_one(ModelList).display = bool(rows)
+        self._list.machine = self.machine
+        wanted = self._list.current.model.spec if self._list.current else newest
+        same = (at for at, row in enumerate(rows) if row.model.spec == wanted)
+        named = (at for at, row in enumerate(rows) if wanted and row.model.spec.name == wanted.name)
+        empty = f"No model matches “{one_line(query)}”. {key_of(self.app, 'model_list.back')} clears the filter."
+        self._list.show(rows, highlight=next(same, next(named, 0)), empty=empty)
         self.refresh_bindings()

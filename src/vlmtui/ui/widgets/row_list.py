@@ -1,11 +1,11 @@
-"""Lists that draw their own lines: a list of rows of one line each, one of them highlighted."""
+"""A list of rows, one of them highlighted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Generic, TypeVar
 
+from rich.segment import Segment
 from textual import events
 from textual.content import Content
 from textual.geometry import Region, Size
@@ -16,19 +16,19 @@ from textual.strip import Strip
 from textual.visual import Visual
 
 T = TypeVar("T")
+_MARK = "▌"
+"""Shows the highlight without colours."""
 
 
-def entry_at(entries: Sequence[T], highlighted: int | None) -> T | None:
-    """Return the entry at `highlighted`; None if nothing is highlighted or the list is shorter now."""
-    return entries[highlighted] if highlighted is not None and highlighted < len(entries) else None
+class RowList(ScrollView, Generic[T], can_focus=True):
+    """Draws only the rows in view, so that thousands stay fast. A click highlights a row, a click on the highlighted
+    row opens it. A subclass draws a row, and has the keys."""
 
-
-class RowList(ScrollView, can_focus=True):
-    """Draws only the rows in view. A subclass has the keys."""
-
+    ALLOW_SELECT = False
     COMPONENT_CLASSES = {"row-list--highlighted"}
     DEFAULT_CSS = """
     RowList {
+        height: 1fr;
         scrollbar-size-vertical: 1;
         scrollbar-gutter: stable;
         overflow-x: hidden;
@@ -39,66 +39,87 @@ class RowList(ScrollView, can_focus=True):
         }
     }
     """
+    ROW_LINES = 1
+    """Lines of a row."""
 
-    @dataclass
     class Highlighted(Message):
-        """Another row is highlighted."""
+        """Another row is highlighted, or other rows are shown."""
 
-        row: int
-
-    @dataclass
     class Opened(Message):
         """The highlighted row was clicked."""
 
-    highlighted: reactive[int] = reactive(0)
+    highlighted: reactive[int] = reactive(0, repaint=False)
 
-    def __init__(self, count: Callable[[], int], line: Callable[[int], Content], *, id: str | None = None) -> None:
-        """`count` returns the number of rows, `line` the content of one; call `rows_changed` when either changes."""
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._count, self._line = count, line
+        self.rows: Sequence[T] = ()
+        self._empty = ""
 
-    def rows_changed(self) -> None:
-        """Draw the rows as they are now."""
-        self.virtual_size = Size(0, self._count())
+    def draw(self, index: int, width: int) -> list[Content]:
+        """Return the lines of a row; they are cut after `width` cells."""
+        raise NotImplementedError
+
+    @property
+    def current(self) -> T | None:
+        """The highlighted row; None if there are none."""
+        return self.rows[self.highlighted] if self.highlighted < len(self.rows) else None
+
+    def show(self, rows: Sequence[T], *, highlight: int = 0, empty: str = "") -> None:
+        """Show these rows, the one with index `highlight` highlighted. `empty`: the text in place of no rows."""
+        self.rows, self._empty = rows, empty
+        self.virtual_size = Size(0, self.ROW_LINES * len(rows))
+        self.set_reactive(RowList.highlighted, self.validate_highlighted(highlight))
+        self.call_after_refresh(self._keep_in_view)
         self.refresh()
+        self.post_message(self.Highlighted())
+
+    def validate_highlighted(self, index: int) -> int:
+        return max(min(index, len(self.rows) - 1), 0)
 
     def watch_highlighted(self, before: int, now: int) -> None:
-        self.refresh_line(before - round(self.scroll_y))
-        self.refresh_line(now - round(self.scroll_y))
-        self.scroll_to_region(Region(0, now, 1, 1), animate=False, force=True)
-        self.post_message(self.Highlighted(now))
-
-    def validate_highlighted(self, row: int) -> int:
-        return min(max(row, 0), max(self._count() - 1, 0))
+        for index in (before, now):
+            self.refresh_lines(index * self.ROW_LINES, self.ROW_LINES)
+        self._keep_in_view()
+        self.post_message(self.Highlighted())
 
     def on_click(self, event: events.Click) -> None:
-        row = event.y + round(self.scroll_y)
-        if row < self._count():
-            if row == self.highlighted:
+        index = (event.y + round(self.scroll_y)) // self.ROW_LINES
+        if index < len(self.rows):
+            if index == self.highlighted:
                 self.post_message(self.Opened())
-            self.highlighted = row
+            self.highlighted = index
 
     def render_line(self, y: int) -> Strip:
-        row, style, width = y + round(self.scroll_y), self.visual_style, self.size.width
-        if row >= self._count():
+        index, part = divmod(y + round(self.scroll_y), self.ROW_LINES)
+        width, style = self.scrollable_content_region.width, self.visual_style
+        if not self.rows:
+            return self._empty_line(y, width)
+        if index >= len(self.rows):
             return Strip.blank(width, style.rich_style)
-        if row == self.highlighted:
+        if index == self.highlighted:
             style = self.get_visual_style("row-list--highlighted")
-        in_view = max(self.scrollable_content_region.width, 1)
-        line = self._line(row).truncate(in_view, ellipsis=True)
-        return Visual.to_strips(self, line, width, 1, style)[0].extend_cell_length(width, style.rich_style)
+        room = max(1, width - 2)
+        line = self.draw(index, room)[part]
+        line = line if line.cell_length <= room else line.truncate(room, ellipsis=True)
+        line = Content.assemble((_MARK, "$text-accent") if index == self.highlighted else " ", line)
+        # `Visual.to_strips` handles wrapping, links and selections, which these rows do not have.
+        pieces = line.render(style, end="", parse_style=self.app.stylesheet.parse_style)
+        strip = Strip([Segment(text, of_text.rich_style) for text, of_text in pieces])
+        return strip.adjust_cell_length(width, style.rich_style)
 
     def action_move(self, way: str) -> None:
         """Move the highlight: `up`, `down`, `page_up`, `page_down`, `first` or `last`."""
-        self.highlighted = moved(self.highlighted, way, self._count(), page=self.size.height - 1)
+        count, page = len(self.rows), max(1, self.scrollable_content_region.height // self.ROW_LINES)
+        steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "first": -count, "last": count}
+        self.highlighted += steps[way]
 
+    def _empty_line(self, y: int, width: int) -> Strip:
+        style = self.visual_style
+        text = Content.styled(self._empty, "$muted")
+        lines = Visual.to_strips(self, text, max(1, width - 2), None, style)
+        line = lines[y] if y < len(lines) else Strip([])
+        return Strip.join([Strip.blank(1, style.rich_style), line]).adjust_cell_length(width, style.rich_style)
 
-def moved(index: int, way: str, count: int, *, page: int, wraps: bool = False) -> int:
-    """Return the row to highlight after a move from row `index` of `count`. `way`: `up`, `down`, `page_up`,
-    `page_down`, `first` or `last`; `page`: the rows of a page; `wraps`: whether `up` on the first row goes to the
-    last, and `down` back."""
-    page = max(1, page)
-    steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "first": -count, "last": count}
-    if wraps and way in ("up", "down"):
-        return (index + steps[way]) % count
-    return min(max(0, index + steps[way]), count - 1)
+    def _keep_in_view(self) -> None:
+        region = Region(0, self.highlighted * self.ROW_LINES, 1, self.ROW_LINES)
+        self.scroll_to_region(region, animate=False, force=True)
