@@ -328,10 +328,10 @@ async def test_a_damaged_database_is_reported_and_not_copied(make_app: MakeApp, 
     await keeper.close()
     damage(paths)
     app = make_app(settings=Settings(graphics="off"))
-    async with app.run_test():
+    async with app.run_test() as pilot:
         app.stored.keep_house()
         await app.workers.wait_for_complete()
-        assert any("is damaged" in toast.message for toast in app._notifications)
+        await until(pilot, lambda: any("is damaged" in toast.message for toast in app._notifications))
     assert list((paths.data / "backups").iterdir()) == []
 
 
