@@ -6,7 +6,6 @@ import asyncio
 import fcntl
 import os
 import signal
-import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +20,10 @@ from vlmtui.protocol.endpoint import HOME_SUFFIX, MARKER, Endpoint
 
 if TYPE_CHECKING:
     from vlmtui.engine.local.host import Timeouts
+
+
+_RETRY_S = 0.05
+"""Seconds between two tries to lock a file that another process has locked."""
 
 
 async def readable(descriptor: int, within_s: float) -> bool:
@@ -66,9 +69,9 @@ async def locked(path: Path) -> AsyncIterator[None]:
     Raises VlmtuiError if the file cannot be opened.
     """
     file = _open(path)
-    if not _try_lock(file):
-        await _lock_in_thread(file)
     try:
+        while not _try_lock(file):  # noqa: ASYNC110 - waiting in flock itself could not be cancelled
+            await asyncio.sleep(_RETRY_S)
         yield
     finally:
         os.close(file)
@@ -106,34 +109,6 @@ def _try_lock(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-async def _lock_in_thread(file: int) -> None:
-    """Wait for the lock in a daemon thread, because flock cannot be interrupted. If the wait is cancelled, the thread
-    closes the file, and so releases the lock, as soon as it gets it."""
-    loop = asyncio.get_running_loop()
-    is_held: asyncio.Future[None] = loop.create_future()
-
-    def hand_over() -> None:
-        if is_held.done():
-            os.close(file)
-        else:
-            is_held.set_result(None)
-
-    def wait() -> None:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            loop.call_soon_threadsafe(hand_over)
-        except RuntimeError:  # the loop is closed
-            os.close(file)
-
-    threading.Thread(target=wait, name="lock", daemon=True).start()
-    try:
-        await is_held
-    except asyncio.CancelledError:
-        if not is_held.cancelled():
-            os.close(file)
-        raise
 
 
 def worker_processes(endpoint: Endpoint) -> list[psutil.Process]:
