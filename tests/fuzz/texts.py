@@ -25,7 +25,6 @@ from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
     ClientMessage,
     Hello,
-    Ping,
     Welcome,
     WorkerMessage,
     decode_client_message,
@@ -240,7 +239,6 @@ def _frames(_: Path) -> Sequence[bytes]:
     sent: list[ClientMessage | WorkerMessage] = [
         Hello(version=5, client="app", pid=1),
         _REQUEST,
-        Ping(3),
         *_EVENTS,
     ]
     return [*(encode(one) for one in sent), encode(Welcome(version=5, pid=1, spec=_SPEC, info=None))]

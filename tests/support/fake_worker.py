@@ -6,7 +6,7 @@ What it does is told by `engine_args` of the spec:
 `load`: `ready` (default), `hold` (loads until it is ended), `fail`, `die`;
 `greeting`: `old`, `refuse`, `garbage`, `none`;
 `children`: how many processes that ignore SIGTERM it starts; `stubborn`: ignores Shutdown and SIGTERM;
-`start`: `die` ends it before it listens; `silent`: answers neither pings nor status requests;
+`start`: `die` ends it before it listens; `silent`: answers no status requests;
 `says`: the pieces of every answer; `log`: the lines of its log; `template`: its chat template.
 
 And without `says`, by a raw prompt's text, a word a step: `hold` (until cancelled), `die`, `fail`, `garbage`,
@@ -51,8 +51,6 @@ from vlmtui.protocol.messages import (
     GetStatus,
     Hello,
     LogLines,
-    Ping,
-    Pong,
     Refused,
     SetKeepAlive,
     Shutdown,
@@ -192,8 +190,6 @@ class FakeWorker:
             case Cancel(request_id):
                 if request_id in self.cancels:
                     self.cancels[request_id].set()
-            case Ping(n) if not silent:
-                writer.write(encode(Pong(n)))
             case GetStatus() if not silent:
                 writer.write(encode(self.status()))
             case GetLog(lines=lines, follow=follow):

@@ -199,7 +199,7 @@ class ScriptedEngine:
         self.log_lines = ["loading", "ready"]
         self.keep_alive_s: float | None = 300.0
         self.hung = False
-        """Set it and `ping` and `status` get no answer."""
+        """Set it and `status` gets no answer."""
         self.was_shut_down = False
         self.clients = 1
         """The number of clients in its status."""
@@ -323,10 +323,6 @@ class ScriptedEngine:
         if request_id in self._running:
             self.cancelled.append(request_id)
             self._running[request_id].cancelled.set()
-
-    async def ping(self) -> float:
-        self._answer_or_die()
-        return 0.001
 
     async def status(self) -> EngineStatus:
         self._answer_or_die()

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.support.scripted_engine import DEFAULT_LOAD, Hold, ScriptedEngine, ScriptedHost
-from vlmtui.domain.engine import REMOTE_BACKEND, LoadFailed, LoadSpec
+from vlmtui.domain.engine import REMOTE_BACKEND, EngineStatus, LoadFailed, LoadSpec
 from vlmtui.domain.generation import Failure
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
@@ -27,7 +27,7 @@ async def loaded(host: ScriptedHost, *, hang_s: float = 30.0, forget_death_s: fl
         keep_alive_s=300.0,
         on_change=lambda: None,
         hang_s=hang_s,
-        ping_every_s=0.001,
+        look_every_s=0.001,
         forget_death_s=forget_death_s,
     )
     await controller.start(resolve(Registry.bundled(), "shapes"))
@@ -171,7 +171,7 @@ async def test_a_hung_engine_is_ended_by_a_restart() -> None:
 
 
 async def test_a_process_that_was_itself_stopped_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laptop slept, or Ctrl+Z: the first ping after it comes too late, and the clock says that hours went by."""
+    """The laptop slept, or Ctrl+Z: the first answer after it comes too late, and the clock says that hours went by."""
     host = ScriptedHost()
     states: list[EngineState] = []
     controller = await loaded(host, hang_s=30.0)
@@ -179,15 +179,15 @@ async def test_a_process_that_was_itself_stopped_blames_nobody(monkeypatch: pyte
     monkeypatch.setattr("vlmtui.session.engines.time", SimpleNamespace(monotonic=lambda: next(clock)))
     late = 3
 
-    async def ping() -> float:
+    async def status() -> EngineStatus:
         nonlocal late
         late -= 1
         states.append(controller.state)
         if late >= 0:
             raise VlmtuiError(ErrorKind.ENGINE_DIED, "Too late.")
-        return 0.001
+        return host.engine.describe()
 
-    monkeypatch.setattr(host.engine, "ping", ping)
+    monkeypatch.setattr(host.engine, "status", status)
     async with watching(controller):
         await until(lambda: len(states) > 5)
     assert set(states) == {EngineState.READY}
@@ -196,17 +196,16 @@ async def test_a_process_that_was_itself_stopped_blames_nobody(monkeypatch: pyte
 async def test_no_pulse_is_taken_when_it_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     host = ScriptedHost()
     controller = await loaded(host, hang_s=0)
-    pinged = asyncio.Event()
+    asked = asyncio.Event()
 
-    async def ping() -> float:
-        pinged.set()
-        return 0.001
+    async def status() -> EngineStatus:
+        asked.set()
+        return host.engine.describe()
 
-    monkeypatch.setattr(host.engine, "ping", ping)
+    monkeypatch.setattr(host.engine, "status", status)
     async with watching(controller):
-        host.engine.die()
-        await until(lambda: controller.deaths == 1)
-    assert not pinged.is_set()
+        await asyncio.sleep(0.05)  # fifty looks
+        assert not asked.is_set()
 
 
 def served(name: str) -> Model:

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.support.fake_worker import fake_launcher
@@ -24,13 +23,11 @@ from vlmtui.domain.generation import (
     GenerateRequest,
     PromptReady,
     Request,
-    Timings,
     Token,
     TokenLogprob,
-    Usage,
 )
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.local.client import EventQueue, LatestProgress, LineSocket, WorkerClient
+from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.paths import Paths
@@ -71,18 +68,6 @@ async def test_an_answer_and_its_end(opening: Opening) -> None:
     events = [event async for event in engine.generate(ask("foreign red foreign circle"))]
     assert [type(event) for event in events] == [PromptReady, Delta, Delta, Finished]
     assert "".join(event.text for event in events if isinstance(event, Delta)) == "red circle "
-
-
-@pytest.mark.parametrize(("final_only", "rests"), [(False, True), (True, False)])
-async def test_only_for_an_answer_that_somebody_reads_the_socket_rests(
-    opening: Opening, monkeypatch: pytest.MonkeyPatch, *, final_only: bool, rests: bool
-) -> None:
-    engine = await opening()
-    rested: list[LineSocket] = []
-    monkeypatch.setattr(LineSocket, "rest", lambda self: rested.append(self))
-    request = msgspec.structs.replace(ask("red circle"), final_only=final_only)
-    assert isinstance([event async for event in engine.generate(request)][-1], Finished)
-    assert bool(rested) is rests
 
 
 async def test_requests_at_once_do_not_mix(opening: Opening) -> None:
@@ -145,7 +130,7 @@ async def test_a_failure_ends_the_request_only(opening: Opening) -> None:
     [*_, end] = [event async for event in engine.generate(ask("fail"))]
     assert isinstance(end, Failed)
     assert end.failure.kind is ErrorKind.CONTEXT_TOO_LONG
-    assert await engine.ping() < 5
+    await engine.status()
 
 
 async def test_death_mid_answer_fails_every_request(opening: Opening) -> None:
@@ -164,9 +149,8 @@ async def test_death_mid_answer_fails_every_request(opening: Opening) -> None:
     assert cause.kind is ErrorKind.ENGINE_DIED
     [after] = [event async for event in engine.generate(ask("more"))]
     assert isinstance(after, Failed)
-    for question in (engine.ping, engine.status):
-        with pytest.raises(VlmtuiError, match="stopped"):
-            await question()
+    with pytest.raises(VlmtuiError, match="stopped"):
+        await engine.status()
 
 
 async def test_kill_is_noticed_while_nothing_is_asked(opening: Opening) -> None:
@@ -311,50 +295,19 @@ async def test_a_render_raises_the_error_of_a_request(opening: Opening) -> None:
     assert caught.value.kind is ErrorKind.ENGINE_DIED
 
 
-async def test_an_inbox_far_behind_joins_deltas_and_loses_nothing() -> None:
-    inbox = EventQueue()
-    for number in range(5000):
-        inbox.put(Delta(request_id="r1", text=f"{number} ", tokens=1))
-    inbox.put(Cancelled(request_id="r1", usage=Usage(), timings=Timings()))
-    taken = []
-    while not isinstance(event := await inbox.get(), Cancelled):
-        taken.append(event)
-    assert len(taken) == 1024
-    deltas = [event for event in taken if isinstance(event, Delta)]
-    assert "".join(delta.text for delta in deltas) == "".join(f"{number} " for number in range(5000))
-    assert sum(delta.tokens for delta in deltas) == 5000
-
-
-async def test_joined_deltas_lose_no_token() -> None:
-    inbox = EventQueue()
+def test_joined_deltas_lose_no_token() -> None:
+    deltas = []
     for number in range(2000):
         entry = TokenLogprob(token_id=number, logprob=-1.0)
         token = Token(text=str(number))
         delta = Delta(
             request_id="r1", text="x", tokens=1, token_ids=(number,), vocabulary={number: token}, logprobs=(entry,)
         )
-        inbox.put(delta)
-    inbox.put(Cancelled(request_id="r1", usage=Usage(), timings=Timings()))
-    taken: list[Delta] = []
-    while isinstance(event := await inbox.get(), Delta):
-        taken.append(event)
-    whole = join_deltas(taken)
+        deltas.append(delta)
+    whole = join_deltas(deltas)
     assert (whole.text, whole.tokens) == ("x" * 2000, 2000)
     assert whole.token_ids == tuple(whole.vocabulary) == tuple(entry.token_id for entry in whole.logprobs)
     assert whole.token_ids == tuple(range(2000))
-
-
-def test_a_load_board_keeps_the_newest_of_each_stage() -> None:
-    board = LatestProgress()
-    seen: dict[LoadStage, LoadProgress] = {}
-    for fraction in (0.1, 0.9):
-        board.put(LoadProgress(stage=LoadStage.WEIGHTS, elapsed_s=1, fraction=fraction))
-    board.put(LoadProgress(stage=LoadStage.CONFIG, elapsed_s=0.5))
-    assert [(item.stage, item.fraction) for item in board.unseen(seen)] == [
-        (LoadStage.CONFIG, None),
-        (LoadStage.WEIGHTS, 0.9),
-    ]
-    assert board.unseen(seen) == []
 
 
 def test_a_log_ring_forgets_the_oldest() -> None:

@@ -153,7 +153,7 @@ async def test_a_worker_that_does_not_answer_is_found_and_can_be_stopped(paths: 
     assert (found.name, found.status) == ("fake", None)
     assert await host.running() == []
     with pytest.raises(VlmtuiError, match="does not answer"):
-        await engine.ping()
+        await engine.status()
     await engine.close()
     await host.stop(found.endpoint)
     assert await host.find_all() == []

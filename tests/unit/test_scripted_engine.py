@@ -127,7 +127,7 @@ async def test_a_failure_leaves_the_engine_alive_and_death_does_not() -> None:
     cause = await engine.closed()
     assert cause is not None
     with pytest.raises(VlmtuiError):
-        await engine.ping()
+        await engine.status()
 
 
 async def test_the_log_follows() -> None:

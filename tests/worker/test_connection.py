@@ -1,9 +1,8 @@
-"""A client's connection over a real socket, sent to by several threads, in both kinds of loop."""
+"""A client's connection over a real socket, in both kinds of loop."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -52,28 +51,6 @@ async def read_lines(reader: asyncio.StreamReader, count: int) -> list[str]:
         assert isinstance(message, LogLines)
         found += message.lines
     return found
-
-
-def test_messages_of_many_threads_arrive_whole_and_each_threads_in_order(run: Run, short_path: Path) -> None:
-    threads, count, padding = 4, 300, "x" * 2000  # more than a socket buffers
-
-    async def test() -> None:
-        async with connected(short_path) as (connection, reader, _):
-
-            def send(name: int) -> None:
-                for number in range(count):
-                    connection.send(LogLines((f"{name} {number} {padding}",)))
-
-            senders = [threading.Thread(target=send, args=(name,)) for name in range(threads)]
-            for sender in senders:
-                sender.start()
-            await asyncio.gather(*(asyncio.to_thread(sender.join) for sender in senders))
-            lines = [line.split() for line in await read_lines(reader, threads * count)]
-        assert all(line[2] == padding for line in lines)
-        for name in range(threads):
-            assert [int(line[1]) for line in lines if line[0] == str(name)] == list(range(count))
-
-    run(test)
 
 
 def test_flushing_waits_until_the_client_has_read(run: Run, short_path: Path) -> None:

@@ -64,38 +64,22 @@ def generated(told: MetricsSample | Failure) -> int | None:
     return told.metrics.ranks[0].generated_tokens
 
 
-async def test_samples_stop_without_followers_and_a_new_one_gets_the_recent_ones(
-    stage: Stage, engine: Measured
-) -> None:
+async def test_an_engine_is_sampled_only_while_somebody_follows(stage: Stage, engine: Measured) -> None:
     client = await ready(await stage.client())
     assert client.info is not None and client.info.capabilities.metrics
+    await answer(client, request("one two"))
     assert engine.asked == 0, "nobody wants to know"
     async with aclosing(client.metrics()) as told:
         assert [generated(await anext(told)) for _ in range(3)] == [1, 2, 3]
+    await client.status()  # so that it has heard that nobody follows
+    asked = engine.asked
+    await answer(client, request("one two", "again"))
+    assert engine.asked <= asked + 1, "a sample may be under way"
     other = await ready(await stage.client())
     async with aclosing(other.metrics()) as told:
-        seen = [generated(await anext(told)) for _ in range(4)]
-    assert seen == [1, 2, 3, 4]
+        assert generated(await anext(told)) in (asked + 1, asked + 2)
     await client.close()
     await other.close()
-
-
-async def test_an_unwatched_busy_engine_is_sampled_seldom(short_path: Path, engine: Measured) -> None:
-    """Each sample costs as much as some items of a batch."""
-
-    async def load(spec: LoadSpec) -> Measured:
-        return engine
-
-    limits = Limits(metrics_every_s=0.001, unseen_metrics_every_s=3600)
-    async with serving(short_path, load, limits=limits) as stage:
-        client = await ready(await stage.client())
-        for number in range(50):
-            await answer(client, request("one two", f"{number}"))
-        assert engine.asked <= 1
-        async with aclosing(client.metrics()) as told:
-            while engine.asked < 4:
-                await anext(told)
-        await client.close()
 
 
 async def test_a_failed_sample_is_reported_and_the_next_follows(stage: Stage, engine: Measured) -> None:

@@ -104,14 +104,14 @@ async def test_one_client_cannot_cancel_anothers_request(stage: Stage) -> None:
     stream = mine.generate(request("wait", "mine"))
     await anext(stream)
     await theirs.cancel("mine")
-    await theirs.ping()
+    await theirs.status()
     assert "mine" in stage.server.requests.running
     await stream.aclose()
     await mine.close()
     await theirs.close()
 
 
-async def test_pings_are_answered_while_a_load_blocks(short_path: Path) -> None:
+async def test_the_status_is_told_while_a_load_blocks(short_path: Path) -> None:
     release = threading.Event()
 
     async def slow(spec: LoadSpec) -> EchoEngine:
@@ -120,7 +120,6 @@ async def test_pings_are_answered_while_a_load_blocks(short_path: Path) -> None:
 
     async with serving(short_path, slow) as stage:
         client = await stage.client()
-        assert await client.ping() < 5
         assert (await client.status()).state == "loading"
         _, last = await answer(client, request("early"))
         assert isinstance(last, Failed)
@@ -336,11 +335,11 @@ async def test_a_cancelled_render_is_aborted_in_the_engine(rendering: Stage, ren
     await client.close()
 
 
-async def test_pings_are_answered_while_a_prompt_is_rendered(rendering: Stage, renderer: RenderingEngine) -> None:
+async def test_the_status_is_told_while_a_prompt_is_rendered(rendering: Stage, renderer: RenderingEngine) -> None:
     client = await ready(await rendering.client())
     heavy = asyncio.create_task(render(client, prompt("block")))
     assert await asyncio.to_thread(renderer.entered.wait, 60)
-    assert await client.ping() < 5
+    await client.status()
     assert not heavy.done()
     renderer.release.set()
     assert (await heavy).prompt == "block"

@@ -54,12 +54,9 @@ class Engine(Protocol):
         """Abort a request; its iterator then ends with Cancelled. Does nothing if it has already ended."""
         ...
 
-    async def ping(self) -> float:
-        """Return the round-trip time in seconds. Raises VlmtuiError(ENGINE_DIED) if no answer arrives in time."""
-        ...
-
     async def status(self) -> EngineStatus:
-        """Return the engine's current status. Raises VlmtuiError(ENGINE_DIED)."""
+        """Return the engine's current status, also while it loads. Raises VlmtuiError(ENGINE_DIED) if no answer arrives
+        in time."""
         ...
 
     def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
@@ -67,8 +64,8 @@ class Engine(Protocol):
         ...
 
     def metrics(self) -> AsyncGenerator[MetricsSample | Failure, None]:
-        """Yield the engine's metrics of the last minutes, then new ones every few seconds, or why there are none just
-        now, until closed. Raises VlmtuiError if it has none to tell, or if it is gone."""
+        """Yield the engine's metrics every few seconds, or why there are none just now, until closed. Raises
+        VlmtuiError if it has none to tell, or if it is gone."""
         ...
 
     async def set_keep_alive(self, seconds: float | None) -> None:

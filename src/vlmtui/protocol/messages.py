@@ -16,7 +16,7 @@ from vlmtui.domain.generation import Cancelled, Delta, Failed, Failure, Finished
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.errors import ErrorKind, VlmtuiError
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Longer lines are refused. Media travel as paths, so real messages are far smaller."""
@@ -50,14 +50,8 @@ class Forget(msgspec.Struct, frozen=True, tag="forget"):
     request_id: str
 
 
-class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Answered by `Pong` with the same number, even while loading."""
-
-    n: int
-
-
 class GetStatus(msgspec.Struct, frozen=True, tag="get_status"):
-    """Ask for a `StatusReport`."""
+    """Ask for a `StatusReport`, which comes even while the engine loads."""
 
 
 class GetLog(msgspec.Struct, frozen=True, tag="get_log"):
@@ -68,8 +62,8 @@ class GetLog(msgspec.Struct, frozen=True, tag="get_log"):
 
 
 class GetMetrics(msgspec.Struct, frozen=True, tag="get_metrics"):
-    """Ask for a `MetricsReport` with the samples of the last minutes, and one for each new sample, or, without
-    `follow`, for no more of them. Sent only to an engine with the capability `metrics`."""
+    """Ask for a `MetricsReport` every few seconds, or, without `follow`, for no more of them. Sent only to an engine
+    with the capability `metrics`."""
 
     follow: bool
 
@@ -84,9 +78,7 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """Stop the engine and the worker, even during a load."""
 
 
-ClientMessage = (
-    Hello | Request | Cancel | Resume | Forget | Ping | GetStatus | GetLog | GetMetrics | SetKeepAlive | Shutdown
-)
+ClientMessage = Hello | Request | Cancel | Resume | Forget | GetStatus | GetLog | GetMetrics | SetKeepAlive | Shutdown
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
@@ -104,10 +96,6 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     failure: Failure
 
 
-class Pong(msgspec.Struct, frozen=True, tag="pong"):
-    n: int
-
-
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
     """The answer to `GetStatus`."""
 
@@ -123,9 +111,9 @@ class LogLines(msgspec.Struct, frozen=True, tag="log_lines"):
 
 
 class MetricsReport(msgspec.Struct, frozen=True, kw_only=True, tag="metrics"):
-    """Samples of the engine's metrics, the oldest first. `failure`: why there is no newer one."""
+    """A sample of the engine's metrics; `failure`: why there is none."""
 
-    samples: tuple[MetricsSample, ...] = ()
+    sample: MetricsSample | None = None
     failure: Failure | None = None
 
 
@@ -140,7 +128,6 @@ WorkerMessage = (
     | Finished
     | Failed
     | Cancelled
-    | Pong
     | StatusReport
     | LogLines
     | MetricsReport

@@ -32,22 +32,22 @@ _log = logging.getLogger(__name__)
 
 LOG_LINES = 5000
 """Log lines kept in memory; the worker's log file has all of them."""
-_PINGS_PER_HANG = 6
+_LOOKS_PER_HANG = 3
 _LONGEST_ANSWER_S = 6.0
-"""Longest that one ping waits for its answer, as it counts: this process itself may have been suspended."""
+"""Longest that one question waits for its answer, as it counts: this process itself may have been suspended."""
 
 OnSilence = Callable[[VlmtuiError | None], None]
 """Called with an error when an engine has been silent for too long, and with None when it answers again."""
 
 
 class HealthMonitor:
-    """Pings an engine's worker now and then, and asks it whether the engine shows signs of life."""
+    """Asks an engine's worker now and then whether the engine shows signs of life."""
 
-    def __init__(self, hang_s: float, *, ping_every_s: float | None = None) -> None:
-        """`hang_s`: seconds of silence after which an engine counts as hung; 0: never. `ping_every_s`: six times in
+    def __init__(self, hang_s: float, *, look_every_s: float | None = None) -> None:
+        """`hang_s`: seconds of silence after which an engine counts as hung; 0: never. `look_every_s`: three times in
         these seconds, if it is None, so that an idle app seldom wakes."""
         self._hang_s = hang_s
-        self._ping_every_s = hang_s / _PINGS_PER_HANG if ping_every_s is None else ping_every_s
+        self._look_every_s = hang_s / _LOOKS_PER_HANG if look_every_s is None else look_every_s
 
     async def watch(self, engine: Engine, on_silence: OnSilence) -> VlmtuiError | None:
         """Wait for the engine's end, and return its cause as `Engine.closed` does."""
@@ -60,18 +60,14 @@ class HealthMonitor:
             closed.cancel()
 
     async def _listen(self, engine: Engine, closed: asyncio.Future[VlmtuiError | None], on_silence: OnSilence) -> None:
-        deaf_s = silent_s = asked_s = 0.0
+        deaf_s = silent_s = 0.0
         hangs = False
-        while not (await asyncio.wait([closed], timeout=self._ping_every_s))[0]:
+        while not (await asyncio.wait([closed], timeout=self._look_every_s))[0]:
             began = time.monotonic()
-            asked_s += self._ping_every_s
             try:
-                await engine.ping()
-                deaf_s = 0.0
-                if asked_s >= self._hang_s / 3:
-                    silent_s, asked_s = (await engine.status()).engine_silent_s, 0.0
+                silent_s, deaf_s = (await engine.status()).engine_silent_s, 0.0
             except VlmtuiError:
-                deaf_s += self._ping_every_s + min(time.monotonic() - began, _LONGEST_ANSWER_S)
+                deaf_s += self._look_every_s + min(time.monotonic() - began, _LONGEST_ANSWER_S)
             longest = max(deaf_s, silent_s)
             if (longest >= self._hang_s) is not hangs and not closed.done():
                 hangs = not hangs
@@ -229,7 +225,7 @@ class AppEngines:
         on_change: Callable[[], None],
         hang_s: float = 30.0,
         restarts: int = 1,
-        ping_every_s: float | None = None,
+        look_every_s: float | None = None,
         forget_death_s: float = 600.0,
     ) -> None:
         """`on_change` is called after every change, in the event loop. `hang_s`: seconds of silence after which an
@@ -240,7 +236,7 @@ class AppEngines:
         self._on_change = on_change
         self._restarts = restarts
         self._forget_death_s = forget_death_s
-        self._health = HealthMonitor(hang_s, ping_every_s=ping_every_s)
+        self._health = HealthMonitor(hang_s, look_every_s=look_every_s)
         self._current: AppEngine | None = None
         self._former: AppEngine | None = None
         self._beside: dict[AppEngine, asyncio.Task[None] | None] = {}

@@ -30,7 +30,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 _log = logging.getLogger(__name__)
 
 OnEvent = Callable[[EngineEvent], None]
-"""Receives a request's events, except the terminal one, in the engine's thread."""
+"""Receives a request's events, except the terminal one."""
 OnEnd = Callable[[EngineEvent | None], None]
 """Called when the engine has released the request, with its terminal event, or None if the engine produced none."""
 OnLoaded = Callable[["EngineInfo | VlmtuiError"], None]
@@ -41,7 +41,7 @@ class EngineThread:
     prompts. The thread lives as long as the process, because an engine's children may die with the thread that started
     them.
 
-    Callbacks other than `OnEvent` run in the event loop from which `start` was called.
+    Callbacks run in the event loop of their caller.
     """
 
     def __init__(self, backend: Backend, log_tail: Callable[[], list[str]]) -> None:
@@ -98,7 +98,7 @@ class EngineThread:
             home.call_soon_threadsafe(on_end, None if task.cancelled() or task.exception() else task.result())
 
         def begin() -> None:
-            task = self._loop.create_task(self._pump(request, on_event))
+            task = self._loop.create_task(self._pump(request, lambda event: home.call_soon_threadsafe(on_event, event)))
             self._tasks[request.request_id] = task
             task.add_done_callback(end)
 
@@ -129,7 +129,7 @@ class EngineThread:
         if task := self._tasks.get(request_id):
             task.cancel()
 
-    async def _pump(self, request: Request, on_event: OnEvent) -> EngineEvent | None:
+    async def _pump(self, request: Request, on_event: Callable[[EngineEvent], object]) -> EngineEvent | None:
         """Hand events on as they arrive. Return the terminal one, so that it is sent only after the engine is done."""
         assert self._engine is not None
         events = self._engine.generate(request)

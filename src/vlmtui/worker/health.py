@@ -1,4 +1,4 @@
-"""Watch the engine: signs of life, memory, metrics, and how its processes ended."""
+"""Watch the engine: signs of life, memory, and how its processes ended."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -16,10 +15,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from vlmtui.domain.generation import Failure
-from vlmtui.domain.metrics import EngineMetrics, MetricsSample
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.protocol.messages import MetricsReport
 
 _QUIET_S = 2.0
 """Seconds without an event from the engine before its processes are checked."""
@@ -190,69 +186,3 @@ def _nvidia_bytes(pids: set[int]) -> int | None:
     finally:
         pynvml.nvmlShutdown()
     return total
-
-
-_SAMPLES = 150
-"""Five minutes of one every two seconds."""
-_ANSWER_S = 10.0
-
-
-class MetricsHistory:
-    """Reads the engine's metrics at intervals while a client watches them or the engine has work.
-
-    It does not read them when the work begins, as that would delay the first token."""
-
-    def __init__(
-        self,
-        ask: Callable[[], Awaitable[EngineMetrics]],
-        *,
-        every_s: Callable[[], float],
-        is_wanted: Callable[[], bool],
-        tell: Callable[[MetricsReport], None],
-    ) -> None:
-        """`every_s` returns the seconds until the next sample. `tell` gets each new sample, or why there is none."""
-        self._ask = ask
-        self._every_s = every_s
-        self._is_wanted = is_wanted
-        self._tell = tell
-        self._samples: deque[MetricsSample] = deque(maxlen=_SAMPLES)
-        self._changed = asyncio.Event()
-        self._now = asyncio.Event()
-
-    @property
-    def so_far(self) -> MetricsReport:
-        """The samples of the last minutes."""
-        return MetricsReport(samples=tuple(self._samples))
-
-    def wake(self) -> None:
-        """Check again whether samples are wanted: call this when `is_wanted` may have changed."""
-        self._changed.set()
-
-    def ask_now(self) -> None:
-        """Take a sample at once."""
-        self._changed.set()
-        self._now.set()
-
-    async def run(self) -> None:
-        """Take samples for ever."""
-        while True:
-            while not self._is_wanted():
-                self._changed.clear()
-                await self._changed.wait()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s()):
-                    await self._now.wait()
-            self._now.clear()
-            self._tell(await self._sample())
-
-    async def _sample(self) -> MetricsReport:
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                found = MetricsSample(at=time.time(), metrics=await self._ask())
-        except TimeoutError:
-            error = VlmtuiError(ErrorKind.ENGINE_BUSY, "The engine did not tell its metrics in time.")
-            return MetricsReport(failure=Failure.of(error))
-        except VlmtuiError as error:
-            return MetricsReport(failure=Failure.of(error))
-        self._samples.append(found)
-        return MetricsReport(samples=(found,))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
@@ -30,6 +30,9 @@ from vlmtui.domain.generation import (
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.spool import join_deltas, prune_spool, remove_spooled, write_spooled
 from vlmtui.worker.engine_thread import EngineThread
+
+if TYPE_CHECKING:
+    from vlmtui.worker.server import Connection
 
 _JOINED_AT = 1024
 """Number of deltas collected before they are merged into one."""
@@ -76,24 +79,15 @@ class EventRecord:
             self._open = [joined]
 
 
-class Owner(Protocol):
-    """The client connection that a request's events are sent to."""
-
-    def send(self, message: EngineEvent) -> None: ...
-
-
 class TrackedRequest:
-    """Counts tokens and time, sends each event to the owner, and records the events if `keep` is set.
+    """Counts tokens and time, sends each event to the owner, and records the events if `keep` is set."""
 
-    The engine's thread adds events while the server's does everything else."""
-
-    def __init__(self, request_id: str, owner: Owner | None, *, keep: bool = False) -> None:
+    def __init__(self, request_id: str, owner: Connection | None, *, keep: bool = False) -> None:
         self.request_id = request_id
         self.owner = owner
         """None after its client has disconnected."""
         self.cancelled = False
         self.record = EventRecord() if keep else None
-        self._lock = threading.RLock()
         self._started = time.monotonic()
         self._ttft_s: float | None = None
         self._prompt: PromptReady | None = None
@@ -117,48 +111,32 @@ class TrackedRequest:
 
     def add(self, event: EngineEvent) -> None:
         """Record an event and send it, unless the terminal message has been sent already."""
-        with self._lock:
-            if not self._has_ended:
-                self.send(self._recorded(event))
+        if not self._has_ended:
+            self.send(self._recorded(event))
 
-    def hand_over(self, owner: Owner) -> None:
+    def hand_over(self, owner: Connection) -> None:
         """Send a recorded request to a new owner, from the beginning. The former owner gets Failed(NOT_KEPT)."""
-        with self._lock:
-            if self.owner not in (None, owner):
-                message = "This answer was taken over by another vlmtui."
-                failure = Failure(kind=ErrorKind.NOT_KEPT, message=message)
-                self.send(Failed(request_id=self.request_id, failure=failure))
-            self.owner = owner
-            for event in self.events():
-                self.send(event)
-
-    def leave(self, owner: Owner) -> None:
-        """Go on without this client, if it is the owner."""
-        with self._lock:
-            if self.owner is owner:
-                self.owner = None
+        if self.owner not in (None, owner):
+            message = "This answer was taken over by another vlmtui."
+            failure = Failure(kind=ErrorKind.NOT_KEPT, message=message)
+            self.send(Failed(request_id=self.request_id, failure=failure))
+        self.owner = owner
+        for event in self.events():
+            self.send(event)
 
     def events(self) -> list[EngineEvent]:
         """Return the recorded events so far; none if it is not recorded."""
-        with self._lock:
-            return [] if self.record is None else self.record.events()
-
-    def forget(self) -> None:
-        """Stop recording."""
-        with self._lock:
-            self.record = None
+        return [] if self.record is None else self.record.events()
 
     def conclude(self, failure: Failure | None = None) -> EngineEvent | None:
         """Take no more events. Return the terminal message, recorded but not sent, of a request that got none from the
         engine: Failed or Cancelled. None if one has already been sent."""
-        with self._lock:
-            return None if self._has_ended else self._recorded(self._terminal(failure))
+        return None if self._has_ended else self._recorded(self._terminal(failure))
 
     def end(self) -> None:
         """Send the terminal message unless one has been sent; the engine has released the request."""
-        with self._lock:
-            if event := self.conclude():
-                self.send(event)
+        if event := self.conclude():
+            self.send(event)
 
     def _terminal(self, failure: Failure | None) -> EngineEvent:
         if failure is None and self.cancelled:
@@ -210,8 +188,7 @@ _log = logging.getLogger(__name__)
 
 
 class Requests:
-    """The worker's requests. Use it only from the server's event loop; events come from the engine's thread. `on_end`
-    is called after each request ends.
+    """The worker's requests. `on_end` is called after each request ends.
 
     A request with `keep` set goes on when its client disconnects, and stays here after its end until a client forgets
     it. While it has no client it is also written to the spool (`vlmtui.protocol.spool`), so that it survives even a
@@ -246,7 +223,7 @@ class Requests:
         """True while the engine has work: a request whose prompt is rendered, and which has not ended."""
         return any(item.is_rendered for item in self.running.values())
 
-    def begin(self, request: Request, owner: Owner) -> None:
+    def begin(self, request: Request, owner: Connection) -> None:
         """Start a request. Refuses one whose id is already in use."""
         request_id = request.request_id
         if request_id in self.running or request_id in self.ended:
@@ -256,14 +233,14 @@ class Requests:
         self.running[request_id] = item
         self._engine.generate(request, partial(self._add, item), partial(self._end, request_id))
 
-    def cancel(self, request_id: str, owner: Owner | None) -> None:
+    def cancel(self, request_id: str, owner: Connection | None) -> None:
         """Abort a request if it belongs to `owner`."""
         running = self.running.get(request_id)
         if running is not None and running.owner is owner:
             running.cancelled = True
             self._engine.cancel(request_id)
 
-    def resume(self, request_id: str, owner: Owner) -> None:
+    def resume(self, request_id: str, owner: Connection) -> None:
         """Send a recorded request to a client, from the beginning."""
         found = self.running.get(request_id) or self.ended.get(request_id)
         if found is None or found.record is None:
@@ -271,23 +248,24 @@ class Requests:
         else:
             found.hand_over(owner)
 
-    def forget(self, request_id: str, owner: Owner) -> None:
+    def forget(self, request_id: str, owner: Connection) -> None:
         """Stop keeping an answer. If it still runs and has no client, it is aborted."""
         self.ended.pop(request_id, None)
         self._spooled.pop(request_id, None)
         running = self.running.get(request_id)
         if running is not None and running.owner in (None, owner):
-            running.forget()
+            running.record = None
             if running.owner is None:
                 self.cancel(request_id, None)
 
-    def leave(self, owner: Owner) -> None:
+    def leave(self, owner: Connection) -> None:
         """Handle a lost client: its recorded requests continue without it, the others are aborted."""
         for running in list(self.running.values()):
             if running.record is None:
                 self.cancel(running.request_id, owner)
         for item in self._recorded():
-            item.leave(owner)
+            if item.owner is owner:
+                item.owner = None
 
     def end_all(self, failure: Failure | None = None) -> None:
         """End all requests because the worker stops: send terminal messages, and write recorded ones to the spool.
@@ -328,7 +306,6 @@ class Requests:
                 self._write(events)
 
     def _add(self, item: TrackedRequest, event: EngineEvent) -> None:
-        """Take an event. Runs in the engine's thread."""
         self.last_event_at = time.monotonic()
         item.add(event)
 
@@ -357,6 +334,6 @@ class Requests:
         return [*self.ended.values(), *(item for item in self.running.values() if item.record is not None)]
 
 
-def refuse(request_id: str, owner: Owner, kind: ErrorKind, message: str) -> None:
+def refuse(request_id: str, owner: Connection, kind: ErrorKind, message: str) -> None:
     """Tell a client that its request will not be run."""
     owner.send(Failed(request_id=request_id, failure=Failure(kind=kind, message=message)))

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +26,7 @@ from vlmtui.domain.engine import (
     LoadSpec,
 )
 from vlmtui.domain.generation import Failure, GenerateRequest, RenderRequest, Request, ScoreRequest
+from vlmtui.domain.metrics import MetricsSample
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import private_dir
 from vlmtui.protocol.endpoint import require_own_peer
@@ -42,8 +42,6 @@ from vlmtui.protocol.messages import (
     Hello,
     LogLines,
     MetricsReport,
-    Ping,
-    Pong,
     Refused,
     Resume,
     SetKeepAlive,
@@ -57,7 +55,7 @@ from vlmtui.protocol.messages import (
 )
 from vlmtui.worker.backends.contract import Backend, LoadStep
 from vlmtui.worker.engine_thread import EngineThread
-from vlmtui.worker.health import EngineHealth, MetricsHistory, children_cpu_seconds, memory_of, own_cpu_seconds
+from vlmtui.worker.health import EngineHealth, children_cpu_seconds, memory_of, own_cpu_seconds
 from vlmtui.worker.log_file import RING_LINES, LoadObserver, LogFile
 from vlmtui.worker.requests import Requests, refuse
 
@@ -76,9 +74,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     shortest_silence_s: float = 4.0
     """A shorter silence of the engine is not reported."""
     metrics_every_s: float = 2.0
-    """Between two samples of the engine's metrics."""
-    unseen_metrics_every_s: float = 10.0
-    """The same while nobody follows them: a sample takes as much time as some items of a batch."""
+    """Between two samples of the engine's metrics, while a client follows them."""
     ended_answers: int = 32
     """Most finished answers held until a client fetches them; the oldest is dropped first."""
 
@@ -92,21 +88,12 @@ _OBSERVERS = frozenset({"ps", "stop"})
 
 
 class Connection:
-    """Sends from any thread, receives in the server's event loop.
-
-    A message goes to the socket in the thread that sends it: to wake the loop for each token would cost more than all
-    else that is done to the token. What the client does not take at once is buffered, up to a limit; the loop sends it.
-    """
+    """One client. Everything it gets is sent in the server's event loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._loop = asyncio.get_running_loop()
-        self._socket = _own_handle(writer)
-        self._sending = threading.Lock()
-        self._unsent = bytearray()
-        self._is_closed = False
-        self._flushed = asyncio.Event()
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all is sent
         self.hello: Hello | None = None
         self.follows_log = False
         self.follows_metrics = False
@@ -123,75 +110,23 @@ class Connection:
 
     def send(self, message: WorkerMessage) -> None:
         """Send a message, never waiting. Does nothing when the client has disconnected."""
-        line = encode(message)
-        with self._sending:
-            if self._is_closed:
-                return
-            if self._unsent:
-                self._unsent += line
-            elif (taken := self._write(line)) < len(line):
-                self._unsent += line[taken:]
-                self._loop.call_soon_threadsafe(self._follow_up)
-            if len(self._unsent) > _BACKLOG_MAX:
-                _log.warning("a client does not read its messages and is disconnected")
-                self._loop.call_soon_threadsafe(self._abort)
-                self._is_closed = True
+        transport = self._writer.transport
+        if transport.is_closing():
+            return
+        transport.write(encode(message))
+        if transport.get_write_buffer_size() > _BACKLOG_MAX:
+            _log.warning("a client does not read its messages and is disconnected")
+            transport.abort()
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all messages are sent, at most `timeout_s` seconds."""
-        self._flushed.clear()
-        with self._sending:
-            is_flushed = self._is_closed or not self._unsent
-        if not is_flushed:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._flushed.wait()
+        with suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(timeout_s):
+                await self._writer.drain()
 
     def close(self) -> None:
-        """Close the connection; what is not sent by now is dropped. Call it in the loop."""
-        with self._sending:
-            self._is_closed = True
-            if self._socket.fileno() >= 0:
-                self._loop.remove_writer(self._socket)
-                self._socket.close()
-        self._flushed.set()
+        """Close the connection once everything is sent."""
         self._writer.close()
-
-    def _write(self, data: bytes | bytearray) -> int:
-        """Write what the kernel takes; return how many bytes that is."""
-        try:
-            return self._socket.send(data)
-        except BlockingIOError:
-            return 0
-        except OSError:  # the client is gone, as `receive` will tell
-            return len(data)
-
-    def _follow_up(self) -> None:
-        """Send the rest when the client takes it."""
-        with self._sending:
-            if not self._is_closed:
-                self._loop.add_writer(self._socket, self._send_rest)
-
-    def _send_rest(self) -> None:
-        with self._sending:
-            if not self._is_closed:
-                del self._unsent[: self._write(self._unsent)]
-                if not self._unsent:
-                    self._loop.remove_writer(self._socket)
-                    self._flushed.set()
-
-    def _abort(self) -> None:
-        self._writer.transport.abort()
-        self.close()
-
-
-def _own_handle(writer: asyncio.StreamWriter) -> socket.socket:
-    """Return a handle of a connection's socket that stays valid while another thread uses it.
-
-    The transport closes its own whenever the client goes, and the kernel gives its number to the next file."""
-    found = socket.fromfd(writer.get_extra_info("socket").fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
-    found.setblocking(False)
-    return found
 
 
 def listen(path: str) -> socket.socket:
@@ -211,6 +146,7 @@ _LOG_INTERVAL_S = 0.1
 """Seconds between reads of the log; the processes that write it send no notice."""
 _CHECK_INTERVAL_S = 1.0
 """Seconds between health checks; answers without a client are written to the spool as often."""
+_METRICS_ANSWER_S = 10.0
 EXIT_LOAD_FAILED = 3
 EXIT_ENGINE_DIED = 4
 
@@ -235,10 +171,11 @@ class WorkerServer:
     connections: set[Connection] = field(default_factory=set)
     requests: Requests = field(init=False)
     _health: EngineHealth = field(init=False)
-    _metrics: MetricsHistory = field(init=False)
     _end_timer: asyncio.TimerHandle | None = None
     _log_is_wanted: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the engine loads, and while a client follows the log."""
+    _metrics_are_wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while a client follows the metrics."""
     _death: Failure | None = None
     _left_since: float = field(default_factory=time.monotonic)
     _met_anyone: bool = False
@@ -255,12 +192,6 @@ class WorkerServer:
             shortest_s=self.limits.shortest_silence_s,
             cpu_seconds=own_cpu_seconds if self.backend.computes_in_worker else children_cpu_seconds,
         )
-        self._metrics = MetricsHistory(
-            self.engine.metrics,
-            every_s=self._metrics_every_s,
-            is_wanted=self._wants_metrics,
-            tell=self._tell_metrics,
-        )
 
     async def run(self, path: Path, *, on_listening: Callable[[], None] = lambda: None) -> int:
         """Listen and serve. Return the process's exit status."""
@@ -271,7 +202,7 @@ class WorkerServer:
         self._end_if_unused()
         self.engine.start(self.spec, on_progress=self._progressed, on_loaded=self._loaded, on_death=self._engine_died)
         watchers = [
-            asyncio.create_task(work) for work in (self._follow_log(), self._watch_engine(), self._metrics.run())
+            asyncio.create_task(work) for work in (self._follow_log(), self._watch_engine(), self._sample_metrics())
         ]
         await self._stopping.wait()
         for task in watchers:
@@ -332,6 +263,7 @@ class WorkerServer:
         was_user = connection in self.connections and connection.is_user
         self.connections.discard(connection)
         self._want_log()
+        self._want_metrics()
         if not self._stopping.is_set():
             self.requests.leave(connection)
         if was_user:
@@ -348,8 +280,6 @@ class WorkerServer:
                 self.requests.resume(request_id, connection)
             case Forget(request_id=request_id):
                 self.requests.forget(request_id, connection)
-            case Ping(n=number):
-                connection.send(Pong(number))
             case GetStatus():
                 connection.send(await self._make_status())
             case GetLog(lines=lines, follow=follow):
@@ -376,7 +306,6 @@ class WorkerServer:
             refuse(request.request_id, connection, ErrorKind.UNSUPPORTED, why)
         else:
             self.requests.begin(request, connection)
-            self._metrics.wake()
 
     def _loaded(self, outcome: EngineInfo | VlmtuiError) -> None:
         if isinstance(outcome, EngineInfo):
@@ -429,31 +358,38 @@ class WorkerServer:
                 await self._health.check(generating=computes, last_event_at=last_event_at)
 
     def _follow_metrics(self, connection: Connection, *, follow: bool) -> None:
-        connection.follows_metrics = follow
-        if not follow:
-            return
-        if self.info is None or not self.info.capabilities.metrics:
+        if follow and (self.info is None or not self.info.capabilities.metrics):
             error = VlmtuiError(ErrorKind.UNSUPPORTED, lack(self.info, "metrics") or "The engine is still loading.")
             connection.send(MetricsReport(failure=Failure.of(error)))
+            return
+        connection.follows_metrics = follow
+        self._want_metrics()
+
+    def _want_metrics(self) -> None:
+        if any(one.follows_metrics for one in self.connections):
+            self._metrics_are_wanted.set()
         else:
-            connection.send(self._metrics.so_far)
-            self._metrics.ask_now()
+            self._metrics_are_wanted.clear()
 
-    def _wants_metrics(self) -> bool:
-        is_able = self.info is not None and self.info.capabilities.metrics
-        return is_able and (bool(self.requests.running) or self._are_metrics_followed())
+    async def _sample_metrics(self) -> None:
+        """Send the engine's metrics to the clients that follow them, at regular intervals."""
+        while True:
+            await self._metrics_are_wanted.wait()
+            report = await self._metrics_report()
+            for connection in self.connections:
+                if connection.follows_metrics:
+                    connection.send(report)
+            await asyncio.sleep(self.limits.metrics_every_s)
 
-    def _metrics_every_s(self) -> float:
-        limits = self.limits
-        return limits.metrics_every_s if self._are_metrics_followed() else limits.unseen_metrics_every_s
-
-    def _are_metrics_followed(self) -> bool:
-        return any(one.follows_metrics for one in self.connections)
-
-    def _tell_metrics(self, report: MetricsReport) -> None:
-        for connection in self.connections:
-            if connection.follows_metrics:
-                connection.send(report)
+    async def _metrics_report(self) -> MetricsReport:
+        try:
+            async with asyncio.timeout(_METRICS_ANSWER_S):
+                return MetricsReport(sample=MetricsSample(at=time.time(), metrics=await self.engine.metrics()))
+        except TimeoutError:
+            error = VlmtuiError(ErrorKind.ENGINE_BUSY, "The engine did not tell its metrics in time.")
+            return MetricsReport(failure=Failure.of(error))
+        except VlmtuiError as error:
+            return MetricsReport(failure=Failure.of(error))
 
     def _read_log(self) -> None:
         lines = self.log.read_new()
