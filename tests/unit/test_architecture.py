@@ -24,6 +24,8 @@ SLEEPS = {
     "worker/backends/vllm/engine.py: sleep in VllmEngine.died": "vLLM does not tell that its core has died",
     "worker/server.py: sleep in WorkerServer._follow_log": "a file that other programs write",
     "worker/server.py: sleep in WorkerServer._watch_engine": "what is idle or lost is found by its age",
+    "worker/server.py: sleep in WorkerServer._sample_metrics": "an engine does not tell when its metrics change",
+    "engine/local/processes.py: sleep in locked": "another process holds the lock",
     "cli/output.py: sleep in LoadLine._tick": "a clock on the screen",
     "ui/chat/transcript.py: set_interval in Transcript._follow": "a clock on the screen",
     "ui/chat/frame.py: set_interval in StatusBar.on_mount": "an engine does not tell what memory it uses",
@@ -99,7 +101,6 @@ SLICES = {
     "worker.backends.vllm.worker_extension": "runs in vLLM's own worker processes",
     "worker.model_reader.reader": "reads a model; its importer is the program",
     "worker.requests": "the requests that run; the server has the connections",
-    "worker.server": "its importer is the program",
 }
 """The modules that only a sibling imports, and why they stand apart."""
 PRIVATES_MAX = 15
