@@ -88,7 +88,7 @@ async def test_an_adapter_gives_the_same_answers_in_both_engines(
     request = make_request(model.family, [user_turn("Hello")], Sampling(max_tokens=2))
     failed = await Asker(engine, model).run(msgspec.structs.replace(request, adapter=str(wrong)))
     assert failed.failure is not None
-    assert failed.failure.message == "Can't read the LoRA adapter 'wrong'."
+    assert failed.failure.message == "Can't load the LoRA adapter 'wrong'."
     assert await scores(engine, model, strong) == pytest.approx(found[0], abs=1e-4)
 
 
