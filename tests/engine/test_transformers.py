@@ -140,7 +140,7 @@ async def test_a_seed_repeats_an_answer_beside_others(ask: Asker) -> None:
     assert (first.used.seed, first.used.temperature) == (5, 2.0)
 
 
-async def test_a_batch_of_equal_prompts_gives_the_answers_of_single_requests(ask: Asker, easel: Easel) -> None:
+async def test_requests_at_once_get_the_answers_of_single_ones(ask: Asker, easel: Easel) -> None:
     turn = user_turn(
         "What is different?", [easel.picture((one, "circle", "left")).attachment for one in ("red", "blue")]
     )

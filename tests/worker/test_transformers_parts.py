@@ -20,11 +20,9 @@ from vlmtui.worker.backends.transformers.engine import AnswerReader, ForwardGate
 from vlmtui.worker.backends.transformers.loading import cross_attention_note, read_arguments
 from vlmtui.worker.backends.transformers.prompt_inputs import runs_of
 from vlmtui.worker.backends.transformers.sampling import (
-    BatchChooser,
     Logprobs,
     SamplingPlan,
     TokenChooser,
-    UnlikeAlone,
     plan_sampling,
 )
 
@@ -60,7 +58,7 @@ def choose(scores: Sequence[float], count: int = 1, prompt: Sequence[int] = (), 
         taken.append(token)
         return len(taken) == count
 
-    chooser = BatchChooser([TokenChooser(plan(**given), prompt, take)], lambda: None)
+    chooser = TokenChooser(plan(**given), prompt, take)
     given_scores = torch.tensor([list(scores)], dtype=torch.float32)
     for _ in range(count):
         only = chooser(None, given_scores.clone())
@@ -68,40 +66,6 @@ def choose(scores: Sequence[float], count: int = 1, prompt: Sequence[int] = (), 
         assert int(torch.isfinite(only).sum()) == 1
     assert chooser.should_stop(torch.zeros(1, 1), None).all()
     return taken
-
-
-def test_the_rows_of_a_batch_choose_each_for_itself_and_end_each_by_itself() -> None:
-    taken: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    stopped: list[bool] = []
-
-    def row(number: int, count: int, **given: Any) -> TokenChooser:
-        def take(token: int, logprobs: Logprobs | None) -> bool:
-            taken[number].append(token)
-            return len(taken[number]) == count
-
-        return TokenChooser(plan(**given), (), take, is_stopped=lambda: number == 2 and bool(stopped))
-
-    rows = [row(0, 1), row(1, 3, temperature=1.0, seed=4), row(2, 9)]
-    chooser = BatchChooser(rows, lambda: None)
-    ends = []
-    for step in range(3):
-        chooser(None, torch.arange(30.0).reshape(3, 10) / 10)
-        ends.append(chooser.should_stop(torch.zeros(3, 1), None).tolist())
-        if step == 0:
-            stopped.append(True)
-    assert taken[0] == [9] and taken[2] == [9] and len(taken[1]) == 3
-    assert ends == [[True, False, False], [True, False, True], [True, True, True]]
-    alone = choose(list(torch.arange(10.0) / 10 + 1), 3, temperature=1.0, seed=4)
-    assert taken[1] == alone
-
-
-def test_a_batch_whose_rows_differ_from_the_prompt_alone_is_refused() -> None:
-    alone = torch.tensor([0.0, 1.0, float("-inf"), 4.0])
-    asked = [TokenChooser(plan(), (), lambda *_: True) for _ in range(2)]
-    BatchChooser(asked, lambda: None, expected=alone)(None, torch.stack([alone, alone + 0.01]))
-    asked = [TokenChooser(plan(), (), lambda *_: True) for _ in range(2)]
-    with pytest.raises(UnlikeAlone):
-        BatchChooser(asked, lambda: None, expected=alone)(None, torch.stack([alone, alone.roll(1)]))
 
 
 def test_the_likeliest_token_is_taken_and_a_seed_repeats_a_draw() -> None:
@@ -154,7 +118,7 @@ def test_log_probabilities_come_from_the_models_scores() -> None:
         return True
 
     scores = torch.tensor([[1.0, 3.0, 2.0]])
-    TokenChooser(plan(logprobs=2, temperature=0.5, seed=1, top_k=1), (), take).choose(scores[0].clone())
+    TokenChooser(plan(logprobs=2, temperature=0.5, seed=1, top_k=1), (), take)(None, scores.clone())
     (logprobs,) = found
     assert logprobs is not None
     expected = scores[0].log_softmax(-1)

@@ -1,17 +1,17 @@
 """Adapt a model of Transformers to the worker's HostedEngine interface.
 
-Requests with the same prompt run as one batch, in a thread; their tokens become text as they come.
+Requests run one after another, in a thread; their tokens become text as they come.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import os
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
@@ -48,11 +48,9 @@ from vlmtui.worker.backends.transformers.loading import (
 )
 from vlmtui.worker.backends.transformers.prompt_inputs import PromptBuilder, PromptInputs, check_limits, seen_media
 from vlmtui.worker.backends.transformers.sampling import (
-    BatchChooser,
     Logprobs,
     SamplingPlan,
     TokenChooser,
-    UnlikeAlone,
     configured_sampling,
     plan_sampling,
 )
@@ -199,198 +197,21 @@ class ForwardGate:
 TakePiece = Callable[[int, Logprobs | None], tuple[AnswerPiece, bool]]
 """Reads a token; returns the new text, and True if the answer is complete."""
 _NO_STOPS = {"eos_token_id": [-1], "pad_token_id": 0}
-"""Each row's chooser knows where it ends. `generate` would replace None by the model's own EOS tokens, and puts the
-other token into rows that have ended."""
+"""`generate` would replace None by the model's own EOS tokens."""
 
 
-class AnswerRow:
-    """One answer. `take` and `post` are called in the thread that runs it. `forced`: these tokens are taken instead of
-    chosen, to score them."""
-
-    def __init__(
-        self,
-        plan: SamplingPlan,
-        take: TakePiece,
-        post: Callable[[AnswerPiece], object],
-        forced: Sequence[int] = (),
-    ) -> None:
-        self.plan = plan
-        self.forced = forced
-        self._take = take
-        self._post = post
-        self._stopped = threading.Event()
-
-    def is_stopped(self) -> bool:
-        return self._stopped.is_set()
-
-    def stop(self) -> None:
-        """End it before its next token."""
-        self._stopped.set()
-
-    def take(self, token: int, logprobs: Logprobs | None) -> bool:
-        """Post what the token brings; return whether the answer is complete."""
-        piece, is_complete = self._take(token, logprobs)
-        self._post(piece)
-        return is_complete
-
-    @property
-    def most(self) -> int:
-        """The most tokens that the answer may have."""
-        return len(self.forced) or self.plan.used.max_tokens or 1
-
-
-def run_answers(
-    loaded: LoadedModel,
-    inputs: PromptInputs,
-    rows: Sequence[AnswerRow],
-    between_tokens: Callable[[], None],
-    *,
-    expected: Any = None,
-) -> None:
-    """Generate the answers of all rows to one prompt, in one batch. Blocking. `between_tokens` may raise to end all.
-
-    `expected`: the scores of the first token that each row has to have (see `first_scores`). Raises UnlikeAlone if one
-    has not, or if the model fails before that; then nothing has been said.
-    """
-    import torch
-
-    choosers = [TokenChooser(row.plan, inputs.ids, row.take, row.forced, row.is_stopped) for row in rows]
-    chooser = BatchChooser(choosers, between_tokens, expected)
-    try:
-        with torch.inference_mode():
-            loaded.model.generate(
-                **_tensors(loaded.model, inputs, len(rows)),
-                logits_processor=[chooser],
-                stopping_criteria=[chooser.should_stop],
-                max_new_tokens=max(row.most for row in rows),
-                do_sample=False,
-                **(_NO_STOPS if len(rows) > 1 or any(row.plan.further.ignore_eos for row in rows) else {}),
-            )
-    except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
-        if not chooser.awaits_check or "CUDA error" in str(error):
-            raise
-        raise UnlikeAlone(str(error)) from error
-
-
-def first_scores(loaded: LoadedModel, inputs: PromptInputs) -> Any:
-    """Return the scores of the first token after the prompt alone: (vocabulary,)."""
-    import torch
-
-    found: list[Any] = []
-
-    def keep(_: Any, scores: Any) -> Any:
-        found.append(scores[0].float().clone())
-        return scores
-
-    with torch.inference_mode():
-        loaded.model.generate(
-            **_tensors(loaded.model, inputs, 1), logits_processor=[keep], max_new_tokens=1, do_sample=False
-        )
-    return found[0]
-
-
-def _tensors(model: Any, inputs: PromptInputs, rows: int) -> dict[str, Any]:
-    """Return the inputs for `rows` equal prompts, on the model's device and in its dtype. They are repeated along axis
-    0, where a processor puts both the rows of several prompts and the media of all prompts."""
+def _tensors(model: Any, inputs: PromptInputs) -> dict[str, Any]:
+    """Return the inputs on the model's device and in its dtype."""
     import torch
 
     device = input_device(model)
 
     def placed(value: Any) -> Any:
-        kind = model.dtype if value.is_floating_point() else value.dtype
-        found = value.to(device, kind)
-        return found if rows == 1 or not found.ndim else torch.cat([found] * rows)
-
-    found: dict[str, Any] = {}
-    for name, value in inputs.tensors.items():
         if isinstance(value, torch.Tensor):
-            found[name] = placed(value)
-        elif isinstance(value, list) and all(isinstance(one, torch.Tensor) for one in value):
-            kinds = [one.to(device, model.dtype if one.is_floating_point() else one.dtype) for one in value]
-            found[name] = kinds * rows
-        else:
-            found[name] = value * rows if isinstance(value, list) else value
-    return found
+            return value.to(device, model.dtype if value.is_floating_point() else value.dtype)
+        return [placed(one) for one in value] if isinstance(value, list) else value
 
-
-ROWS_MAX = 16
-"""Most answers in one batch."""
-
-
-class Waiting(msgspec.Struct, frozen=True, eq=False):
-    """A request whose inputs are ready."""
-
-    request: GenerateRequest | ScoreRequest
-    inputs: PromptInputs
-    row: AnswerRow
-    arrived: asyncio.Queue[AnswerPiece | BaseException | None]
-    """The answer's pieces; at the end None, or the error."""
-    ended: asyncio.Event
-
-    def is_like(self, other: Waiting) -> bool:
-        """Return True if one batch can answer both requests: same prompt and adapter, and no answer to score."""
-        mine, its = self.request, other.request
-        same = mine.prompt == its.prompt and mine.adapter == its.adapter and self.inputs.ids == other.inputs.ids
-        return same and not self.row.forced and not other.row.forced
-
-
-Run = Callable[[Sequence[Waiting]], None]
-"""Answers similar requests in a thread and raises errors. `Turns` posts `None` and errors to the requests."""
-
-
-class Turns:
-    """Runs one batch at a time."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._waiting: list[Waiting] = []
-        self._running: asyncio.Task[None] | None = None
-
-    async def pieces(
-        self,
-        request: GenerateRequest | ScoreRequest,
-        inputs: PromptInputs,
-        plan: SamplingPlan,
-        take: TakePiece,
-        forced: Sequence[int] = (),
-    ) -> AsyncGenerator[AnswerPiece, None]:
-        """Wait for the request's turn, and yield the pieces of the answer. If closed early, it ends the answer before
-        its next token, and returns when it has ended."""
-        loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[AnswerPiece | BaseException | None] = asyncio.Queue()
-        row = AnswerRow(plan, take, lambda piece: loop.call_soon_threadsafe(arrived.put_nowait, piece), forced)
-        mine = Waiting(request, inputs, row, arrived, asyncio.Event())
-        self._waiting.append(mine)
-        if self._running is None or self._running.done():
-            self._running = asyncio.create_task(self._answer_all())
-        try:
-            while (found := await arrived.get()) is not None:
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
-        finally:
-            row.stop()
-            if mine in self._waiting:
-                self._waiting.remove(mine)
-            else:
-                await mine.ended.wait()
-
-    async def _answer_all(self) -> None:
-        while self._waiting:
-            first = self._waiting[0]
-            batch = [one for one in self._waiting if one is first or one.is_like(first)][:ROWS_MAX]
-            self._waiting = [one for one in self._waiting if one not in batch]
-            running = asyncio.ensure_future(asyncio.to_thread(self._run, batch))
-            try:
-                await asyncio.wait([running])
-            finally:
-                said = running.exception() if running.done() else None
-                for one in batch:
-                    one.arrived.put_nowait(said)
-                    one.ended.set()
-
-
-_log = logging.getLogger(__name__)
+    return {name: placed(value) for name, value in inputs.tensors.items()}
 
 
 async def load_engine(spec: LoadSpec, report: Report) -> TransformersEngine:
@@ -406,8 +227,7 @@ async def load_engine(spec: LoadSpec, report: Report) -> TransformersEngine:
 
 
 class TransformersEngine:
-    """A model loaded in Transformers. Requests with the same prompt are answered together, others in turn: some models
-    keep the state of a prompt."""
+    """A model loaded in Transformers. Requests are answered in turn: some models keep the state of a prompt."""
 
     def __init__(self, loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) -> None:
         self.info = read_engine_info(loaded, spec, arguments)
@@ -419,8 +239,7 @@ class TransformersEngine:
         self._defaults = configured_sampling(loaded.generation_config)
         self._building = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._turns = Turns(self._run)
-        self._can_batch: dict[tuple[str, ...], bool] = {}
+        self._computer = ThreadPoolExecutor(1, thread_name_prefix="computer")
         self._gate = ForwardGate()
         self._broken = asyncio.Event()
         self._ending = threading.Event()
@@ -468,7 +287,7 @@ class TransformersEngine:
 
         buffer = DeltaBuffer(request.request_id, self._vocabulary, ready.vocabulary, plan.logprobs)
         sent_at = 0.0
-        async with aclosing(self._turns.pieces(request, inputs, plan, take)) as pieces:
+        async with aclosing(self._pieces(request, inputs, plan, take)) as pieces:
             async for piece in pieces:
                 buffer.add(piece)
                 now = time.monotonic()
@@ -496,43 +315,71 @@ class TransformersEngine:
         left = list(answer)
         buffer = DeltaBuffer(request.request_id, self._vocabulary, ready.vocabulary, plan.logprobs)
         if answer:
-            async with aclosing(self._turns.pieces(request, inputs, plan, take, forced=answer)) as pieces:
+            async with aclosing(self._pieces(request, inputs, plan, take, forced=answer)) as pieces:
                 async for piece in pieces:
                     buffer.add(piece)
             delta: Delta = msgspec.structs.replace(buffer.flush(), text=self._vocabulary.decode(answer))
             yield delta
         yield _finished(request.request_id, "stop", None)
 
-    def _run(self, batch: Sequence[Waiting]) -> None:
-        """Answer requests with the same prompt: together, if the model has been seen to answer so as alone."""
+    async def _pieces(
+        self,
+        request: GenerateRequest | ScoreRequest,
+        inputs: PromptInputs,
+        plan: SamplingPlan,
+        take: TakePiece,
+        forced: Sequence[int] = (),
+    ) -> AsyncGenerator[AnswerPiece, None]:
+        """Wait for the request's turn, and yield the pieces of the answer. If closed early, it ends the answer before
+        its next token, and returns when it has ended. `forced`: tokens to take instead of choosing them."""
+        arrived: asyncio.Queue[AnswerPiece | None] = asyncio.Queue()
+        stopped = threading.Event()
+
+        def post(piece: AnswerPiece | None) -> None:
+            self._loop.call_soon_threadsafe(arrived.put_nowait, piece)
+
+        def take_and_post(token: int, logprobs: Logprobs | None) -> bool:
+            piece, is_complete = take(token, logprobs)
+            post(piece)
+            return is_complete
+
+        def goes_on() -> bool:
+            self._between_tokens()
+            return not stopped.is_set()
+
+        chooser = TokenChooser(plan, inputs.ids, take_and_post, forced, goes_on)
+        job = self._computer.submit(self._run, request, inputs, chooser)
+        job.add_done_callback(lambda _: post(None))
         try:
-            with self._gate.computing():
-                self._loaded.adapters.use(batch[0].request)
-                if len(batch) == 1 or not self._run_together(batch):
-                    for one in batch:
-                        run_answers(self._loaded, one.inputs, [one.row], self._between_tokens)
+            while (piece := await arrived.get()) is not None:
+                yield piece
+            job.result()
+        finally:
+            stopped.set()
+            if not job.cancel():
+                await asyncio.gather(asyncio.wrap_future(job), return_exceptions=True)
+
+    def _run(self, request: GenerateRequest | ScoreRequest, inputs: PromptInputs, chooser: TokenChooser) -> None:
+        """Generate an answer. Blocking; the chooser may raise to end it."""
+        import torch
+
+        model = self._loaded.model
+        try:
+            with self._gate.computing(), torch.inference_mode():
+                self._loaded.adapters.use(request)
+                model.generate(
+                    **_tensors(model, inputs),
+                    logits_processor=[chooser],
+                    stopping_criteria=[chooser.should_stop],
+                    max_new_tokens=chooser.most,
+                    do_sample=False,
+                    **(_NO_STOPS if chooser.ignores_eos else {}),
+                )
         except RuntimeError as error:
             if "CUDA error" in str(error) or "device-side assert" in str(error):
                 # torch cannot use the GPU in this process any more
                 self._loop.call_soon_threadsafe(self._broken.set)
             raise
-
-    def _run_together(self, batch: Sequence[Waiting]) -> bool:
-        """Answer them in one batch; False if the model does not allow it, which is checked by the first batch with so
-        many media."""
-        inputs, rows = batch[0].inputs, [one.row for one in batch]
-        kind = tuple(span.modality for span in inputs.media)
-        if not self._can_batch.get(kind, True):
-            return False
-        expected = None if kind in self._can_batch else first_scores(self._loaded, inputs)
-        try:
-            run_answers(self._loaded, inputs, rows, self._between_tokens, expected=expected)
-        except UnlikeAlone as error:
-            _log.info("requests with %s are answered in turn: %r", kind, error)
-            self._can_batch[kind] = False
-            return False
-        self._can_batch[kind] = True
-        return True
 
     def _between_tokens(self) -> None:
         if self._ending.is_set():

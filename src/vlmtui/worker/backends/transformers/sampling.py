@@ -131,64 +131,11 @@ TakeToken = Callable[[int, Logprobs | None], bool]
 """Takes a chosen token; returns whether the answer is complete. May raise to end the request."""
 
 
-_ALIKE = 1e-2
-"""The largest difference between scores in a batch and alone, as a share of their range. Rounding stays far below it,
-even in bfloat16; another picture is far above it."""
-
-
-class UnlikeAlone(Exception):
-    """The rows of a batch do not have the scores that their prompt has alone: the model cannot be batched."""
-
-
-class BatchChooser:
-    """A logits processor and a stopping criterion of `generate`: has each row's chooser choose.
-
-    `between_tokens` is called before each step, and may raise to end all. `expected`: what the first scores of each row
-    have to be.
-    """
-
-    def __init__(self, rows: Sequence[TokenChooser], between_tokens: Callable[[], None], expected: Any = None) -> None:
-        self._rows = rows
-        self._between_tokens = between_tokens
-        self._expected = expected
-
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """Return the scores with nothing left but the chosen token of each row. `scores`: (rows, vocabulary)."""
-        if all(row.is_complete for row in self._rows):  # on a GPU, `generate` may look ahead
-            return scores
-        self._between_tokens()
-        if self._expected is not None:
-            self._check(scores.float())
-            self._expected = None
-        for number, row in enumerate(self._rows):
-            row.choose(scores[number])
-        return scores
-
-    @property
-    def awaits_check(self) -> bool:
-        """True if the first scores are still to be compared with the expected ones."""
-        return self._expected is not None
-
-    def should_stop(self, input_ids: Any, scores: Any, **_: Any) -> Any:
-        """The stopping criterion."""
-        import torch
-
-        done = [row.is_complete for row in self._rows]
-        return torch.tensor(done, device=input_ids.device, dtype=torch.bool)
-
-    def _check(self, scores: Any) -> None:
-        finite = self._expected.isfinite()
-        wanted = self._expected[finite]
-        span = float(wanted.max() - wanted.min()) or 1.0
-        if float((scores[:, finite] - wanted).abs().max()) > _ALIKE * span:
-            raise UnlikeAlone("The rows of a batch have other scores than their prompt alone.")
-
-
 class TokenChooser:
-    """Chooses the tokens of one row.
+    """Chooses the tokens of one answer: a logits processor and a stopping criterion of `generate`.
 
     `prompt_ids`: for the repetition penalty. `forced`: these tokens are taken instead of chosen, to score them.
-    `is_stopped`: whether the answer is to end before its next token.
+    `goes_on` is called before each token: False ends the answer; it may raise.
     """
 
     def __init__(
@@ -197,29 +144,47 @@ class TokenChooser:
         prompt_ids: Sequence[int],
         take: TakeToken,
         forced: Sequence[int] = (),
-        is_stopped: Callable[[], bool] = lambda: False,
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> None:
         self._plan = plan
         self._take = take
-        self._is_stopped = is_stopped
+        self._goes_on = goes_on
         self._forced = list(forced)
         self._seen = set(prompt_ids)
         self._said: list[int] = []
         self._generator: Any = None
         self.is_complete = False
 
-    def choose(self, scores: Any) -> None:
-        """Leave nothing of the scores, (vocabulary,), but the chosen token."""
-        if self.is_complete or self._is_stopped():
+    @property
+    def most(self) -> int:
+        """The most tokens that the answer may have."""
+        return len(self._forced) or self._plan.used.max_tokens or 1
+
+    @property
+    def ignores_eos(self) -> bool:
+        return self._plan.further.ignore_eos
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        """Return the scores, (1, vocabulary), with nothing left but the chosen token."""
+        if self.is_complete:  # on a GPU, `generate` may look ahead
+            return scores
+        if not self._goes_on():
             self.is_complete = True
-            return
-        raw = scores.float()
+            return scores
+        raw = scores[0].float()
         token = self._forced[len(self._said)] if self._forced else self._choose(raw.clone())
         found = _logprobs(raw, token, self._plan.logprobs)
         self._said.append(token)
         self.is_complete = self._take(token, found)
         scores.fill_(float("-inf"))
-        scores[token] = 0.0
+        scores[0, token] = 0.0
+        return scores
+
+    def should_stop(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        """The stopping criterion."""
+        import torch
+
+        return torch.tensor([self.is_complete], device=input_ids.device, dtype=torch.bool)
 
     def _choose(self, scores: Any) -> int:
         """Return a token. The order is vLLM's: masks, bias, penalties, temperature, min-p, top-k, top-p."""
