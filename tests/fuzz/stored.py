@@ -152,7 +152,6 @@ def _use_conversation(store: Store, conversation: object) -> None:
     found = next(one.conversation for one in store.conversations(limit=1000) if one.conversation.id == conversation)
     document = document_of(store, found.id)
     for turn in store.turns(found.id):
-        store.deaths_below(turn.id)
         store.siblings(turn.id)
         for comparison in store.comparisons(turn.id):
             local_time(comparison.created_ms).isoformat()

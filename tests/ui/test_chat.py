@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from tests.support.scripted_engine import Die, Fail, Hold
 from tests.ui.conftest import StartChat, answers_of
 from vlmtui.domain.conversation import ChatPrompt
@@ -13,7 +11,6 @@ from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished
 from vlmtui.errors import ErrorKind
 from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.frame import FactsLine, StatusBar
-from vlmtui.ui.widgets.dialogs import ConfirmScreen
 
 
 async def test_a_message_is_sent_and_its_answer_shown(chatting: StartChat) -> None:
@@ -70,8 +67,6 @@ async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(ch
         await chat.pilot.press("f5")
         await chat.until(lambda: chat.app.engines.state is EngineState.READY)
         await chat.pilot.press("ctrl+r")
-        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
-        await chat.pilot.press("enter")
         await chat.until(lambda: chat.last.answer.text == "Whole." and not chat.last.is_running)
         await chat.until(lambda: chat.shown() == "Whole.")
         assert chat.last.answer_siblings.count == 3
@@ -146,27 +141,3 @@ async def test_a_failure_shows_its_detail_and_the_engine_only_if_it_died(chattin
         assert "Shorten it." in note
         assert "Ctrl+R" in note
         assert "once the engine" not in note
-
-
-async def test_a_chat_that_is_left_while_the_store_is_asked_begins_nothing(
-    chatting: StartChat, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with chatting(["One."]) as chat:
-        await chat.send("Hello")
-        await chat.until(lambda: chat.controller.running is None and bool(chat.controller.exchanges))
-        asked, go_on = asyncio.Event(), asyncio.Event()
-
-        async def slowly(of: object) -> None:
-            asked.set()
-            await go_on.wait()
-
-        monkeypatch.setattr(chat.controller, "suspect_again", slowly)
-        left = chat.screen
-        again = asyncio.create_task(left.action_run("regenerate"))
-        await asked.wait()
-        chat.app.show_chat()
-        await chat.until(lambda: not left.is_attached)
-        go_on.set()
-        await again
-        await left.show_conversation()
-        assert chat.controller.running is None

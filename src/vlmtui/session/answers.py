@@ -12,7 +12,6 @@ from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Fail
 from vlmtui.domain.thinking import COMMON_TAGS
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind
-from vlmtui.session.death_counts import DeathCounts
 from vlmtui.session.exchange import AnswerEnded, AnswerReplaced, ConversationEvent, Exchange, RequestSent
 from vlmtui.session.generation import Answer, ThoughtMeter, broken_off, check_end
 from vlmtui.session.persistence import LiveConversation, PendingAnswer, Recorder
@@ -35,11 +34,8 @@ class _RunningAnswer:
 class LiveAnswers:
     """The running answers. Reports every change; each exchange that was begun gets an outcome."""
 
-    def __init__(
-        self, recorder: Recorder, deaths: DeathCounts, notify: Callable[[ConversationEvent], None] = lambda event: None
-    ) -> None:
+    def __init__(self, recorder: Recorder, notify: Callable[[ConversationEvent], None] = lambda event: None) -> None:
         self._recorder = recorder
-        self._deaths = deaths
         self._notify = notify
         self._running_answers: dict[Exchange, _RunningAnswer] = {}
         self._stopped: dict[str, str] = {}
@@ -158,7 +154,7 @@ class LiveAnswers:
                 self._end(engine, exchange)
 
     async def _interpret(self, engine: Engine, exchange: Exchange, event: EngineEvent) -> EngineEvent:
-        """Turn the end of an engine that we stopped ourselves into Cancelled; count any other death."""
+        """Turn the end of an engine that we stopped ourselves into Cancelled."""
         if isinstance(event, Cancelled):
             return self._with_cause(event)
         if not isinstance(event, Failed) or event.failure.kind is not ErrorKind.ENGINE_DIED:
@@ -167,7 +163,6 @@ class LiveAnswers:
             async with asyncio.timeout(_STOP_WITHIN_S):
                 if await engine.closed() is None:
                     return self._with_cause(_stopped(exchange.answer))
-        self._deaths.add(exchange.user)
         return event
 
     def _with_cause(self, event: Cancelled) -> Cancelled | Failed:

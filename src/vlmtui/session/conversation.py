@@ -18,7 +18,6 @@ from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
 from vlmtui.session.answers import LiveAnswers
-from vlmtui.session.death_counts import DeathCounts, Suspect
 from vlmtui.session.draft import Draft
 from vlmtui.session.exchange import (
     AnswerReplaced,
@@ -122,8 +121,7 @@ class Conversation:
         self.editing: Exchange | None = None
         """The exchange that the next message replaces, on a new branch."""
         self.subscribers = Subscribers()
-        self.deaths = DeathCounts()
-        self.answers = LiveAnswers(recorder, self.deaths, self.subscribers.notify)
+        self.answers = LiveAnswers(recorder, self.subscribers.notify)
         """The running answers."""
 
     # -- what it is
@@ -172,15 +170,6 @@ class Conversation:
     def preview(self, family: Family) -> GenerateRequest:
         """Return the request that `begin` would send now. Raises VlmtuiError if the family does not accept it."""
         return make_request(family, self.turns_until(), self.settings.sampling)
-
-    async def suspect_again(self, of: Exchange | None = None) -> Suspect | None:
-        """Return why sending the last turn, or that of `of`, again needs confirmation: the engine died of it
-        more than once, in this session or an earlier one. None: it needs none."""
-        exchange = of or self.last
-        if exchange is None:
-            return None
-        await self.deaths.look_up(exchange, self.recorder.store)
-        return self.deaths.suspect(exchange.user)
 
     # -- sending
 

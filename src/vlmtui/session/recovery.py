@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,13 +15,11 @@ from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.answers import LiveAnswers
-from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_holder import ConversationHolder, Teller
-from vlmtui.session.death_counts import DeathCounts
 from vlmtui.session.engines import EngineState
 from vlmtui.session.exchange import exchanges_of
 from vlmtui.session.generation import Answer
-from vlmtui.session.persistence import LiveConversation, Recorder
+from vlmtui.session.persistence import LiveConversation
 from vlmtui.store.records import StoredTurn
 from vlmtui.text import one_line
 
@@ -99,25 +97,31 @@ class InterruptedAnswers:
 
     async def bring_back(self) -> None:
         """Complete the answers that an engine or spool has kept, and drop other kept ones. Raises VlmtuiError."""
-        host = self._host
-        if await self._holder.store.run(_has_interrupted):
-            await self._complete(host)
-        if kept := await host.unfetched_answers():
-            await forget_ended(self._holder.store, host, kept)
-
-    async def _complete(self, host: EngineHost) -> None:
-        for turn, title in await interrupted_answers(self._holder.store):
+        host, store = self._host, self._holder.store
+        for turn, title in await store.run(_interrupted):
             for _ in range(_LOOKS):
-                unfetched = await find_unfetched(turn, title, host)
+                unfetched = await self._find(turn, title)
                 if unfetched is None or await self._bring_back(unfetched):
                     break
+        if kept := await host.unfetched_answers():
+            # An app that was killed did not drop answers that are complete in the store.
+            for request_id in await store.run(lambda store: store.ended_among(kept)):
+                await host.forget(request_id)
+
+    async def _find(self, turn: StoredTurn, title: str) -> UnfetchedAnswer | None:
+        """Return an interrupted answer that an engine or a spool has kept; None if none has."""
+        assert turn.generation is not None
+        request_id = turn.generation.request_id
+        spec = await self._host.holder(request_id)
+        events = None if spec is not None else await self._host.unfetched_answer(request_id)
+        return UnfetchedAnswer(turn, title, spec, tuple(events or ())) if spec is not None or events else None
 
     async def _bring_back(self, unfetched: UnfetchedAnswer) -> bool:
         """False if the answer is no longer kept."""
         report = _Report(self._holder.teller, unfetched.title)
         if self._may_show(unfetched):
             return await self._go_on_with(unfetched, report)
-        answer = await fetch_answer(unfetched, self._host, self._holder.recorder(), report.is_live)
+        answer = await self._fetch(unfetched, report)
         if answer is not None:
             report.ended(answer)
         return answer is not None
@@ -161,18 +165,39 @@ class InterruptedAnswers:
             report.ended(exchange.answer)
         return is_more
 
+    async def _fetch(self, unfetched: UnfetchedAnswer, report: _Report) -> Answer | None:
+        """Complete an answer in the store, without a screen, and return it; None if that failed."""
+        parent, recorder = unfetched.turn.parent, self._holder.recorder()
+        if parent is None:
+            return None
+        question = await recorder.store.run(lambda store: store.turn(parent))
+        exchange = next(exchanges_of([question, unfetched.turn]))
+        answers, conversation = LiveAnswers(recorder), LiveConversation(unfetched.turn.conversation)
+        if unfetched.events:
+            if not await answers.take_over(conversation, exchange):
+                return None
+            answers.restore(self._host, exchange, unfetched.events)
+            return exchange.answer
+        assert unfetched.spec is not None
+        try:
+            engine = await self._host.open(unfetched.spec, client="app", keep_alive_s=None)
+        except VlmtuiError:
+            return None
+        try:
+            if not await _loaded(engine) or not await answers.take_over(conversation, exchange):
+                return None
+            is_more = await answers.resume(engine, exchange, report.is_live)
+            await recorder.settle(_SETTLE_S)
+            return exchange.answer if is_more else None
+        finally:
+            await engine.close()
+
     async def _engine_of(self, spec: LoadSpec) -> Engine | None:
         """Return the engine with this spec once it is loaded; None if that failed."""
         controller = self._holder.engines
         while controller.model is None or controller.model.spec != spec or controller.state is EngineState.LOADING:
             await self._engine_moved.wait()
         return controller.engine if controller.is_loaded else None
-
-
-def _has_interrupted(store: Store) -> bool:
-    """Return whether answers may have continued in an engine; mark those whose process is gone."""
-    store.mark_interrupted()
-    return bool(store.interrupted(1))
 
 
 class UnfetchedAnswer(msgspec.Struct, frozen=True):
@@ -186,59 +211,6 @@ class UnfetchedAnswer(msgspec.Struct, frozen=True):
     """Events from the spool of an engine that has ended."""
 
 
-async def interrupted_answers(store: AsyncStore) -> list[tuple[StoredTurn, str]]:
-    """Return the newest interrupted answers that can be fetched, newest first, with the titles of their
-    conversations. Raises VlmtuiError."""
-    return await store.run(_interrupted)
-
-
-async def find_unfetched(turn: StoredTurn, title: str, host: EngineHost) -> UnfetchedAnswer | None:
-    """Return an interrupted answer that an engine or a spool has kept; None if none has."""
-    assert turn.generation is not None
-    request_id = turn.generation.request_id
-    spec = await host.holder(request_id)
-    events = None if spec is not None else await host.unfetched_answer(request_id)
-    return UnfetchedAnswer(turn, title, spec, tuple(events or ())) if spec is not None or events else None
-
-
-async def forget_ended(store: AsyncStore, host: EngineHost, kept: Sequence[str]) -> None:
-    """Drop the kept answers that are complete in the store: the app was killed before it could do so. Raises
-    VlmtuiError."""
-    for request_id in await store.run(lambda store: store.ended_among(kept)):
-        await host.forget(request_id)
-
-
-async def fetch_answer(
-    unfetched: UnfetchedAnswer, host: EngineHost, recorder: Recorder, on_live: Callable[[], None]
-) -> Answer | None:
-    """Complete an answer in the store, without a screen, and return it; None if that failed. `on_live` as for
-    `LiveAnswers.resume`."""
-    parent = unfetched.turn.parent
-    if parent is None:
-        return None
-    question = await recorder.store.run(lambda store: store.turn(parent))
-    exchange = next(exchanges_of([question, unfetched.turn]))
-    answers, conversation = LiveAnswers(recorder, DeathCounts()), LiveConversation(unfetched.turn.conversation)
-    if unfetched.events:
-        if not await answers.take_over(conversation, exchange):
-            return None
-        answers.restore(host, exchange, unfetched.events)
-        return exchange.answer
-    assert unfetched.spec is not None
-    try:
-        engine = await host.open(unfetched.spec, client="app", keep_alive_s=None)
-    except VlmtuiError:
-        return None
-    try:
-        if not await _loaded(engine) or not await answers.take_over(conversation, exchange):
-            return None
-        is_more = await answers.resume(engine, exchange, on_live)
-        await recorder.settle(_SETTLE_S)
-        return exchange.answer if is_more else None
-    finally:
-        await engine.close()
-
-
 async def _loaded(engine: Engine) -> bool:
     async for event in engine.load():
         if isinstance(event, EngineReady | LoadFailed):
@@ -247,6 +219,9 @@ async def _loaded(engine: Engine) -> bool:
 
 
 def _interrupted(store: Store) -> list[tuple[StoredTurn, str]]:
+    """Return the newest interrupted answers that can be fetched, newest first, with the titles of their conversations.
+    First mark those whose process is gone."""
+    store.mark_interrupted()
     since = (time.time() - _ANSWERED_WITHIN_S) * 1000
     return [
         (turn, store.conversation(turn.conversation).title)

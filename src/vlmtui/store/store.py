@@ -388,17 +388,9 @@ class Store:
         return [_turn(row) for row in self.database.rows(f"{sql} ORDER BY up.steps DESC", (end, limit))]
 
     def tree(self, conversation: ConversationId) -> list[StoredTurn]:
-        """Return all turns of all branches, parents before children. Reads the table without indexes, and the shown
-        turns by their ids, as a damaged index or row, which SQLite's quick check does not detect, must not drop turns
-        from an export."""
-        sql = f"SELECT {_columns()} FROM turns AS t NOT INDEXED WHERE t.conversation = ?"
-        with self.database.reading():
-            end = self.conversation(conversation).leaf
-            found = {turn.id: turn for turn in (_turn(row) for row in self.database.rows(sql, (conversation,)))}
-            for (shown,) in self.database.rows(f"{_UP} SELECT id FROM up", (end, _WHOLE)):
-                if shown not in found:
-                    found[shown] = self.turn(shown)
-        return sorted(found.values(), key=lambda turn: turn.id)
+        """Return all turns of all branches, parents before children."""
+        sql = f"SELECT {_columns()} FROM turns AS t WHERE t.conversation = ? ORDER BY t.id"
+        return [_turn(row) for row in self.database.rows(sql, (conversation,))]
 
     def siblings(self, turn: TurnId) -> list[TurnId]:
         """Return all turns with the same parent, including this one, oldest first."""
@@ -467,12 +459,6 @@ class Store:
         """Mark an answer that was taken over as interrupted again."""
         with self.database.writing() as now:
             self.update(TURNS, answer, state="interrupted", ended_ms=now, writer=None)
-
-    def deaths_below(self, turn: TurnId) -> int:
-        """Return how many answers to a turn ended because the engine died."""
-        sql = "SELECT failure FROM turns WHERE parent = ? AND state = 'failed'"
-        failures = (from_json_text(row[0], Failure, otherwise=None) for row in self.database.rows(sql, (turn,)))
-        return sum(failure is not None and failure.kind is ErrorKind.ENGINE_DIED for failure in failures)
 
     # -- drafts, comparisons, media
 

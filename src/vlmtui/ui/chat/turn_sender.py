@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from vlmtui.domain.conversation import Turn
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.death_counts import Suspect
 from vlmtui.session.engines import EngineState
 from vlmtui.session.exchange import Exchange
-from vlmtui.text import one_line
 from vlmtui.ui.chat.part import ChatPart
 
 _SENT_WITHIN_S = 0.05
@@ -22,8 +18,8 @@ _SENT_WITHIN_S = 0.05
 class TurnSender(ChatPart):
     """Turns the draft into a turn with a running answer. If that fails, nothing changes."""
 
-    def send(self, *, is_sure: bool = False) -> None:
-        """Send the draft; ask first if the engine died of it, unless `is_sure`. While the model loads, queue it."""
+    def send(self) -> None:
+        """Send the draft. While the model loads, queue it."""
         chat, controller = self._chat, self._engines
         written, text, was_editing = chat.draft.words, chat.draft.text, chat.editing is not None
         try:
@@ -33,10 +29,6 @@ class TurnSender(ChatPart):
                 return
             controller.require_engine()
             self._screen.prompt_cost.check_room()
-            suspect = chat.deaths.suspect(Turn("user", chat.draft.parts))
-            if suspect is not None and not is_sure:
-                self._screen.start_dialog(partial(self._ask_first, suspect, partial(self.send, is_sure=True)))
-                return
             exchange = chat.begin(controller.require_model(), controller.info)
         except VlmtuiError as error:
             self._screen.tell_error(error)
@@ -49,17 +41,13 @@ class TurnSender(ChatPart):
         self._screen.show_editing()
         self._screen.show_queue()
 
-    def send_queued(self, *, is_sure: bool = False) -> None:
+    def send_queued(self) -> None:
         """Send the first queued message if the engine accepts it now."""
         chat, controller = self._chat, self._engines
         self._screen.show_queue()
         if not chat.queue or chat.running is not None or controller.state is not EngineState.READY:
             return
         message = chat.queue.messages[0]
-        suspect = chat.deaths.suspect(Turn("user", message.draft.parts))
-        if suspect is not None and not is_sure:
-            self._screen.start_dialog(partial(self._ask_first, suspect, partial(self.send_queued, is_sure=True)))
-            return
         try:
             exchange = chat.begin_queued(controller.require_model(), controller.info)
         except VlmtuiError as error:
@@ -83,33 +71,17 @@ class TurnSender(ChatPart):
         self._screen.start(partial(self._answer, exchange), "answer")
         self._screen.start_dialog(partial(self._clear_and_show, exchange, sent, rebuild=rebuild))
 
-    async def action_regenerate(self) -> None:
+    def action_regenerate(self) -> None:
         """Generate another answer to the selected turn, or else the last."""
         of = self._screen.marked.exchange if self._screen.marked is not None else None
-        suspect = await self._chat.suspect_again(of)
-        if not self._screen.is_attached:  # closed while the store was read
-            return
-        if suspect is not None and self._chat.running is None:
-            self._screen.start_dialog(partial(self._ask_first, suspect, partial(self._begin_regenerate, of)))
-        else:
-            self._begin_regenerate(of)
+        self._screen.start(partial(self._regenerate, of), "exchange")
 
     def action_stop(self) -> None:
         """Stop the running answer; keep the partial answer."""
         self._screen.start(self._stop, "stop")
 
-    def _begin_regenerate(self, of: Exchange | None) -> None:
-        self._screen.start(partial(self._regenerate, of), "exchange")
-
     async def _stop(self) -> None:
         await self._chat.cancel(self._engines.engine)
-
-    async def _ask_first(self, suspect: Suspect, go_on: Callable[[], None]) -> None:
-        """Ask before sending a turn that the engine died of."""
-        name = f" Suspected: {one_line(suspect.attachment.name)}." if suspect.attachment else ""
-        question = f"This message killed the engine {suspect.deaths} times.{name} Send it again?"
-        if await self._app.confirm(question, yes="Send it", no="Don't send"):
-            go_on()
 
     async def _regenerate(self, of: Exchange | None) -> None:
         controller = self._engines
