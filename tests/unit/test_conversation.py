@@ -25,7 +25,7 @@ from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.exchange import AnswerEnded, AnswerReplaced, AttachmentsLeftOut, ConversationEvent, RequestSent
 from vlmtui.session.generation import Answer, make_request
-from vlmtui.session.persistence import Recorder, past_of, write_past
+from vlmtui.session.persistence import Recorder
 from vlmtui.session.prompt_report import report_of
 from vlmtui.session.resume import Generation
 from vlmtui.session.settings import ChatSettings
@@ -278,6 +278,18 @@ async def test_excluded_attachments_stay_excluded_until_included(tmp_path: Path)
         assert conversation.take_in_again() is None
 
 
+async def lose(conversation: Conversation) -> None:
+    """Purge the conversation as another process does, then write a draft in it."""
+    gone = conversation.id
+    assert gone is not None
+    await conversation.recorder.flush()
+    await conversation.recorder.store.run(lambda store: store.purge(gone))
+    conversation.draft.text = "next"
+    conversation.draft_changed()
+    await conversation.recorder.flush()
+    assert conversation.id not in (None, gone)
+
+
 async def test_an_exclusion_before_storing_is_stored(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         conversation.draft.put("[Image #1] this", {1: PICTURE})
@@ -295,10 +307,8 @@ async def test_exclusions_survive_writing_a_lost_conversation_again(tmp_path: Pa
         engine = await engine_of(["that"])
         await conversation.answers.answer(engine, conversation.begin(MODEL, engine.info))
         conversation.leave_out_oldest()
-        past = past_of(conversation.exchanges, "m")
-        saved = await conversation.recorder.store.run(lambda store: write_past(store, past, "m"))
-        turns = await conversation.recorder.store.run(lambda store: store.path(saved.conversation))
-        assert [turn.left_out for turn in turns] == [True, False]
+        await lose(conversation)
+        assert [turn.left_out for turn in await stored(conversation)] == [True, False]
 
 
 async def test_the_engines_sampling_is_stored_with_the_answer(tmp_path: Path) -> None:
@@ -319,10 +329,8 @@ async def test_the_engines_sampling_is_stored_with_the_answer(tmp_path: Path) ->
         assert "temperature       0.6 (model default)" in shown
         assert "seed              12345 (drawn)" in shown
 
-        past = past_of(conversation.exchanges, "m")
-        saved = await conversation.recorder.store.run(lambda store: write_past(store, past, "m"))
-        again = await conversation.recorder.store.run(lambda store: store.path(saved.conversation))
-        assert [turn.used for turn in again] == [None, used]
+        await lose(conversation)
+        assert [turn.used for turn in await stored(conversation)] == [None, used]
 
 
 async def test_an_answer_without_a_record_says_so(tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -62,18 +61,15 @@ class PendingAnswer:
     """The number of the answer's pieces that are stored."""
     has_prompt: bool = False
     is_over: bool = False
-    was_gone: bool = False
-    """It was stored, but the store has lost it."""
     begun: tuple[AnswerWrite, Future[WriteResult]] | None = None
     """A write that the store has begun; the next flush waits for it."""
-    is_parentless: bool = False
-    """The turn before it is gone from the store: this one begins a conversation."""
 
-    def note_gone(self, *, is_parentless: bool) -> None:
+    def forget_stored(self) -> None:
         """Note that nothing of it is in the store any more."""
-        self.id, self.pieces, self.has_prompt = None, 0, False
-        self.was_gone, self.is_parentless = True, is_parentless
-        self.exchange.user_id = None
+        self.id, self.pieces, self.has_prompt, self.begun = None, 0, False, None
+        exchange = self.exchange
+        exchange.user_id = exchange.answer_id = None
+        exchange.user_siblings = exchange.answer_siblings = Siblings()
 
     @property
     def is_dirty(self) -> bool:
@@ -87,22 +83,6 @@ class PendingAnswer:
         )
 
 
-class ExchangeData(msgspec.Struct, frozen=True):
-    """A copy of a message and its answer, for the store's thread."""
-
-    user: Turn
-    left_out: bool
-    text: str
-    answer: AnswerData
-
-    def add_message(self, store: Store, conversation: ConversationId, parent: TurnId | None) -> TurnId:
-        """Add the message below `parent`, and return its turn."""
-        user = store.add_turn(conversation, parent, self.user)
-        if self.left_out:
-            store.leave_out(user, True)
-        return user
-
-
 class AnswerWrite(msgspec.Struct, frozen=True):
     """A copy of a pending answer, to be written."""
 
@@ -111,26 +91,30 @@ class AnswerWrite(msgspec.Struct, frozen=True):
     parent: TurnId | None
     user_id: TurnId | None
     answer_id: TurnId | None
-    data: ExchangeData
+    user: Turn
+    left_out: bool
+    text: str
+    answer: AnswerData
     record: GenerationRecord
     pieces: int
-    keeps_draft: bool = False
-    """The stored draft is not this message, but a later one."""
+    draft: StoredDraft
+    """What is written now: a new message takes the place of the stored draft."""
 
     def write_to(self, store: Store) -> WriteResult:
         """Write everything in one transaction."""
         with store.together():
-            title = title_from_turn(self.data.user)
+            title = title_from_turn(self.user)
             conversation = self.conversation or store.new_conversation(title=title, model=self.model)
             user, answer = self.user_id, self.answer_id
             if user is None:
-                user = self.data.add_message(store, conversation, self.parent)
-                if not self.keeps_draft:
-                    store.save_draft(conversation, StoredDraft())
+                user = store.add_turn(conversation, self.parent, self.user)
+                if self.left_out:
+                    store.leave_out(user, True)
+                store.save_draft(conversation, self.draft)
             if answer is None:
                 self._name(store, conversation, title)
                 answer = store.begin_answer(user, self.record)
-            store.write_answer(answer, self.data.text, self.data.answer)
+            store.write_answer(answer, self.text, self.answer)
             if self.answer_id is not None:
                 return WriteResult(conversation, user, answer)
             message, reply = store.turn(user), store.turn(answer)
@@ -205,52 +189,17 @@ def write_of(pending: PendingAnswer) -> AnswerWrite:
     return AnswerWrite(
         conversation=pending.conversation.id,
         model=pending.conversation.model,
-        parent=None if above is None or pending.is_parentless else above.answer_id or above.user_id,
+        parent=None if above is None else above.answer_id or above.user_id,
         user_id=exchange.user_id,
         answer_id=pending.id,
-        data=ExchangeData(exchange.user, exchange.is_left_out, answer.text, answer_data(answer, new_record)),
+        user=exchange.user,
+        left_out=exchange.is_left_out,
+        text=answer.text,
+        answer=answer_data(answer, new_record),
         record=record,
         pieces=len(answer.pieces),
-        keeps_draft=pending.was_gone,
+        draft=pending.conversation.draft,
     )
-
-
-class SavedAgain(msgspec.Struct, frozen=True):
-    """The new conversation, and the ids of each message and its answer."""
-
-    conversation: ConversationId
-    turns: tuple[tuple[TurnId, TurnId | None], ...]
-
-
-def past_of(exchanges: Iterable[Exchange], model: str) -> tuple[ExchangeData, ...]:
-    """Return copies that the store's thread can read. An exchange whose answer is in no store has none here."""
-    return tuple(
-        ExchangeData(
-            exchange.user,
-            exchange.is_left_out,
-            exchange.answer.text,
-            AnswerData()
-            if exchange.answer_id is None
-            else answer_data(exchange.answer, exchange.record or GenerationRecord(model=model, mode=exchange.mode)),
-        )
-        for exchange in exchanges
-    )
-
-
-def write_past(store: Store, past: Sequence[ExchangeData], model: str) -> SavedAgain:
-    """Store the exchanges (at least one) as a new conversation, in one transaction."""
-    with store.together():
-        conversation = store.new_conversation(title=title_from_turn(past[0].user), model=model)
-        parent: TurnId | None = None
-        turns: list[tuple[TurnId, TurnId | None]] = []
-        for one in past:
-            parent = user = one.add_message(store, conversation, parent)
-            answer: TurnId | None = None
-            if (generation := one.answer.generation) is not None:
-                parent = answer = store.begin_answer(user, generation)
-                store.write_answer(answer, one.text, one.answer)
-            turns.append((user, answer))
-        return SavedAgain(conversation, tuple(turns))
 
 
 class Recorder:
@@ -386,10 +335,8 @@ class Recorder:
     async def _write(self, pending: PendingAnswer) -> None:
         if not pending.is_dirty:
             return
-        begun, pending.begun = pending.begun, None
         try:
-            write, writing = begun or self._begun(pending)
-            written = await self.store.result(writing)
+            await self._put(pending)
         except StoreError:
             raise
         except VlmtuiError as error:
@@ -398,35 +345,34 @@ class Recorder:
                 pending.is_over = True
                 self.abandon(pending)
                 return
-            # The conversation is gone: store it again as a new one, with the answer at its end.
-            await self._save_again(pending.conversation)
-            write = write_of(pending)
-            written = await self.store.run(write.write_to)
-        self._note(pending, write, written)
+            await self._write_again(pending.conversation)
+
+    async def _put(self, pending: PendingAnswer) -> None:
+        begun, pending.begun = pending.begun, None
+        write, writing = begun or self._begun(pending)
+        self._note(pending, write, await self.store.result(writing))
 
     def _begun(self, pending: PendingAnswer) -> tuple[AnswerWrite, Future[WriteResult]]:
         write = write_of(pending)
         return write, self.store.begin(write.write_to)
 
-    async def _save_again(self, conversation: LiveConversation) -> None:
-        """Store a lost conversation again, except for the pending answers, which are then written into it."""
+    async def _write_again(self, conversation: LiveConversation) -> None:
+        """Write a conversation that the store has lost, as a new one: all exchanges on screen, and pending answers."""
         waiting = [pending for pending in self._pending if pending.conversation is conversation]
-        shown = conversation.branch.all if conversation.branch is not None else []
-        exchanges = list(takewhile(lambda exchange: all(exchange is not one.exchange for one in waiting), shown))
+        again: list[PendingAnswer] = []
+        for exchange in conversation.branch.all if conversation.branch is not None else []:
+            record = exchange.record or GenerationRecord(model=conversation.model, mode=exchange.mode)
+            own = [pending for pending in waiting if pending.exchange is exchange]
+            again += own or [PendingAnswer(conversation, exchange, exchange.answer, record)]
+        again += [pending for pending in waiting if pending not in again]
+        self._pending = [*(pending for pending in self._pending if pending not in waiting), *again]
         conversation.id = None
-        for pending in waiting:
-            pending.note_gone(is_parentless=not exchanges)
-        if not exchanges:
-            return
-        past = past_of(exchanges, conversation.model)
-        saved = await self.store.run(partial(write_past, past=past, model=conversation.model))
-        conversation.id = saved.conversation
-        for exchange, one, (user, answer) in zip(exchanges, past, saved.turns, strict=True):
-            exchange.user_id, exchange.user_siblings = user, Siblings()
-            if answer is not None:
-                exchange.answer_id, exchange.answer_siblings = answer, Siblings()
-                exchange.record = one.answer.generation
-        self._on_saved_again()
+        for pending in again:
+            pending.forget_stored()
+        for pending in again:
+            await self._put(pending)
+        if len(again) > len(waiting):
+            self._on_saved_again()
 
     async def _ended_elsewhere(self, pending: PendingAnswer) -> bool:
         turn = pending.id
@@ -443,8 +389,6 @@ class Recorder:
         """Record in the pending answer which part is stored."""
         conversation = pending.conversation
         conversation.id, pending.id = written.conversation, written.answer
-        if write.user_id is None and not write.keeps_draft and conversation.draft != StoredDraft():
-            self._drafts[conversation] = conversation.draft  # the message took its place in the store
         pending.pieces, pending.has_prompt = write.pieces, bool(write.record.prompt)
         pending.record = write.record
         exchange = pending.exchange
@@ -453,7 +397,7 @@ class Recorder:
         if exchange.answer is pending.answer:
             exchange.answer_id, exchange.record = written.answer, write.record
             exchange.answer_siblings = written.answer_siblings or exchange.answer_siblings
-        if write.data.answer.state != "running":
+        if write.answer.state != "running":
             pending.is_over = True
             self.abandon(pending)
 
@@ -478,7 +422,7 @@ class Recorder:
             raise
         except VlmtuiError as error:
             _log.warning("a draft's conversation is gone: %s", error.message)
-            await self._save_again(conversation)
+            await self._write_again(conversation)
             work = partial(write_draft, conversation=conversation.id, model=conversation.model, draft=draft)
             conversation.id = await self.store.run(work)
         if self._drafts.get(conversation) is draft:
