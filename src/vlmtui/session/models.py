@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -125,141 +126,117 @@ def model_choices(
 
     `backends`: the kinds of engines that the user chose, by the name of the model.
     """
-    specs = [status.spec for status in running]
-    here = {model.spec.model for model in downloaded}
-    rows: list[Choice] = []
-    for family in registry.values():
-        rows += _of_family(family, specs, current, here, query.strip().casefold())
-    rows += _served(servers, specs, current, query.casefold().split())
-    if not query.strip():
-        rows += _unlisted(registry, specs, current, rows)
-    rows += _downloaded(downloaded, specs, current, rows, query.strip().casefold())
-    if query.startswith(_FOLDER_STARTS) or (query.count("/") == 1 and not rows):
-        rows += _typed(registry, query.strip(), specs, current)
-    if backends:
-        rows = [_by_backend(row, backends, specs, current) for row in rows]
-    words = query.casefold().split()
-    return sorted(rows, key=lambda row: _order(row, words))
-
-
-def _order(row: Choice, words: Sequence[str]) -> tuple[bool, ...]:
-    """Return the sort key of a row; False comes first."""
-    title, name = row.title.casefold(), row.model.spec.name.casefold()
-    has_title, has_name = (all(word in text for word in words) for text in (title, f"{title} {name}"))
-    return (
-        not has_title,
-        not has_name,
-        not row.bundled,
-        row.server is None and not (row.running or row.current),
-        row.server is not None,
-        not row.downloaded,
-        row.closed,
+    rows = _Rows(
+        registry, {model.spec.model for model in downloaded}, [status.spec for status in running], current, query
     )
+    for family in registry.values():
+        rows.add_family(family)
+    rows.add_served(servers)
+    if not query.strip():
+        rows.add_unlisted()
+    rows.add_downloaded(downloaded)
+    if query.startswith(_FOLDER_STARTS) or (query.count("/") == 1 and not rows.found):
+        rows.add_typed()
+    return sorted((rows.by_backend(row, backends or {}) for row in rows.found), key=rows.order)
 
 
-def _by_backend(
-    row: Choice, backends: Mapping[str, BackendChoice], specs: Sequence[LoadSpec], current: LoadSpec | None
-) -> Choice:
-    """Return the row with the kind of engine that the user chose for it."""
-    chosen = backends.get(row.model.spec.name)
-    if chosen is None or row.server is not None:
-        return row
-    model = with_backend(row.model, chosen)
-    return msgspec.structs.replace(row, model=model, running=model.spec in specs, current=model.spec == current)
+class _Rows:
+    """The rows for a query."""
 
+    def __init__(
+        self,
+        registry: Registry,
+        here: Collection[str],
+        specs: Sequence[LoadSpec],
+        current: LoadSpec | None,
+        query: str,
+    ) -> None:
+        self.found: list[Choice] = []
+        self._registry = registry
+        self._here = here
+        self._specs = specs
+        self._current = current
+        self._query = query.strip()
+        self._words = query.casefold().split()
 
-def _of_family(
-    family: Family, specs: Sequence[LoadSpec], current: LoadSpec | None, here: Collection[str], query: str
-) -> list[Choice]:
-    rows: list[Choice] = []
-    about = " ".join((family.title, family.family, *family.architectures, *family.takes)).casefold()
-    # Without a query, further models are listed only if they run or are downloaded: usually none.
-    wants_all = bool(query or specs or current or here)
-    for number, name in enumerate(family.models if wants_all else family.models[:1]):
-        model = model_of(family, name)
-        default = number == 0
-        row = Choice(
+    def add_family(self, family: Family) -> None:
+        """Add its default model, and further ones that run, are downloaded, or are named by the query."""
+        about = " ".join((family.title, family.family, *family.architectures, *family.takes)).casefold()
+        has_default = False
+        # Without a query, further models are listed only if they run or are downloaded: usually none.
+        wants_all = bool(self._words or self._specs or self._current or self._here)
+        for number, name in enumerate(family.models if wants_all else family.models[:1]):
+            if not self._matches(f"{about} {name.casefold()}"):
+                continue
+            row = self._row(model_of(family, name), family.title if number == 0 else name, default=number == 0)
+            if row.default or row.running or row.current or row.downloaded or not has_default:
+                self.found.append(row)
+                has_default = has_default or row.default
+
+    def add_served(self, servers: Sequence[Server]) -> None:
+        """Add each model of each server; an adapter is indented below its model."""
+        for server in servers:
+            adapters = {one.id for one in server.facts.models if one.parent} if server.facts else set()
+            for model in server.models:
+                name = model.spec.name
+                if self._matches(f"{name} {model.family.title}".casefold()):
+                    title = f"  {name}" if model.spec.model in adapters else name
+                    self.found.append(self._row(model, title, server=server))
+
+    def add_unlisted(self) -> None:
+        """Add running engines of local folders and the like, if their family is known."""
+        listed = [row.model.spec for row in self.found]
+        for spec in self._specs:
+            if spec not in listed and spec.family is not None and spec.family in self._registry:
+                self.found.append(self._row(Model(self._registry[spec.family], spec)))
+
+    def add_downloaded(self, models: Sequence[Model]) -> None:
+        """Add downloaded repositories that no record lists."""
+        listed = {row.model.spec.model for row in self.found}
+        for model in models:
+            if model.spec.model not in listed and self._matches(model.spec.name.casefold()):
+                self.found.append(self._row(model))
+
+    def add_typed(self) -> None:
+        """Add the local folder or repository that the query names, if there is one."""
+        with suppress(VlmtuiError, RuntimeError):
+            self.found.append(self._row(resolve(self._registry, self._query)))
+
+    def by_backend(self, row: Choice, backends: Mapping[str, BackendChoice]) -> Choice:
+        """Return the row with the kind of engine that the user chose for it."""
+        chosen = backends.get(row.model.spec.name)
+        if chosen is None or row.server is not None:
+            return row
+        model = with_backend(row.model, chosen)
+        running, current = model.spec in self._specs, model.spec == self._current
+        return msgspec.structs.replace(row, model=model, running=running, current=current)
+
+    def order(self, row: Choice) -> tuple[bool, ...]:
+        """Return the sort key of a row; False comes first."""
+        title, name = row.title.casefold(), row.model.spec.name.casefold()
+        return (
+            not self._matches(title),
+            not self._matches(f"{title} {name}"),
+            not row.bundled,
+            row.server is None and not (row.running or row.current),
+            row.server is not None,
+            not row.downloaded,
+            row.closed,
+        )
+
+    def _matches(self, text: str) -> bool:
+        return all(word in text for word in self._words)
+
+    def _row(self, model: Model, title: str = "", *, default: bool = False, server: Server | None = None) -> Choice:
+        return Choice(
             model,
-            title=family.title if default else name,
+            title or model.spec.name,
             default=default,
-            running=model.spec in specs,
-            current=model.spec == current,
-            downloaded=name in here,
+            running=model.spec in self._specs,
+            current=model.spec == self._current,
+            downloaded=server is None and model.spec.model in self._here,
+            server=server,
         )
-        if default:
-            listed = all(word in f"{about} {name.casefold()}" for word in query.split())
-        else:
-            matches = all(word in f"{about} {name.casefold()}" for word in query.split())
-            listed = matches and (row.running or row.current or row.downloaded or not (rows and rows[0].default))
-        if listed:
-            rows.append(row)
-    return rows
-
-
-def _served(
-    servers: Sequence[Server], specs: Sequence[LoadSpec], current: LoadSpec | None, words: Sequence[str]
-) -> list[Choice]:
-    """Return a row for each model of each server; an adapter is indented below its model."""
-    found: list[Choice] = []
-    for server in servers:
-        adapters = {one.id for one in server.facts.models if one.parent} if server.facts else set()
-        found += [
-            Choice(
-                model,
-                title=f"  {model.spec.name}" if model.spec.model in adapters else model.spec.name,
-                default=False,
-                running=model.spec in specs,
-                current=model.spec == current,
-                server=server,
-            )
-            for model in server.models
-            if all(word in f"{model.spec.name} {model.family.title}".casefold() for word in words)
-        ]
-    return found
-
-
-def _unlisted(
-    registry: Registry, specs: Sequence[LoadSpec], current: LoadSpec | None, rows: Sequence[Choice]
-) -> list[Choice]:
-    """Yield running engines of local folders and the like, if their family is known."""
-    listed = [row.model.spec for row in rows]
-    return [
-        Choice(Model(registry[spec.family], spec), spec.name, default=False, running=True, current=spec == current)
-        for spec in specs
-        if spec not in listed and spec.family is not None and spec.family in registry
-    ]
-
-
-def _downloaded(
-    models: Sequence[Model],
-    specs: Sequence[LoadSpec],
-    current: LoadSpec | None,
-    rows: Sequence[Choice],
-    query: str,
-) -> list[Choice]:
-    """Return downloaded repositories that no record lists."""
-    listed = {row.model.spec.model for row in rows}
-    return [
-        Choice(
-            model,
-            model.spec.name,
-            default=False,
-            running=model.spec in specs,
-            current=model.spec == current,
-            downloaded=True,
-        )
-        for model in models
-        if model.spec.model not in listed and all(word in model.spec.name.casefold() for word in query.split())
-    ]
-
-
-def _typed(registry: Registry, name: str, specs: Sequence[LoadSpec], current: LoadSpec | None) -> list[Choice]:
-    try:
-        model = resolve(registry, name)
-    except (VlmtuiError, RuntimeError):
-        return []
-    spec = model.spec
-    return [Choice(model, spec.name, default=False, running=spec in specs, current=spec == current)]
 
 
 class LoadOption(msgspec.Struct, frozen=True):
