@@ -22,14 +22,11 @@ WORDS_MAX = 300
 FOUND_MAX = 50
 FOLDER_MAX = 2000
 """Names of a folder that are looked at."""
-_SPACED_WORDS = 6
-"""Words that a name without quotes may have."""
 
 _WORD = re.compile(r"(?:\\.|[^\s\\])+|\\$", re.DOTALL)
 _OPENING, _CLOSING = "([{<`", ".,;:!?)]}>`'\"…"
 _PREFIX = re.compile(r"/|~[^/\s]*/|\.\.?/|file:/")
 _ENDING = re.compile(r"[^/\s]\.[A-Za-z]\w{0,5}$")
-_NEXT = re.compile(r"[ \t]+(?=\S)")
 
 
 class MentionKind(Enum):
@@ -149,25 +146,9 @@ def _spellings(line: str, start: int, end: int) -> list[_Spelling]:
     bare = word.rstrip(_CLOSING)
     if is_url(bare):
         return [_Spelling(start, start + len(bare), bare)]
-    is_path = _PREFIX.match(word) is not None
-    if not is_path and "/" not in bare and not _ENDING.search(bare):
+    if not _PREFIX.match(word) and "/" not in bare and not _ENDING.search(bare):
         return []
-    spaced = [_Spelling(start, at, line[start:at]) for at in _later_ends(line, end)] if is_path else []
-    plain = [_Spelling(start, start + len(name), _unescaped(name)) for name in dict.fromkeys((word, bare)) if name]
-    return [*reversed(spaced), *plain]
-
-
-def _later_ends(line: str, end: int) -> Iterator[int]:
-    """Yield the offsets at which a name with spaces may end: after words with a media file's ending."""
-    for _ in range(_SPACED_WORDS):
-        gap = _NEXT.match(line, end)
-        word = _WORD.match(line, gap.end()) if gap else None
-        if word is None:
-            return
-        end = word.end()
-        bare = word[0].rstrip(_CLOSING)
-        if has_media_name(bare):
-            yield end - len(word[0]) + len(bare)
+    return [_Spelling(start, start + len(name), _unescaped(name)) for name in dict.fromkeys((word, bare)) if name]
 
 
 def _unescaped(word: str) -> str:

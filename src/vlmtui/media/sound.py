@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import av
-import av.error
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +17,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import store_copy
 from vlmtui.media.describe import human_duration
 from vlmtui.media.sniff import HEAD_BYTES, sniff
-from vlmtui.media.video import METADATA_OPTIONS, check_boxes
+from vlmtui.media.video import AV_ERRORS, open_container, pictures_in
 from vlmtui.reading import file_name, opened, shown_name, source_text
 
 if TYPE_CHECKING:
@@ -32,9 +31,6 @@ SECONDS_MAX = 1800
 RATE = 16_000
 """Samples per second if a model does not name its rate: the rate of Whisper's feature extractor and similar ones."""
 CHANNELS_MAX, RATE_MAX = 64, 768_000
-_DEMUXERS = "wav,mp3,flac,ogg,aac,mov,mp4,matroska,webm,avi,mpegts,mpeg,flv,asf,aiff,amr,caf,w64"
-"""Formats that libav may detect. Playlists are excluded, as they open other files and URLs."""
-_ERRORS = (av.error.FFmpegError, OSError, ValueError, LookupError, RuntimeError, MemoryError)
 _BAD_PACKETS_MAX = 1000
 _LABELS = {"ogg": "Ogg"}
 
@@ -107,36 +103,20 @@ def has_sound_only(path: Path) -> bool:
     """Return True if a file has an audio track and no picture track; a cover does not count as one. False if the file
     can't be opened. Blocking."""
     try:
-        with opened(path, bytes_max=BYTES_MAX) as file, _opened(file, path) as container:
-            covers = av.stream.Disposition.attached_pic
-            pictures = any(not stream.disposition & covers for stream in container.streams.video)
-            return bool(container.streams.audio) and not pictures
+        with (
+            opened(path, bytes_max=BYTES_MAX) as file,
+            closing(open_container(file, shown_name(path))) as container,
+        ):
+            return bool(container.streams.audio) and not pictures_in(container)
     except VlmtuiError:
         return False
-
-
-@contextmanager
-def _opened(file: BinaryIO, path: Path) -> Iterator[Any]:
-    name = shown_name(path)
-    av.logging.set_level(None)
-    check_boxes(file, name)
-    file.seek(0)
-    try:
-        # With a file object instead of a name, libav cannot open other files, and any file name works.
-        container = av.open(file, "r", options={"format_whitelist": _DEMUXERS}, **METADATA_OPTIONS)
-    except _ERRORS as error:
-        raise bad_input(f"{name} is cut off or damaged: it cannot be opened.", detail=str(error)) from error
-    try:
-        yield container
-    finally:
-        container.close()
 
 
 @contextmanager
 def _track(file: BinaryIO, path: Path) -> Iterator[tuple[SoundFacts, Iterator[av.AudioFrame]]]:
     """Yield the facts of the first audio track, and its frames."""
     name = shown_name(path)
-    with _opened(file, path) as container:
+    with closing(open_container(file, name)) as container:
         if not container.streams.audio:
             raise bad_input(f"{name} has no sound.")
         stream = container.streams.audio[0]
@@ -158,7 +138,7 @@ def _decoded(container: Any, stream: Any, rate: int, name: str) -> Iterator[av.A
         for packet in container.demux(stream):
             try:
                 frames = packet.decode()
-            except _ERRORS as error:
+            except AV_ERRORS as error:
                 bad += 1
                 if bad > _BAD_PACKETS_MAX:
                     raise bad_input(f"{name} is damaged: its sound cannot be decoded.", detail=str(error)) from error
@@ -173,7 +153,7 @@ def _decoded(container: Any, stream: Any, rate: int, name: str) -> Iterator[av.A
                 yield frame
     except VlmtuiError:
         raise
-    except _ERRORS as error:
+    except AV_ERRORS as error:
         if not count:
             raise bad_input(f"{name} is damaged: its sound cannot be read.", detail=str(error)) from error
 

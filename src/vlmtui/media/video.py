@@ -116,11 +116,12 @@ def _edits(file: BinaryIO, start: int, stop: int, name: str) -> int:
     return found
 
 
-_DEMUXERS = "mov,mp4,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,ogg,asf"
+_DEMUXERS = "mov,mp4,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,ogg,asf,wav,mp3,flac,aac,aiff,amr,caf,w64"
 """Formats that libav may detect. Playlists (HLS, DASH, concat) are excluded, as they open other files and URLs."""
-METADATA_OPTIONS: Mapping[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+_METADATA: Mapping[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 """Titles that are not UTF-8 fail no file: PyAV replaces their bytes if asked; from 19 on it has no such option."""
-_ERRORS = (av.error.FFmpegError, OSError, ValueError, LookupError, RuntimeError, MemoryError)
+AV_ERRORS = (av.error.FFmpegError, OSError, ValueError, LookupError, RuntimeError, MemoryError)
+"""Exceptions that PyAV raises for damaged files."""
 _CONTAINERS = {
     "matroska,webm": ("MKV", ".mkv"),
     "avi": ("AVI", ".avi"),
@@ -155,6 +156,33 @@ _WHOLE = 0.9
 _WHOLE_SLACK_S = 0.5
 
 
+def open_container(file: BinaryIO, name: str) -> InputContainer:
+    """Open a video or sound file; `name` is for errors. Raises VlmtuiError."""
+    av.logging.set_level(None)
+    check_boxes(file, name)
+    try:
+        # With a file object instead of a name, libav cannot open other files, and any file name works.
+        options = {"format_whitelist": _DEMUXERS}
+        container: InputContainer = av.open(file, "r", options=options, buffer_size=_IO_BUFFER, **_METADATA)
+    except AV_ERRORS as error:
+        raise _damaged(name, "is cut off or damaged: it cannot be opened", error) from error
+    return container
+
+
+def pictures_in(container: InputContainer) -> list[av.VideoStream]:
+    """Return the picture tracks; a cover is none."""
+    covers = av.stream.Disposition.attached_pic
+    return [stream for stream in container.streams.video if not stream.disposition & covers]
+
+
+def _damaged(name: str, state: str, error: BaseException) -> VlmtuiError:
+    return bad_input(
+        f"{name} {state}.",
+        detail=f"{type(error).__name__}: {error}",
+        hint="Copy or download it again; if it is still being written, wait.",
+    )
+
+
 class _Tail(NamedTuple):
     """Facts from the packets at the end of the file. Times are seconds from the video's first frame."""
 
@@ -175,18 +203,8 @@ class ContainerVideo:
     """A `VideoSource` for a video container. `file` must stay open while it is used."""
 
     def __init__(self, file: BinaryIO, path: Path, file_type: FileType) -> None:
-        # With a file object instead of a name, libav cannot open other files, and any file name works.
         self._name = shown_name(path)
-        av.logging.set_level(None)
-        check_boxes(file, self._name)
-        try:
-            self._container: InputContainer = av.open(
-                file, "r", options={"format_whitelist": _DEMUXERS}, buffer_size=_IO_BUFFER, **METADATA_OPTIONS
-            )
-        except _ERRORS as error:
-            raise self._damaged(
-                f"is cut off or damaged: it begins like {file_type.title}, but cannot be opened", error
-            ) from error
+        self._container = open_container(file, self._name)
         try:
             self._stream = self._video_stream(file_type)
             self._time_base = float(self._stream.time_base or 1 / 90000)
@@ -196,9 +214,9 @@ class ContainerVideo:
             self._current: _Timed | None = None
             self._next: _Timed | None = None
             self._facts = self._read_facts(file_type)
-        except _ERRORS as error:
+        except AV_ERRORS as error:
             self.close()
-            raise self._damaged("is damaged: its frames cannot be read", error) from error
+            raise _damaged(self._name, "is damaged: its frames cannot be read", error) from error
         except VlmtuiError:
             self.close()
             raise
@@ -224,8 +242,7 @@ class ContainerVideo:
                 yield found.time, self._to_rgb(found.frame, size)
 
     def _video_stream(self, file_type: FileType) -> av.VideoStream:
-        covers = av.stream.Disposition.attached_pic
-        streams = [stream for stream in self._container.streams.video if not stream.disposition & covers]
+        streams = pictures_in(self._container)
         if not streams:
             sound = self._container.streams.audio
             raise bad_input(
@@ -320,7 +337,7 @@ class ContainerVideo:
                 if packet.stream_index == self._stream.index and not packet.is_discard:
                     last = start if last is None else max(last, start)
                     pictures += 1
-        except _ERRORS:
+        except AV_ERRORS:
             pass  # A damaged end is detected by comparing with the declared length.
         return _Tail(last, end, pictures)
 
@@ -338,7 +355,7 @@ class ContainerVideo:
                 return
             try:
                 frames = self._stream.decode(packet)
-            except _ERRORS:
+            except AV_ERRORS:
                 frames = []
             self._fruitless += not frames
             for frame in frames:
@@ -351,7 +368,7 @@ class ContainerVideo:
         while True:
             try:
                 packet = next(packets, None)
-            except _ERRORS:
+            except AV_ERRORS:
                 return
             if packet is None:
                 return
@@ -387,7 +404,7 @@ class ContainerVideo:
         for wanted in (time,) if time > 0 else (-_BEFORE_START_S, 0.0):
             try:
                 self._container.seek(self._pts_at(wanted), backward=True, stream=self._stream)
-            except _ERRORS:
+            except AV_ERRORS:
                 continue
             self._current = self._next = None
             self._packets = self._decoded()
@@ -397,13 +414,6 @@ class ContainerVideo:
         width, height = (size[1], size[0]) if self._turns % 2 else size
         pixels = cast(Any, frame.to_ndarray(format="rgb24", width=width, height=height))
         return cast(Pixels, np.ascontiguousarray(np.rot90(pixels, self._turns)))
-
-    def _damaged(self, state: str, error: BaseException) -> VlmtuiError:
-        return bad_input(
-            f"{self._name} {state}.",
-            detail=f"{type(error).__name__}: {error}",
-            hint="Copy or download it again; if it is still being written, wait.",
-        )
 
 
 def _pts(frame: av.VideoFrame) -> int | None:

@@ -17,7 +17,7 @@ def folder(tmp_path: Path) -> Path:
     """`cat.png`, `a b.png`, `note.txt`, `empty/`, `pics/` with two pictures."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "pics").mkdir()
-    for name in ("cat.png", "a b.png", "pics/1.png", "pics/2.png", "what, really.png"):
+    for name in ("cat.png", "a b.png", "pics/1.png", "pics/2.png"):
         Image.new("RGB", (8, 8), "red").save(tmp_path / name)
     (tmp_path / "note.txt").write_text("words")
     (tmp_path / "noend").write_text("words")
@@ -41,8 +41,6 @@ def found(text: str, folder: Path) -> list[tuple[str, MentionKind]]:
         ("see './a b.png' now", "'./a b.png'", MentionKind.MEDIA),
         ('see "a b.png"', '"a b.png"', MentionKind.MEDIA),
         (r"see ./a\ b.png now", r"./a\ b.png", MentionKind.MEDIA),
-        ("see {f}/a b.png now", "{f}/a b.png", MentionKind.MEDIA),
-        ("see {f}/what, really.png?", "{f}/what, really.png", MentionKind.MEDIA),
         ("see file://{f}/a%20b.png", "file://{f}/a%20b.png", MentionKind.MEDIA),
         ("{f}/nope.png", "{f}/nope.png", MentionKind.MISSING),
         ("what is nope.png?", "nope.png", MentionKind.MISSING),
