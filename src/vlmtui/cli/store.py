@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.cli.output import note, print_json, print_table
-from vlmtui.paths import Paths, private_dir
+from vlmtui.paths import Paths
 from vlmtui.store.backup import restore_archive, restore_newest, write_archive
 from vlmtui.store.opening import verify_store
 from vlmtui.text import counted
@@ -75,7 +75,7 @@ def _done(told: dict[str, object], said: str, *, is_json: bool) -> int:
 
 
 def _verify(paths: Paths, *, is_json: bool) -> int:
-    report = verify_store(paths.data, paths.media, private_dir(paths.cache))
+    report = verify_store(paths.data, paths.media)
     if is_json:
         print_json(msgspec.to_builtins(report))
         return 1 if report.findings else 0

@@ -40,7 +40,8 @@ class AsyncStore:
 
     def begin(self, work: Callable[[Store], _T]) -> Future[_T]:
         """Begin to run `work` on the store's thread, without waiting for the event loop; `result` waits for it."""
-        self._require_open()
+        if self._closed:
+            raise VlmtuiError(ErrorKind.INTERNAL, "The conversation store is closed: vlmtui is exiting.")
         return self._thread.submit(self._work, work)
 
     async def result(self, begun: Future[_T]) -> _T:
@@ -49,8 +50,7 @@ class AsyncStore:
 
     def run_now(self, work: Callable[[Store], _T]) -> _T:
         """Run `work` like `run`, for a caller without an event loop; block until it is done."""
-        self._require_open()
-        return self._thread.submit(self._work, work).result()
+        return self.begin(work).result()
 
     async def restore(self) -> str:
         """Continue with the newest good backup of a damaged database. Return what was done. Raises VlmtuiError."""
@@ -72,10 +72,6 @@ class AsyncStore:
         store, self._store = self._store, None
         if store is not None:
             store.close()
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise VlmtuiError(ErrorKind.INTERNAL, "The conversation store is closed: vlmtui is exiting.")
 
     def _work(self, work: Callable[[Store], _T]) -> _T:
         if self._store is not None and self._store.is_stale:

@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 import stat
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -45,7 +44,6 @@ _CHECK_S = 1.0
 """Most seconds that an opening looks at the pages; a gigabyte takes half of it."""
 SAME_KIND_MAX = 20
 """Most findings of a kind that are listed each; the rest is a count."""
-_COPY_TRIES = 3
 FaultKind = Literal["database", "search", "row", "missing media", "damaged media", "stray file"]
 """`database`: the file, its header, its schema or its pages. `search`: an index for searching. `row`: a row that refers
 to one that is not there, or a value that cannot be decoded. `stray file`: among the media, but not of vlmtui."""
@@ -314,12 +312,9 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """Stored files that nothing refers to. They are no fault: an import that was cut off leaves them, for example."""
 
 
-def verify_store(folder: Path, media: Path, scratch: Path) -> StoreReport:
+def verify_store(folder: Path, media: Path) -> StoreReport:
     """Check the database in `folder`, and the files in `media`. Blocking; reads every page and every stored file.
-
-    The database is copied to `scratch` first, since SQLite may write to one that it opens. Raises VlmtuiError if a file
-    cannot be read.
-    """
+    Raises VlmtuiError if a file cannot be read."""
     path = folder / FILE
     findings: list[StoreFinding] = []
     counts = {"conversations": 0, "turns": 0}
@@ -328,30 +323,14 @@ def verify_store(folder: Path, media: Path, scratch: Path) -> StoreReport:
         if not path.exists() or not stat.S_ISREG(path.stat().st_mode) or path.stat().st_size == 0:
             findings.append(StoreFinding("database", FILE, "is a broken link, empty, or no regular file"))
         else:
-            with tempfile.TemporaryDirectory(prefix="verify-", dir=scratch) as temporary:
-                copy = Path(temporary) / FILE
-                _copy_as_it_is(path, copy)
-                with closing(open_connection(copy)) as connection:
-                    findings += _check_database(connection)
-                    with suppress(sqlite3.DatabaseError):
-                        wanted = {str(row[0]) for row in connection.execute("SELECT sha256 FROM media_references")}
-                        for table in counts:
-                            counts[table] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            with explaining(path), closing(open_connection(path)) as connection:
+                findings += _check_database(connection)
+                with suppress(sqlite3.DatabaseError):
+                    wanted = {str(row[0]) for row in connection.execute("SELECT sha256 FROM media_references")}
+                    for table in counts:
+                        counts[table] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     found, stored, unused = _check_media(media, wanted)
     return StoreReport(findings=(*findings, *found), **counts, media=stored, unused_media=unused)
-
-
-def _copy_as_it_is(path: Path, copy: Path) -> None:
-    """Copy the database with its log, again if it was written meanwhile."""
-    names = ("", "-wal")
-    files = [path.with_name(path.name + name) for name in names]
-    for _ in range(_COPY_TRIES):
-        before = [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists()]
-        for name, file in zip(names, files, strict=True):
-            with suppress(FileNotFoundError):
-                shutil.copyfile(file, copy.with_name(copy.name + name))
-        if before == [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists()]:
-            return
 
 
 def _check_database(connection: sqlite3.Connection) -> Iterator[StoreFinding]:

@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.domain.conversation import Attachment, Part, Text, Turn
-from vlmtui.domain.generation import Failure
-from vlmtui.errors import ErrorKind, bad_input
+from vlmtui.errors import bad_input
 from vlmtui.media.content_store import remove_copies
 from vlmtui.paths import private_dir
 from vlmtui.store.database import Database, ProcessLock, Row
@@ -29,7 +28,7 @@ from vlmtui.store.records import (
     StoredTurn,
     TurnId,
 )
-from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, DRAFTS, TURNS, Table, from_json_text
+from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, DRAFTS, TURNS, Table
 
 _OPEN = "\ue000"
 """Private-use character before a match."""

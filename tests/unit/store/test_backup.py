@@ -84,7 +84,7 @@ def test_an_archive_is_restored_on_another_machine(data: Path, tmp_path: Path) -
     other = tmp_path / "other"
     assert restore_archive(tmp_path / "backup.tar", other, other / "media") == (1, (), None)
     assert titles(other) == ["kept"]
-    assert verify_store(other, other / "media", tmp_path).findings == ()
+    assert verify_store(other, other / "media").findings == ()
 
 
 def test_a_replaced_database_is_set_aside_and_open_apps_notice(data: Path, tmp_path: Path) -> None:

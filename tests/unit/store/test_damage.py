@@ -209,14 +209,3 @@ def test_with_flipped_bits_it_opens_or_reports_damage(folder: Path, seed: int) -
     else:
         store.conversations()
         store.close()
-
-
-def test_a_turn_without_its_conversation_is_exported(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    conversation = store.new_conversation(title="Cats")
-    asked = store.add_turn(conversation, None, user_turn("Is it a cat?"))
-    store.add_turn(conversation, asked, user_turn("Sure?"))
-    store.database.rows("PRAGMA foreign_keys = OFF")
-    store.database.rows("UPDATE turns SET conversation = 'x' WHERE id = ?", (asked,))
-    assert [turn.text for turn in store.tree(conversation)] == ["Is it a cat?", "Sure?"]
-    store.close()

@@ -126,7 +126,7 @@ def test_a_schema_with_foreign_parts_is_not_restored_and_not_opened(theirs: Path
         Store.open(theirs)
     assert parts in refused.value.detail
     assert (theirs / FILE).read_bytes() == before
-    [finding] = verify_store(theirs, theirs / "media", tmp_path).findings
+    [finding] = verify_store(theirs, theirs / "media").findings
     assert parts in finding.what
 
 

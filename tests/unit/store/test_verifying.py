@@ -45,7 +45,7 @@ def folder(sound: Path, tmp_path: Path) -> Path:
 
 
 def verified(folder: Path) -> StoreReport:
-    return verify_store(folder, folder / "media", folder.parent)
+    return verify_store(folder, folder / "media")
 
 
 def sql(*statements: str) -> Damage:
@@ -169,10 +169,10 @@ def test_many_findings_of_one_kind_are_counted(folder: Path) -> None:
 
 def test_a_broken_link_is_reported(tmp_path: Path) -> None:
     (tmp_path / FILE).symlink_to(tmp_path / "gone")
-    [finding] = verify_store(tmp_path, tmp_path / "media", tmp_path).findings
+    [finding] = verify_store(tmp_path, tmp_path / "media").findings
     assert "is a broken link" in finding.what
 
 
 def test_nothing_stored_yet(tmp_path: Path) -> None:
-    report = verify_store(tmp_path / "none", tmp_path / "none" / "media", tmp_path)
+    report = verify_store(tmp_path / "none", tmp_path / "none" / "media")
     assert (report.findings, report.turns) == ((), 0)
