@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _INVISIBLE = "\ufeff\u200b\u2060"
-_CONTROLS = "\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
-_TO_SHOW = re.compile(f"[{_CONTROLS}{_BIDI}{_INVISIBLE}]")
+_CONTROLS = "\x7f-\x9f\u2028\u2029\ud800-\udfff"
 _DIGITS_MAX = 9
 _SPACE = {"\n": "↵", "\t": "⇥", "\r": "␍"}
 
@@ -18,7 +18,13 @@ def visible(text: str, *, keep: str = "\n\t") -> str:
 
     C0 controls become their Unicode control pictures (escape: `␛`), all others `<U+XXXX>`.
     """
-    return _TO_SHOW.sub(lambda found: found[0] if found[0] in keep else _shown(found[0]), text)
+    return _to_show(keep).sub(lambda found: _shown(found[0]), text)
+
+
+@cache
+def _to_show(keep: str) -> re.Pattern[str]:
+    c0 = "".join(re.escape(chr(code)) for code in range(0x20) if chr(code) not in keep)
+    return re.compile(f"[{c0}{_CONTROLS}{_BIDI}{_INVISIBLE}]")
 
 
 def one_line(text: str) -> str:

@@ -16,7 +16,7 @@ from textual.strip import Strip
 
 from vlmtui.ui.document.blocks import PlainBlock, PromptBlock, TextBlock
 from vlmtui.ui.document.document import Block
-from vlmtui.ui.document.lines import Line, Lines, as_written, places_of, wrapped
+from vlmtui.ui.document.lines import Line, Lines, PictureLine, as_written, places_of, wrapped
 from vlmtui.ui.document.markdown_lines import MarkdownBlock, markdown_lines
 from vlmtui.ui.document.view import DocumentView
 
@@ -304,7 +304,7 @@ class Drawing(Block):
     """A line that draws itself, in no style."""
 
     def lay_out(self, width: int) -> Lines:
-        return [Line(Content(), drawn=lambda widget, style: Strip([Segment("a picture")]))]
+        return [PictureLine("", drawn=lambda widget, style: Strip([Segment("a picture")]))]
 
 
 async def test_a_line_that_draws_itself_stands_on_the_background_without_colours_too(

@@ -149,7 +149,7 @@ class Row(msgspec.Struct, frozen=True):
             columns = Content.assemble(columns, (self.slash.ljust(slash + _GAP), "$muted"))
         indent = len(columns)
         first, *rest = wrapped(Content(self.text), max(_MIN_TEXT, width - indent))
-        return [Line(Content.assemble(columns, first.content)), *(line.after(" " * indent) for line in rest)]
+        return [Line.of(Content.assemble(columns, first.content)), *(line.after(" " * indent) for line in rest)]
 
 
 class HelpBlock(Block):

@@ -28,7 +28,7 @@ from vlmtui.text import one_line, visible
 from vlmtui.ui.chat.attachments import GUTTER, PICTURE
 from vlmtui.ui.document.answer_parts import AnswerPart, answer_parts
 from vlmtui.ui.document.document import Block
-from vlmtui.ui.document.lines import BLANK, Line, Lines, one, wrapped
+from vlmtui.ui.document.lines import BLANK, Line, Lines, PictureLine, one, wrapped
 from vlmtui.ui.document.markdown_lines import MarkdownBlock
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.clicks import clickable
@@ -140,7 +140,7 @@ class MessageBlock(Block):
             lines += [BLANK] if lines else []
             self._tiles += [(len(lines), number * (self._tile_width + GUTTER), tile) for number, tile in enumerate(row)]
             height = max(tile.rows + len(tile.words) for tile in row)
-            lines += [Line(Content(), drawn=partial(self._draw, tuple(row), y)) for y in range(height)]
+            lines += [PictureLine("", drawn=partial(self._draw, tuple(row), y)) for y in range(height)]
         return lines
 
     def _tile(self, at: int, columns: int, rows: int) -> _Tile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, assert_never
 
@@ -44,6 +45,7 @@ from vlmtui.ui.chat.part import ChatPart
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.transcript import MessageCursor, Transcript
 from vlmtui.ui.chat.turn_sender import TurnSender
+from vlmtui.ui.document.markdown_lines import load_highlighter
 from vlmtui.ui.keys import error_text, with_remedy
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.terminal.key_queue import Steps, run_before_keys
@@ -119,6 +121,7 @@ class ChatScreen(Screen[None]):
         self.attachments.tell_limits()
         self.sender.send_queued()
         self.call_later(self.show_status)
+        self.call_after_refresh(self.start, partial(asyncio.to_thread, load_highlighter), "highlighter")
         self._stands.set()
 
     def on_screen_resume(self) -> None:

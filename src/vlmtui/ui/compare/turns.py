@@ -106,7 +106,7 @@ class EmptyRows(Block):
 
     def __init__(self, count: int, sign: Content) -> None:
         super().__init__()
-        self._rows = [Line(sign, joins="", indent=len(sign)) for _ in range(count)]
+        self._rows = [Line.of(sign, joins="", indent=len(sign)) for _ in range(count)]
         self.lines = self._rows
 
     def lay_out(self, width: int) -> Lines:

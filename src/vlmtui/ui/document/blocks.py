@@ -39,7 +39,7 @@ class TextBlock(Block):
             return wrapped(Content.assemble(self.label, self.text), width)
         first, *more = wrapped(self.text, width - indent)
         return [
-            first._replace(content=Content.assemble(self.label, first.content)),
+            Line.of(Content.assemble(self.label, first.content)),
             *(line.after(" " * indent) for line in more),
         ]
 
@@ -129,7 +129,7 @@ class PlainBlock(Block):
         ]
         lines = wrapped(Content(self.text[start:end], spans), width)
         if self._joins is not None:
-            lines[0] = lines[0]._replace(joins=self._joins)
+            lines[0] = lines[0].but(joins=self._joins)
         return lines
 
 
@@ -175,14 +175,14 @@ class PromptBlock(Block):
         found: Lines = []
         start = 0
         for part in row_lengths(shown, room):
-            row = Line(shown[start : start + part], spaces_after(found[-1].plain) if found else None)
+            row = Line.of(shown[start : start + part], spaces_after(found[-1].plain) if found else None)
             if self._digits:
                 head = f"{'' if found else number + 1:>{self._digits}} "
                 row = row.after((head, "$muted"))
             found.append(row)
             start += part
         if has_break:
-            found[-1] = found[-1]._replace(tail=len(BREAK))
+            found[-1] = found[-1].but(tail=len(BREAK))
         return found
 
     def edge_at(self, number: int) -> str:

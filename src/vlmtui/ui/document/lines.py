@@ -4,55 +4,87 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
+import msgspec
 from rich.cells import cell_len, chop_cells
-from textual.content import Content
+from textual.content import Content, Span
 from textual.strip import Strip
 from textual.style import Style
 from textual.widget import Widget
 
 Drawn = Callable[[Widget, Style], Strip]
-"""Draws a line that is no text, such as a row of a picture, as it is now: for a widget, on a background."""
+"""Draws a row of a picture as it is now: for a widget, on a background."""
 
 
-class Line(NamedTuple):
-    """A line of a given width."""
+Spans = tuple[tuple[int, int, Style | str], ...]
 
-    content: Content
+
+class Line(msgspec.Struct, frozen=True, gc=False):
+    """A line of a given width.
+
+    The garbage collector does not see it, and its styles are plain tuples: an answer may have 100,000 lines, and a
+    collection that visits all their parts holds up a key for a quarter of a second.
+    """
+
+    plain: str
+    spans: Spans = ()
+    """Styles: the first character, the one after the last, the style."""
     joins: str | None = None
     """The text between this line and the one before, where both are one line as written; None: a line break."""
     indent: int = 0
     """Characters at its start that are not part of the text."""
-    drawn: Drawn | None = None
-    """Draws the line in place of `content`."""
     tail: int = 0
     """Characters at its end that are not part of the text."""
 
+    @classmethod
+    def of(cls, content: Content, joins: str | None = None, *, indent: int = 0, tail: int = 0) -> Line:
+        return cls(content.plain, _plain_spans(content), joins, indent, tail)
+
     @property
-    def plain(self) -> str:
-        return self.content.plain
+    def content(self) -> Content:
+        return Content(self.plain, [Span(*span) for span in self.spans], strip_control_codes=False)
+
+    def but(self, **changes: object) -> Line:
+        """Return the line with some fields changed."""
+        return msgspec.structs.replace(self, **changes)
 
     def after(self, *before: Content | str | tuple[str, str]) -> Line:
         """Return the line with something in front that is not part of the text."""
-        content = Content.assemble(*before, self.content)
-        return self._replace(content=content, indent=self.indent + len(content) - len(self.content))
+        first = Content.assemble(*before)
+        line = self.pad_left(len(first))
+        return line.but(plain=first.plain + self.plain, spans=(*_plain_spans(first), *line.spans))
 
     def pad_left(self, count: int) -> Line:
-        return self._replace(content=self.content.pad_left(count), indent=self.indent + count)
+        spans = tuple((start + count, end + count, style) for start, end, style in self.spans)
+        return self.but(plain=" " * count + self.plain, spans=spans, indent=self.indent + count)
+
+    def filled(self, width: int, style: str) -> Line:
+        """Return the line with spaces up to `width` cells, in the style."""
+        plain = self.plain + " " * (width - cell_len(self.plain))
+        return self.but(plain=plain, spans=((0, len(plain), style), *self.spans))
 
     def same_as(self, other: Line) -> bool:
         """Return whether both look the same."""
-        if self is other:
-            return True
-        mine, its = self.content, other.content
-        is_equal = mine is its or (mine.plain == its.plain and mine.spans == its.spans)
-        return is_equal and self.drawn is other.drawn
+        is_text = type(self) is type(other)
+        return self is other or (is_text and self.plain == other.plain and self.spans == other.spans)
+
+
+class PictureLine(Line, frozen=True, gc=True, kw_only=True):
+    """A line that is no text, such as a row of a picture."""
+
+    drawn: Drawn
+
+    def same_as(self, other: Line) -> bool:
+        return self is other
+
+
+def _plain_spans(content: Content) -> Spans:
+    return tuple((start, end, style) for start, end, style in content.spans)
 
 
 Lines = list[Line]
 
-BLANK = Line(Content())
+BLANK = Line("")
 BREAK = "↵"
 """Shows a line break."""
 _HANGING = 4
@@ -61,7 +93,7 @@ _HANGING = 4
 
 def one(content: Content | str, style: str = "") -> Line:
     """Return a line that fits."""
-    return Line(content if isinstance(content, Content) else Content.styled(content, style))
+    return Line.of(content if isinstance(content, Content) else Content.styled(content, style))
 
 
 def wrapped(text: Content, width: int) -> Lines:
@@ -70,13 +102,13 @@ def wrapped(text: Content, width: int) -> Lines:
     for written in text.split("\n", allow_blank=True):
         plain, at = written.plain, 0
         if len(plain) <= width and plain.isascii() and "\t" not in plain:
-            lines.append(Line(written))
+            lines.append(Line.of(written))
             continue
         for number, piece in enumerate(written.wrap(max(1, width)) or [Content()]):
             shown = piece.plain.strip(" ")
             start = plain.find(shown, at) if number and shown else at
             joins = None if not number else plain[at:start] if start >= 0 else ""
-            lines.append(Line(piece, joins))
+            lines.append(Line.of(piece, joins))
             at = max(at, start) + len(shown if number else piece.plain.rstrip(" "))
     return lines
 
@@ -95,10 +127,10 @@ def hanging(text: str, width: int) -> Lines:
         space = piece.rfind(" ")
         if space > len(piece) // 2:
             piece = piece[: space + 1]
-        lines.append(Line(Content(" " * indent + piece), joins, indent))
+        lines.append(Line(" " * indent + piece, (), joins, indent))
         text = text[len(piece) :]
         joins, indent = spaces_after(piece), _HANGING
-    return [*lines, Line(Content(" " * indent + text), joins, indent)]
+    return [*lines, Line(" " * indent + text, (), joins, indent)]
 
 
 def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:

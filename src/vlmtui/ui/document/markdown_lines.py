@@ -17,12 +17,13 @@ from typing import NamedTuple
 import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
+from rich.cells import cell_len
 from textual.content import Content
 
 from vlmtui.ui.document.block_rules import HTML_TABLE, JSON, MATH, OTSL_TABLE, use_block_rules
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import BLANK, Line, Lines, one, wrapped
-from vlmtui.ui.document.tables import Rows, filled, read_html_table, read_otsl_table, table_lines, without_tags
+from vlmtui.ui.document.tables import Rows, read_html_table, read_otsl_table, table_lines, without_tags
 
 _BULLETS = ("• ", "▪ ", "‣ ", "⭑ ", "◦ ")
 _CODE = "$text-warning 95% on $warning 10%"
@@ -280,7 +281,7 @@ def top_blocks(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNod
 def _block_or_literal(written: str, node: SyntaxTreeNode, width: int, *, folds: bool) -> _Block:
     block = _block(node, width, depth=0)
     text = without_tags(written) if node.type in _TABLES else written
-    if max((line.content.cell_length for line in block.lines), default=0) <= width and not _lost(text, block.lines):
+    if max((cell_len(line.plain) for line in block.lines), default=0) <= width and not _lost(text, block.lines):
         return _folded(block) if folds and is_json(node) else block
     return _Block(wrapped(Content(written.strip("\n")), width))
 
@@ -349,11 +350,15 @@ def _code(text: str, language: str, title: str | None, width: int) -> Lines:
     code = highlight(text, language=language) if language else Content(text)
     above = [] if title is None else wrapped(Content.styled(title, "$muted"), room)
     lines = [*above, *wrapped(code, room), BLANK]
-    return [_on_surface(line.pad_left(2), width) for line in lines]
+    return [line.pad_left(2).filled(width, "on $surface") for line in lines]
 
 
-def _on_surface(line: Line, width: int) -> Line:
-    return line._replace(content=filled(line.content, width, "on $surface"))
+def load_highlighter() -> None:
+    """Import Pygments and the grammar of Python, which takes a tenth of a second. Call it in a thread before the first
+    code comes."""
+    from textual.highlight import highlight
+
+    highlight("", language="python")
 
 
 def _code_room(width: int) -> int:
@@ -384,7 +389,7 @@ def _list(node: SyntaxTreeNode, width: int, depth: int) -> Lines:
     lines: Lines = []
     for mark, item in zip(marks, node.children, strict=True):
         inner = _stacked(_block(child, width - len(mark), depth + 1) for child in item.children) or [BLANK]
-        lines.append(inner[0].after((mark, "$accent"))._replace(indent=0))
+        lines.append(inner[0].after((mark, "$accent")).but(indent=0))
         lines += [line.pad_left(len(mark)) for line in inner[1:]]
     return lines
 
@@ -402,7 +407,7 @@ def _table(node: SyntaxTreeNode, width: int) -> Lines:
 
 
 def _table_lines(rows: list[list[Content]], width: int) -> Lines:
-    return [Line(line) for line in table_lines(rows, width)]
+    return [Line.of(line) for line in table_lines(rows, width)]
 
 
 def _inline(node: SyntaxTreeNode) -> Content:

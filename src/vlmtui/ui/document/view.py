@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rich.segment import Segment
 from textual import events
 from textual.content import Content
 from textual.geometry import Size
@@ -17,16 +18,15 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
-from textual.visual import Visual
 from textual.widget import Widget
 
 from vlmtui.ui.document.document import Block, Document, Place
-from vlmtui.ui.document.lines import Line, as_written, places_of
+from vlmtui.ui.document.lines import BLANK, Line, PictureLine, as_written, places_of
 
 EDGE = 2
 """Columns of the bar at the left edge, and the gap beside it."""
-_DRAWN_MAX = 2000
-"""Lines that are kept as they were drawn; more than fit on a screen."""
+_DRAWN_MAX = 400
+"""Lines that are kept as they were drawn: more than fit on a screen, but each is a hundred objects to collect."""
 _SLICE_S = 0.01
 """Seconds of layout after which keys have their turn."""
 _PAUSE_S = 0.01
@@ -310,35 +310,39 @@ class DocumentView(ScrollView, can_focus=False):
         selected = self._selected(at)
         look = (at, width, base, is_marked, edge, hit, selected)
         drawn = self._drawn.get(id(line))
-        if drawn is not None and drawn[0] is line and drawn[1] == look and line.drawn is None:
+        if drawn is not None and drawn[0] is line and drawn[1] == look:
             return drawn[2]
         style = base + self.get_visual_style("document--marked", partial=True) if is_marked else base
-        strip = self._draw(line, style, width - self._edge, hit, selected).apply_offsets(0, at)
+        strip = self._draw(line, at, style, hit, selected).adjust_cell_length(width - self._edge, style.rich_style)
         if self._edge:
             bar = Content.styled(_MARK, "$accent") if is_marked else Content.styled(_BAR, edge) if edge else Content()
-            drawn_bar = Visual.to_strips(self, bar, self._edge, 1, style, apply_selection=False)[0]
+            drawn_bar = Strip(bar.render_segments(style), len(bar))
             strip = Strip.join([drawn_bar.adjust_cell_length(self._edge, style.rich_style), strip])
         strip = strip.adjust_cell_length(width, base.rich_style)
         if len(self._drawn) > _DRAWN_MAX:
             self._drawn.clear()
-        self._drawn[id(line)] = line, look, strip
+        if not isinstance(line, PictureLine):
+            self._drawn[id(line)] = line, look, strip
         return strip
 
     def _draw(
-        self, line: Line, style: Style, width: int, hit: tuple[int, int] | None, selected: tuple[int, int] | None
+        self, line: Line, at: int, style: Style, hit: tuple[int, int] | None, selected: tuple[int, int] | None
     ) -> Strip:
-        if line.drawn is not None:
-            drawn = line.drawn(self, style).apply_style(style.rich_style)
-            return drawn.adjust_cell_length(width, style.rich_style)
-        content = line.content
+        """Draw the document's line `at`. Each piece knows its place in the document, by which text is selected."""
+        if isinstance(line, PictureLine):
+            return line.drawn(self, style).apply_style(style.rich_style).apply_offsets(0, at)
+        content = line.content.expand_tabs()
         if hit is not None:
             content = content.stylize(self.get_visual_style("document--found", partial=True), *hit)
         if selected is not None:
             content = content.stylize(
                 Style.from_styles(self.screen.get_component_styles("screen--selection")), *selected
             )
-        strips = Visual.to_strips(self, content, max(1, width), 1, style, apply_selection=False)
-        return (strips[0] if strips else Strip([])).adjust_cell_length(width, style.rich_style)
+        segments, x = list[Segment](), 0
+        for text, its_style in content.render(style, end=""):
+            segments.append(Segment(text, (style + its_style).rich_style_with_offset(x, at)))
+            x += len(text)
+        return Strip(segments, content.cell_length)
 
     def _found(self, block: Block, number: int) -> tuple[int, int] | None:
         """Return the part of a line that was found."""
@@ -360,8 +364,8 @@ class DocumentView(ScrollView, can_focus=False):
         for at in range(max(0, first), min(last, self.document.height - 1) + 1):
             line, span = self.document.line(at), selection.get_span(at)
             if line is None:
-                parts.append((Line(Content()), 0, None))
-            elif line.drawn is None and span is not None:
+                parts.append((BLANK, 0, None))
+            elif not isinstance(line, PictureLine) and span is not None:
                 parts.append((line, span[0], None if span[1] < 0 else span[1]))
         return as_written(parts), "\n"
 
@@ -373,7 +377,7 @@ class DocumentView(ScrollView, can_focus=False):
         span = selection.get_span(at) if selection is not None else None
         if span is None or line is None:
             return None
-        return span[0], len(line.content) if span[1] < 0 else span[1]
+        return span[0], len(line.plain) if span[1] < 0 else span[1]
 
     # -- mouse
 

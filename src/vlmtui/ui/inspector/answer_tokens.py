@@ -126,7 +126,7 @@ class TokenBlock(Block):
         joins = None
         if at and not (before := self._rows[at - 1]).has_break:
             joins = spaces_after("".join(cell.text for cell in before.cells))
-        return Line(content, joins, tail=len(BREAK) if row.has_break else 0)
+        return Line.of(content, joins, tail=len(BREAK) if row.has_break else 0)
 
     def _style(self, index: int) -> str:
         probability = self.tokens[index].probability

@@ -327,7 +327,7 @@ def _has_picture(row: CellRow | None) -> bool:
     return row is not None and row.has_picture
 
 
-_REMEMBERED = 1500
+_REMEMBERED = 400
 """Strips whose cells are kept: some screens full."""
 _UNDER_PICTURE = "\xa0"
 """A blank that a multiplexer distinguishes from blanks without a picture."""
