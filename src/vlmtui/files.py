@@ -45,7 +45,6 @@ class NewFile:
     target."""
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
-        """Raises OSError."""
         self._durable = durable
         descriptor, self._path = _open_unfinished(folder)
         self.file: BinaryIO = os.fdopen(descriptor, "wb")

@@ -166,7 +166,6 @@ def _make_with_parents(path: Path) -> None:
 
 
 def _require_own(path: Path) -> None:
-    """Raise VlmtuiError if `path` exists and belongs to another user."""
     try:
         found = path.stat()
     except OSError:

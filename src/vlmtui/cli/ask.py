@@ -87,7 +87,6 @@ _ANY = Grounding(format="json", scale="thousand", source="")
 
 
 def fill_ask(ask: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     ask.description, ask.epilog = _DESCRIPTION, _EPILOG
     ask.formatter_class = argparse.RawDescriptionHelpFormatter
     ask.add_argument("question", metavar="QUESTION", nargs="?", help="the question; - reads it from stdin")
@@ -395,7 +394,6 @@ class _Ask:
 
 
 def _lane_json(lane: Lane, model: str, load_s: float | None, *, tells_tokens: bool) -> dict[str, object]:
-    """Return a lane's answer. `model`, `load_s`: of the command's own engine."""
     name = model if lane.info is None else lane.info.spec.name
     own_s = 0.0 if lane.info is None else lane.info.load_s
     shown = answer_json(name, lane.answer, own_s if load_s is None else load_s)
@@ -466,7 +464,6 @@ def _difference_json(comparison: Comparison) -> dict[str, object]:
 
 
 def _likelihood_json(score: LaneScore) -> dict[str, object]:
-    """Return how likely the first answer is under another lane's prompt."""
     drop = score.drop
     return {
         "ratio": score.ratio,

@@ -72,7 +72,6 @@ _PLAIN_S = 10.0
 
 
 def fill_batch(batch: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     batch.description, batch.epilog = _DESCRIPTION, _EPILOG
     batch.formatter_class = argparse.RawDescriptionHelpFormatter
     batch.add_argument("input", metavar="IN", nargs="?", help="the questions; - reads them from stdin")
@@ -185,7 +184,6 @@ def _share(text: str) -> float:
 
 
 def batch(arguments: argparse.Namespace) -> int:
-    """Run the command. Raises VlmtuiError."""
     _check_usage(arguments)
     setup = _setup(arguments)
     with ExitStack() as stack:

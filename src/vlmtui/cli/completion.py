@@ -19,7 +19,6 @@ _PLAIN = re.compile(r"[\w./:@+=%,-]+")
 
 
 def fill_completion(completion: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     completion.description = (
         "Print a completion script for commands, options, models and conversations. Bash: add `source "
         "<(vlmtui completion bash)` to ~/.bashrc. Zsh: the same with zsh in ~/.zshrc, after compinit. Fish: `vlmtui "
@@ -29,7 +28,6 @@ def fill_completion(completion: argparse.ArgumentParser) -> None:
 
 
 def completion(arguments: argparse.Namespace) -> int:
-    """Print a shell's script."""
     from argcomplete.shell_integration import shellcode
 
     print(shellcode(["vlmtui"], shell=arguments.shell), end="")

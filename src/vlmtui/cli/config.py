@@ -17,7 +17,6 @@ from vlmtui.store.opening import FILE
 
 
 def fill_config(config: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     config.description = "Show file locations, or the effective settings and where each comes from."
     config.set_defaults(action=None, json=False)
     actions = config.add_subparsers(metavar="ACTION")

@@ -32,7 +32,6 @@ _NO_WORD = re.compile(r"[^\w]+")
 
 
 def fill_conversations(conversations: argparse.ArgumentParser) -> None:
-    """Add the arguments of `vlmtui conversations`."""
     conversations.description = "List the conversations: pinned ones first, then the most recently changed."
     conversations.add_argument("query", metavar="QUERY", nargs="?", help="only those that contain these words")
     conversations.add_argument("--limit", type=_count, default=50, metavar="N", help="at most so many (50); 0: all")
@@ -40,7 +39,6 @@ def fill_conversations(conversations: argparse.ArgumentParser) -> None:
 
 
 def fill_export(export: argparse.ArgumentParser) -> None:
-    """Add the arguments of `vlmtui export`."""
     export.description = (
         "Write a conversation to stdout or to a file. JSON is complete, and `vlmtui import` reads it; "
         "the other formats contain the active branch. Media go to a folder next to a Markdown or JSON file."
@@ -61,7 +59,6 @@ def fill_export(export: argparse.ArgumentParser) -> None:
 
 
 def fill_import(reading: argparse.ArgumentParser) -> None:
-    """Add the arguments of `vlmtui import`."""
     reading.description = (
         "Import conversations written by `vlmtui export --format json`, and print their new ids. "
         "Nothing is overwritten."

@@ -106,7 +106,6 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def fill_doctor(doctor: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     doctor.description = (
         "Check Python, settings, vLLM, torch, GPUs, memory, disk and terminal; then load the bundled model, "
         "ask it one question about a bundled picture, and check the answer. Exit code 1 when something fails. "
@@ -443,7 +442,6 @@ def make_report(paths: Paths, checks: Sequence[Check], environment: Mapping[str,
 
 
 def as_text(report: Mapping[str, object]) -> str:
-    """Return the report as a fenced block of Markdown."""
     rows = [(name, line) for name, value in report.items() for line in _lines(value)]
     width = max(len(name) for name, _ in rows)
     return "\n".join(["```text", *(f"{name:<{width}}  {line}" for name, line in rows), "```"])

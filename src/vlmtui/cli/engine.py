@@ -36,7 +36,6 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_engine_options(group: argparse._ArgumentGroup) -> None:
-    """Add the options that choose an engine."""
     group.add_argument(
         "--engine",
         metavar="ENGINE",
@@ -223,7 +222,6 @@ class CommandEngines:
         return fits
 
     async def open(self, model: Model) -> Engine:
-        """See `EngineSource`."""
         if (loaded := self._loaded(model)) is not None:
             return loaded
         setup = AskSetup(self._setup.application, model, self._setup.keep_alive_given, self._setup.as_json)
@@ -232,7 +230,6 @@ class CommandEngines:
         return engine
 
     async def make_room(self) -> None:
-        """See `EngineSource`."""
         local = [engine for one, engine in self._opened if not is_remote(one.model)]
         self._opened = [one for one in self._opened if is_remote(one[0].model)]
         for engine in local:

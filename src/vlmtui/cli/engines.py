@@ -17,7 +17,6 @@ _GB = 1e9
 
 
 def fill_engines(engines: argparse.ArgumentParser) -> None:
-    """Add the actions."""
     engines.description = (
         "List the installed engines. An engine is a vLLM in its own environment in the data folder; "
         "the one marked with a star is used, those marked with a version serve the models that ask for it."

@@ -23,7 +23,6 @@ _OTHER_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
 
 
 def fill_help(help_: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     help_.description = "Show a page of the documentation, or the options of a command."
     help_.add_argument("topic", metavar="TOPIC", nargs="?", help="a topic or a command (default: list the topics)")
 
@@ -60,13 +59,11 @@ def topics() -> dict[str, Path]:
 
 
 def heading_of(page: Path) -> str:
-    """Return a page's first heading."""
     with page.open(encoding="utf-8") as lines:
         return next((line.removeprefix("# ").strip() for line in lines if line.startswith("# ")), page.stem)
 
 
 def command_parsers() -> dict[str, argparse.ArgumentParser]:
-    """Return the parser of every command."""
     subparsers = (one for one in make_parser()._actions if isinstance(one, argparse._SubParsersAction))
     return dict(next(subparsers).choices)
 

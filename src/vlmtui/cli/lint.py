@@ -23,7 +23,6 @@ _CODES = "exit codes: 0 no finding, 1 findings, 2 can't check"
 
 
 def fill_lint(lint: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     lint.description, lint.epilog = _ABOUT, _CODES
     lint.formatter_class = argparse.RawDescriptionHelpFormatter
     lint.add_argument(

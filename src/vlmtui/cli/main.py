@@ -84,7 +84,6 @@ class CommandParser(_Parser):
         self._command = command
 
     def fill(self) -> None:
-        """Add the arguments."""
         command, self._command = self._command, ""
         if command:
             module, _, function = COMMANDS[command][0].partition(".")

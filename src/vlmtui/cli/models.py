@@ -26,7 +26,6 @@ _NAME_MAX = 100
 
 
 def fill_models(models: argparse.ArgumentParser) -> None:
-    """Add the arguments and subcommands."""
     models.description = "List the known model families, and whether they run here."
     models.add_argument("--json", action="store_true", help="print a JSON array")
     models.add_argument("--modality", choices=("image", "video", "audio"), help="only families that accept it")

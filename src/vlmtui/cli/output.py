@@ -65,7 +65,6 @@ def print_json(value: object) -> None:
 
 
 def stay_note(model: str, keep_alive_s: float | None) -> str:
-    """Return a note that a model stays loaded, and how to unload it."""
     from shlex import quote
 
     stays = "until it is stopped" if keep_alive_s is None else f"for {describe_duration(keep_alive_s)}"

@@ -29,7 +29,6 @@ _ITEMS_MAX = 10_000
 
 
 def fill_prompt(prompt: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     prompt.description = (
         "Print the raw prompt or the messages of one question, as `ask` and the app would send them. With "
         "files, also print the estimated tokens of each, from the model's record."

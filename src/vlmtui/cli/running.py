@@ -27,13 +27,11 @@ _NOTHING = "No model is loaded."
 
 
 def fill_ps(ps: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     ps.description = "List the running workers."
     ps.add_argument("--json", action="store_true", help="print a JSON array")
 
 
 def fill_stop(stop: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     stop.description = "Stop the worker of a model and all its processes, even during a load."
     which = stop.add_mutually_exclusive_group()
     which.add_argument("model", metavar="MODEL|PID", nargs="?", help="its name or pid as listed by `vlmtui ps`")
@@ -42,7 +40,6 @@ def fill_stop(stop: argparse.ArgumentParser) -> None:
 
 
 def fill_top(top: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     top.description = (
         "Print once what the loaded models, or a vLLM server, are doing: requests, caches and tokens of each rank, and "
         "how long tokens take."
@@ -59,7 +56,6 @@ def fill_top(top: argparse.ArgumentParser) -> None:
 
 
 def ps(arguments: argparse.Namespace) -> int:
-    """List the loaded models."""
     found = asyncio.run(WorkerHost(Paths.default()).find_all())
     if arguments.json:
         print_json([_as_json(worker) for worker in found])

@@ -18,7 +18,6 @@ _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def fill_serve(serve: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     serve.description = (
         "Print the `vllm serve` command line for a model, from its record, with the reason for each flag. Run it where "
         "the GPUs are; `vlmtui --engine ADDRESS` then uses that server. Nothing is started. It works with vLLM 0.32."

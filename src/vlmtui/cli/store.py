@@ -23,7 +23,6 @@ _LOST_MEDIA_BACK = (
 
 
 def fill_store(store: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
     store.description = "Check, back up and restore the stored conversations."
     actions = store.add_subparsers(title="commands", metavar="COMMAND", dest="action", required=True)
     verify = actions.add_parser("verify", help="check the database and every stored file; nothing is changed")

@@ -265,7 +265,6 @@ class Repl:
 
     @property
     def _unsent(self) -> str:
-        """The words of the draft."""
         chat = self._holder.chat
         return (chat.draft.words if chat is not None else self._holder.typed_ahead).strip()
 
@@ -333,7 +332,6 @@ class Repl:
     # -- messages and answers
 
     async def _send(self) -> None:
-        """Send the draft. Raises VlmtuiError; then the draft stays."""
         await self._answer(lambda chat, model: chat.begin(model, self._controller.info))
 
     async def _answer_again(self, argument: str) -> None:
@@ -365,7 +363,6 @@ class Repl:
                 self._end_answer(exchange)
 
     def _end_answer(self, exchange: Exchange) -> None:
-        """Write the facts of an answer and how it ended."""
         answer = exchange.answer
         answer.on_event = None
         self._lines_of(*(f"[{facts}]" for facts in [answer_line(answer, exchange.marks())] if facts))
@@ -404,7 +401,6 @@ class Repl:
         self.tell("A new conversation; the draft stays.")
 
     async def _open_first(self) -> None:
-        """Open the conversation to continue."""
         resumed = self._services.resumed
         if resumed is None:
             return
@@ -515,7 +511,6 @@ class Repl:
         await self._until_ready()
 
     def _load(self, model: Model) -> None:
-        """Start loading a model, unless it is loaded."""
         controller = self._controller
         is_current = controller.model is not None and controller.model.spec == model.spec
         if not is_current or controller.state in (EngineState.NONE, EngineState.DEAD):

@@ -144,7 +144,6 @@ class LineTerminal:
         return line
 
     def _remember(self, line: str) -> None:
-        """Add a line to the history."""
         if line.strip():
             self._history.add(line)
             if self._readline is not None:

@@ -390,7 +390,6 @@ class ResultTable(Sequence[StoredResult]):
         self._shown = self._all
 
     def __len__(self) -> int:
-        """Number of rows that are shown."""
         return len(self._shown)
 
     def __getitem__(self, row: int) -> StoredResult:  # type: ignore[override]

@@ -275,7 +275,6 @@ class BatchEngine:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Hold all slots."""
         async with self._taking_all:
             held = 0
             try:
@@ -288,7 +287,6 @@ class BatchEngine:
                     self._slots.release()
 
     async def _started(self) -> Engine:
-        """Return the engine, which is started again if it died."""
         async with self._starting:
             if self._lost is self.engine:
                 if self._starts_without_answer >= _STARTS_MAX:
