@@ -217,14 +217,14 @@ class _Ask:
             async with CommandEngines(self.setup, one_by_one=self.arguments.one_by_one) as engines:
                 lanes = Lanes([Lane(spec, None) for spec in self.specs])
                 run = partial(answer_in_turns, lanes, self.models, engines)
-                await (run() if self.setup.as_json else AnswerStream(lanes, run).run())
+                await (run() if self.setup.as_json else AnswerStream(lanes).run(run))
                 return await self._tell(lanes)
         async with ready_engine(self.setup) as (engine, info, load_s):
             self._check_raw(info)
             if len({spec.request.sampling.seed for spec in self.specs}) > 1:
                 require_capability(info, "seed")
             lanes = Lanes([Lane(spec, engine) for spec in self.specs])
-            await (lanes.run() if self.setup.as_json else AnswerStream(lanes).run())
+            await (lanes.run() if self.setup.as_json else AnswerStream(lanes).run(lanes.run))
             return await self._tell(lanes, load_s)
 
     async def _tell(self, lanes: Lanes, load_s: float | None = None) -> int:
@@ -503,48 +503,38 @@ def _write_comparison(name: str, comparison: Comparison, attachments: Sequence[A
 class AnswerStream:
     """Streams the first answer, then prints the others in order, each below its label if it has one."""
 
-    def __init__(self, lanes: Lanes, run: Callable[[OnChange], Awaitable[None]] | None = None) -> None:
-        """`run` runs the lanes; None: all at once."""
+    def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
-        self._run = run or lanes.run
         self._at = 0
         """Index of the lane being printed; past the last one when all are printed."""
-        self._pieces = -1
-        """Number of pieces of its answer printed so far; -1: not even its label."""
+        self._written = ""
+        """The part of its text that is printed."""
 
-    async def run(self) -> None:
-        """Run all lanes and print their answers. A partial answer ends with a line break."""
+    async def run(self, run: Callable[[OnChange], Awaitable[None]]) -> None:
+        """Run the lanes and print their answers. A partial answer ends with a line break."""
         try:
             self._print()
-            await self._run(self._changed)
+            await run(lambda lane: self._print())
         finally:
-            if self._at < len(self._lanes):
-                self._end_line(self._lanes[self._at])
-
-    def _changed(self, lane: Lane) -> None:
-        if self._at < len(self._lanes) and lane is self._lanes[self._at]:
-            self._print()
+            self._end_line()
 
     def _print(self) -> None:
-        """Print the rest of the current lane's answer so far, and go on with the next ones if it has ended."""
+        """Print what the current lane has by now, and go on with the next ones if it has ended."""
         while self._at < len(self._lanes):
             lane = self._lanes[self._at]
-            if self._pieces < 0:
-                if lane.spec.label:
-                    write_answer(("\n" if self._at else "") + f"== {lane.spec.label} ==\n")
-                self._pieces = 0
-            for piece in lane.answer.pieces[self._pieces :]:
-                write_answer(piece)
-            self._pieces = len(lane.answer.pieces)
+            label = f"== {lane.spec.label} ==\n" if lane.spec.label else ""
+            text = ("\n" if label and self._at else "") + label + lane.answer.text
+            write_answer(text[len(self._written) :])
+            self._written = text
             if lane.is_running:
                 return
-            self._end_line(lane)
-            self._at, self._pieces = self._at + 1, -1
+            self._end_line()
+            self._at += 1
 
-    def _end_line(self, lane: Lane) -> None:
-        printed = "".join(lane.answer.pieces[: max(self._pieces, 0)])
-        if printed and not printed.endswith("\n"):
+    def _end_line(self) -> None:
+        if self._written and not self._written.endswith("\n"):
             write_answer("\n")
+        self._written = ""
 
 
 class BoxReader(msgspec.Struct, frozen=True):
