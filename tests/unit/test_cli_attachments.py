@@ -16,7 +16,7 @@ from tests.support.command_line import CommandLine, opened
 from tests.support.sounds import write_tone, write_with_pictures
 from tests.unit.media.made import video
 from vlmtui.cli.attachments import stage_attachments, turns_with_placed
-from vlmtui.domain.conversation import Attachment, Media, Part, Text
+from vlmtui.domain.conversation import Attachment, Media, Modality, Part, Text
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.images import open_prepared
 from vlmtui.paths import Paths, bundled
@@ -46,7 +46,7 @@ def animation(path: Path) -> Path:
     return path
 
 
-def stage(paths: Paths, *given: tuple[str, str], many: bool = False) -> list[Attachment]:
+def stage(paths: Paths, *given: tuple[Modality, str], many: bool = False) -> list[Attachment]:
     return stage_attachments(paths, given, num_frames=4, many=many)
 
 

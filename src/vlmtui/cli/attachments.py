@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.cli.output import note
-from vlmtui.domain.conversation import Attachment, Media, Part, Text, Turn, VideoSampling, system_turn
+from vlmtui.domain.conversation import Attachment, Media, Modality, Part, Text, Turn, VideoSampling, system_turn
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.pages import split_pages
 from vlmtui.media.sniff import Kind
@@ -20,7 +20,7 @@ from vlmtui.reading import is_file
 from vlmtui.session.draft import token_text
 from vlmtui.text import one_line
 
-_KINDS = {
+_KINDS: dict[Modality, tuple[Kind, ...]] = {
     "image": (Kind.IMAGE, Kind.ANIMATION, Kind.DOCUMENT),
     "video": (Kind.VIDEO, Kind.ANIMATION),
     "audio": (Kind.SOUND, Kind.VIDEO),
@@ -58,7 +58,7 @@ def add_media(parser: argparse.ArgumentParser) -> None:
 
 
 def stage_attachments(
-    paths: Paths, given: Sequence[tuple[str, str]], *, num_frames: int, many: bool
+    paths: Paths, given: Sequence[tuple[Modality, str]], *, num_frames: int, many: bool
 ) -> list[Attachment]:
     """Stage the attachments in order; `given` are pairs of `image`, `video` or `audio` and an argument.
 
@@ -84,7 +84,7 @@ def turns_with_placed(system: str, question: str, attachments: Sequence[Attachme
     return [*([system_turn(system)] if system else []), Turn("user", tuple(parts))]
 
 
-def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int, int | None]]:
+def _sources(kind: Modality, text: str, *, many: bool) -> list[tuple[Path | str, int, int | None]]:
     """Resolve one argument to files and addresses, each with its page and the dots per inch chosen for it."""
     from vlmtui.media.gather import ASK_ABOVE, gather
 
@@ -107,7 +107,7 @@ def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int,
     return [(source, page, dots) for source in sources for page in pages]
 
 
-def _may_be(kind: str, path: Path) -> bool:
+def _may_be(kind: Modality, path: Path) -> bool:
     """Return whether a file in a folder may be of this kind. Unreadable files count, so that staging reports why."""
     from vlmtui.media.stage import file_type
 
@@ -119,35 +119,16 @@ def _may_be(kind: str, path: Path) -> bool:
 
 
 def _stage(
-    paths: Paths, kind: str, source: Path | str, page: int, dots: int | None, sampling: VideoSampling
+    paths: Paths, kind: Modality, source: Path | str, page: int, dots: int | None, sampling: VideoSampling
 ) -> Attachment:
-    """Check and store a file as an image, video or sound. As an image, an animation is reduced to a still picture; as a
-    sound, a video to its audio track."""
+    """Check and store a file as an image, a video or a sound."""
+    from vlmtui.media.paths import public_address
+    from vlmtui.media.stage import stage_as
+
     file = source if isinstance(source, Path) else _fetched(paths, source)
-    if kind == "image":
-        from vlmtui.media.images import stage_image
-        from vlmtui.media.stage import file_type, stage
-
-        is_drawn = dots is not None or file_type(file).kind is Kind.DOCUMENT
-        attachment = (
-            stage(file, paths.media, page=page, dots=dots) if is_drawn else stage_image(file, paths.media, page=page)
-        )
-    elif kind == "audio":
-        from vlmtui.media.sound import stage_sound
-
-        attachment = stage_sound(file, paths.media)
-    else:
-        from vlmtui.media.stage import stage
-
-        attachment = stage(file, paths.media, sampling=sampling, page=page)
-        if attachment.modality != "video":
-            what = "picture" if attachment.modality == "image" else "sound"
-            hint = f"Attach it with --{attachment.modality}."
-            raise bad_input(f"{one_line(attachment.name)} is a {what}, not a video.", hint=hint)
+    attachment = stage_as(kind, file, paths.media, sampling=sampling, page=page, dots=dots)
     if isinstance(source, Path):
         return attachment
-    from vlmtui.media.paths import public_address
-
     return msgspec.structs.replace(attachment, source=public_address(source))
 
 

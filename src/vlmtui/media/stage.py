@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.conversation import Attachment, VideoSampling
+from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media import images
 from vlmtui.media.pages import SOUND_OF, sound_source, with_page
@@ -19,6 +19,7 @@ from vlmtui.reading import opened, read_whole, shown_name
 FILE_BYTES_MAX = 16_000_000_000
 """Most bytes of any file; images have a lower limit of their own."""
 _MAY_BE_SOUND = frozenset({FileType.MP4_SOUND, FileType.OGG, FileType.MP4, FileType.MATROSKA, FileType.WINDOWS_MEDIA})
+_NOUNS: dict[Modality, str] = {"image": "a picture", "video": "a video", "audio": "a sound"}
 _SUPPORTED = (
     "Supported: JPEG, PNG, WebP, GIF, BMP, TIFF, HEIC and AVIF pictures; pages of PDF documents; "
     "MP4, MKV, WebM, MOV and AVI videos; WAV, MP3, FLAC, Ogg and M4A sounds."
@@ -63,6 +64,25 @@ def stage(
 
         return stage_video(path, store, sampling)
     return images.stage_image(path, store, page=page)
+
+
+def stage_as(
+    modality: Modality,
+    path: Path,
+    store: Path,
+    *,
+    sampling: VideoSampling | None = None,
+    page: int = 1,
+    dots: int | None = None,
+) -> Attachment:
+    """Like `stage`, but as this modality: an animation as a picture or a video, a video also as its audio track. Raises
+    VlmtuiError, too, if the file is of another modality."""
+    if modality == "audio":
+        return _stage_sound(path if path.exists() else sound_source(path), store)
+    found = stage(path, store, sampling=sampling, page=page, dots=dots, still=modality == "image")
+    if found.modality != modality:
+        raise bad_input(f"{shown_name(path)} is {_NOUNS[found.modality]}, not {_NOUNS[modality]}.")
+    return found
 
 
 def _stage_sound(path: Path, store: Path) -> Attachment:

@@ -248,7 +248,7 @@ async def test_a_full_cache_stops_it_and_is_no_fault_of_the_items(
     Image.new("RGB", (32, 32)).save(bench.folder / "a.png")
     bench.write({"id": "a", "images": ["a.png"], "prompt": "what?"})
     with monkeypatch.context() as patched:
-        patched.setattr(media_desk, "stage", full)
+        patched.setattr(media_desk, "stage_as", full)
         with pytest.raises(VlmtuiError, match="disk is full"):
             await bench.run()
     assert bench.lines() == []

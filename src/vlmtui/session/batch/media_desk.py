@@ -19,22 +19,19 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
+from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.files import write_atomically
 from vlmtui.media.content_store import FLAT
 from vlmtui.media.images import BYTES_MAX, as_png, open_image
 from vlmtui.media.pages import sound_source, with_page
 from vlmtui.media.paths import is_url, public_address
-from vlmtui.media.stage import FILE_BYTES_MAX, download_source, stage
+from vlmtui.media.stage import FILE_BYTES_MAX, download_source, stage_as
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, read_whole, unreadable
 from vlmtui.session.batch.items import MediaSource
-from vlmtui.text import one_line
 
 _CHUNK = 1 << 20
-_SUFFIXES: dict[Modality, str] = {"image": ".png", "video": ".mp4", "audio": ".wav"}
-_NOUNS: dict[Modality, str] = {"image": "a picture", "video": "a video", "audio": "a sound"}
 _LOCK = "lock"
 
 
@@ -98,34 +95,20 @@ class MediaDesk:
 
     def _prepare(self, source: MediaSource, place: str, store: Path) -> Attachment:
         if source.encoded:
-            found = self._from_bytes(source, _decoded(source), store)
-        elif source.pixel is not None:
-            found = self._from_bytes(source, _with_pixel(Path(place), source.pixel), store)
-        else:
-            found = self._stage(source, Path(place), store)
-        if found.modality != source.modality:
-            kinds = _NOUNS[found.modality], _NOUNS[source.modality]
-            raise bad_input(f"{one_line(found.name)} is {kinds[0]}, not {kinds[1]}.")
-        return found
-
-    def _stage(self, source: MediaSource, path: Path, store: Path) -> Attachment:
-        """Check and store a file; as a sound, of a video its audio track."""
-        if source.modality != "audio":
-            return stage(path, store, sampling=self.sampling, still=source.modality == "image")
-        from vlmtui.media.sound import stage_sound  # PyAV takes a while to import
-
-        return stage_sound(path if path.exists() else sound_source(path), store)
+            return self._from_bytes(source, _decoded(source), store)
+        if source.pixel is not None:
+            return self._from_bytes(source, _with_pixel(Path(place), source.pixel), store)
+        return stage_as(source.modality, Path(place), store, sampling=self.sampling)
 
     def _from_bytes(self, source: MediaSource, data: bytes, store: Path) -> Attachment:
-        file = private_dir(self._folder / "new") / f"{os.urandom(8).hex()}{_SUFFIXES[source.modality]}"
+        folder = private_dir(self._folder / os.urandom(8).hex())
+        file = folder / (Path(source.place).name or f"{source.modality} of the line")
         try:
             write_atomically(file, data)
-            found = self._stage(source, file, store)
+            found = stage_as(source.modality, file, store, sampling=self.sampling)
         finally:
-            with suppress(OSError):
-                file.unlink()
-        name = Path(source.place).name or f"{source.modality} of the line"
-        return msgspec.structs.replace(found, name=name, source=source.place)
+            shutil.rmtree(folder, ignore_errors=True)
+        return msgspec.structs.replace(found, source=source.place)
 
 
 def _decoded(source: MediaSource) -> bytes:
