@@ -23,21 +23,9 @@ def test_tmux_without_passthrough_is_reported_with_a_remedy(monkeypatch: pytest.
     check = check_terminal(terminal(_TMUX, Answers(own_attributes=frozenset({2}))))
     assert check.status == "warn"
     assert "allow-passthrough on" in check.hint
-    table = list(printed_check(Check(check.name, "ok", check.message, table=check.table), 200))[1:]
+    table = list(printed_check(Check(check.name, "ok", check.message, table=check.table)))[1:]
     assert sum("allow-passthrough" in line for line in table) == 1, "once, not for each way"
     assert [line for line in table if line.split(",")[0].strip() == "quadrants" and " yes " in line]
-
-
-@pytest.mark.parametrize("columns", [66, 80, 120])
-def test_a_check_fits_into_the_terminal(columns: int) -> None:
-    ways = tuple(picture_ways(_TMUX, Answers(own_attributes=frozenset({2}))))
-    check = Check("pictures", "warn", "quadrants, 4 pixels a cell", ways[0].hint, table=ways)
-    lines = list(printed_check(check, columns))
-    assert max(map(len, lines)) <= columns
-    assert " ".join(ways[0].hint.split()) in " ".join(" ".join(lines).split())
-    coloured = list(printed_check(check, columns, coloured=True))
-    assert coloured[0] == lines[0].replace("warn", "\x1b[33mwarn\x1b[0m", 1)
-    assert coloured[1:] == lines[1:]
 
 
 def test_pictures_through_tmux_are_reported_with_the_cell_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ import re
 import shutil
 import sys
 import tempfile
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
@@ -56,9 +55,6 @@ _SAMPLE = "two-shapes.png"
 _SEEN = (("yellow",), ("star",), ("top",), ("left",), ("blue",), ("square",), ("right",))
 _MEMORY_WANTED = 4 * GIB
 _DISK_WANTED = {"data": 1 * GIB, "hub cache": 20 * GIB}
-_NARROWEST = 66
-"""Columns that the lines take at least: the table of pictures needs them."""
-_COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
 _WAYS = {
     "kitty": "kitty's protocol",
     "iterm": "iTerm2's protocol",
@@ -377,39 +373,22 @@ async def _check_engine(paths: Paths, *, as_json: bool) -> Check:
 
 
 def _print(check: Check) -> None:
-    is_shown = sys.stdout.isatty()
-    coloured = is_shown and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    width = max(shutil.get_terminal_size().columns, _NARROWEST) if is_shown else sys.maxsize
-    for line in printed_check(check, width, coloured=coloured):
-        print(line, flush=True)
+    for line in printed_check(check):
+        print(visible(line), flush=True)
 
 
-def printed_check(check: Check, width: int, *, coloured: bool = False) -> Iterator[str]:
-    """Return a check's lines of at most `width` columns, but for words that are longer. The table has each way of
-    showing pictures, whether this terminal has it, how that is known, and what would change it."""
-    first, *others = _wrapped(f"{check.status:<4}  {check.name:<10} ", check.message, width)
-    yield f"\x1b[{_COLOURS[check.status]}m{check.status:<4}\x1b[0m{first[4:]}" if coloured else first
-    yield from others
+def printed_check(check: Check) -> Iterator[str]:
+    """Yield a check's lines. The table has each way of showing pictures, whether this terminal has it, how that is
+    known, and what would change it."""
+    yield f"{check.status:<4}  {check.name:<10} {check.message}"
     if check.hint and check.status != "ok":
-        yield from _wrapped(f"{'':<17}→ ", check.hint, width)
+        yield f"{'':<17}→ {check.hint}"
     told = ""
     for way in check.table:
-        left = f"{'':<6}{_WAYS[way.name]:<28}{'yes' if way.is_possible else 'no':<5}"
-        yield from _wrapped(left, way.reason, width)
+        yield f"{'':<6}{_WAYS[way.name]:<28}{'yes' if way.is_possible else 'no':<5}{way.reason}"
         if way.hint and way.hint != told and not way.is_possible:
             told = way.hint
-            yield from _wrapped(f"{'':<39}→ ", way.hint, width)
-
-
-def _wrapped(left: str, text: str, width: int) -> Sequence[str]:
-    return textwrap.wrap(
-        visible(text),
-        width,
-        initial_indent=left,
-        subsequent_indent=" " * len(left),
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [left.rstrip()]
+            yield f"{'':<39}→ {way.hint}"
 
 
 def make_report(paths: Paths, checks: Sequence[Check], environment: Mapping[str, str]) -> dict[str, object]:
