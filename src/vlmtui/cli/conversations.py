@@ -50,11 +50,6 @@ def fill_export(export: argparse.ArgumentParser) -> None:
     which.add_argument("--all", action="store_true", help="every conversation, a file each; needs -o FOLDER")
     export.add_argument("--format", choices=tuple(FORMATS), help="(default: by the file's name, or md)")
     export.add_argument("-o", "--output", metavar="FILE|FOLDER", help="the target; an existing file is replaced")
-    export.add_argument(
-        "--paths",
-        action="store_true",
-        help="JSON and OpenAI: include the folders of files and local models",
-    )
     export.add_argument("--json", action="store_true", help="print a JSON array of what was written; needs -o")
 
 
@@ -107,10 +102,10 @@ def export(arguments: argparse.Namespace) -> int:
         for one in found:
             document = document_of(store, one.id)
             if target is None:
-                _print(document, kind, paths=arguments.paths)
+                _print(document, kind)
             else:
                 into = target / _file_name(one, kind) if arguments.all or is_folder(target) else target
-                _warn(write_document(document, into, kind, paths=arguments.paths))
+                _warn(write_document(document, into, kind))
                 written.append({"id": one.id, "file": str(into)})
                 note(f"Written: {into}")
     if arguments.json:
@@ -199,9 +194,9 @@ def _listed(store: Store, query: str | None, limit: int) -> Iterator[Conversatio
                 return
 
 
-def _print(document: Document, kind: str, *, paths: bool) -> None:
+def _print(document: Document, kind: str) -> None:
     """Print an export to stdout. JSON embeds its media; Markdown refers to files that are not written."""
-    exported = FORMATS[kind].render(document, Place("media", inline=True, paths=paths))
+    exported = FORMATS[kind].render(document, Place("media", inline=True))
     _warn(exported.damaged)
     text = exported.text
     if kind in _JSON and not is_utf8():

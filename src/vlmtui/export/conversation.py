@@ -45,8 +45,6 @@ class Place(NamedTuple):
     """Folder next to it, for files that are not embedded."""
     inline: bool = False
     """There is no such folder: embed media if the format allows it."""
-    paths: bool = False
-    """Include the folders of files and local models."""
 
 
 HERE = Place()
@@ -105,12 +103,11 @@ def to_html(document: Document, _place: Place = HERE) -> ExportText:
     return ExportText(page, damaged=damaged_of(document, shown_only=True))
 
 
-def to_openai(document: Document, place: Place = HERE) -> ExportText:
+def to_openai(document: Document, _place: Place = HERE) -> ExportText:
     """Export the active branch as `{"model": …, "messages": […]}`, with images as `image_url` and videos as `video_url`
     (vLLM's extension), both data URLs. Raises VlmtuiError for a missing file."""
     messages = [{"role": turn.role, "content": _openai_content(turn)} for turn in document.shown]
-    model = document.model if place.paths else without_folders(document.model)
-    return ExportText(to_json_text({"model": model, "messages": messages}))
+    return ExportText(to_json_text({"model": without_folders(document.model), "messages": messages}))
 
 
 def to_json_document(document: Document, place: Place = HERE) -> ExportText:
@@ -133,16 +130,17 @@ def to_json_document(document: Document, place: Place = HERE) -> ExportText:
 
     def portable(attachment: Attachment) -> Attachment:
         source = attachment.source
-        if "://" in source:
-            source = public_address(source) if is_url(source) else ""
-        elif not place.paths:
+        if is_url(source):
+            source = public_address(source)
+        elif "://" in source:
+            source = ""
+        else:
             source = without_folders(source)
         path = f"{place.media_folder}/{attachment.sha256}{suffix_of(attachment)}"
         return msgspec.structs.replace(attachment, path=path, source=source)
 
     moved = msgspec.structs.replace(with_attachments(document, portable), media=tuple(media.values()))
-    if not place.paths:
-        moved = without_model_folders(moved)
+    moved = without_model_folders(moved)
     return ExportText(msgspec.json.format(to_json_text(moved), indent=1), tuple(copies), damaged_of(document))
 
 
@@ -298,11 +296,11 @@ def format_of(path: Path) -> str:
     return max(fitting, default=(0, DEFAULT))[1]
 
 
-def write_document(document: Document, path: Path, kind: str, *, paths: bool = False) -> tuple[str, ...]:
+def write_document(document: Document, path: Path, kind: str) -> tuple[str, ...]:
     """Write an export in a format, replacing an existing file, and its media to a folder next to it, without
     overwriting other files there. Return the names of attachments that are left out, as their stored file is damaged.
     Raises VlmtuiError."""
-    exported = FORMATS[kind].render(document, Place(f"{path.stem}.media", paths=paths))
+    exported = FORMATS[kind].render(document, Place(f"{path.stem}.media"))
     for copy in exported.copies:
         write_output(path.parent / copy.name, copy.source)
     write_output(path, exported.text.encode("utf-8", "replace"))
