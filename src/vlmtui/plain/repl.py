@@ -15,7 +15,6 @@ from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.media.describe import attachment_facts
 from vlmtui.media.gather import ASK_ABOVE, gather
-from vlmtui.media.mentions import as_written
 from vlmtui.media.stage import stage_source
 from vlmtui.plain.terminal import LineTerminal, TerminalGone
 from vlmtui.registry.match import Model, resolve
@@ -434,12 +433,8 @@ class Repl:
         """Open and check a file, and put it at the end of the draft. Raises VlmtuiError."""
         paths, draft, model = self._services.paths, self._chat.draft, self._controller.model
         sampling = VideoSampling(num_frames=model.spec.num_frames) if model is not None else None
-        number = draft.reserve(self._chat.attachments_sent, written=as_written(source))
-        try:
-            attachment = await stage_source(source, paths.media, paths.cache / "downloads", sampling)
-        except (VlmtuiError, asyncio.CancelledError):
-            draft.drop(number)
-            raise
+        attachment = await stage_source(source, paths.media, paths.cache / "downloads", sampling)
+        number = draft.reserve(self._chat.attachments_sent)
         draft.fill(number, attachment)
         token = token_text(number, attachment)
         draft.text += token
