@@ -42,7 +42,6 @@ from vlmtui.paths import Paths, bundled, private_dir
 from vlmtui.processes import find_program
 from vlmtui.reading import read_tail
 from vlmtui.registry.hub_cache import hub_cache_folder
-from vlmtui.registry.loader import bundled_tables
 from vlmtui.registry.match import DEFAULT_MODEL, resolve
 from vlmtui.session.smoke import SmokeCase, SmokeOutcome, SmokeResult, ask_smoke, sees, smoke_cases
 from vlmtui.terminal import PictureWay, Terminal, TerminalQuestion, best_way, has_true_colour, multiplexer_of
@@ -494,28 +493,13 @@ def _terminal(environment: Mapping[str, str], checks: Sequence[Check]) -> dict[s
 
 
 def _settings(paths: Paths, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return where each setting is set, without its value."""
     try:
-        settings, origins = load_settings(paths, environment), sources(paths, environment)
+        load_settings(paths, environment)
+        origins = sources(paths, environment)
     except VlmtuiError:
         return {"all": "invalid"}
-    told = {}
-    for name in setting_names():
-        if name in origins:
-            where = "environment" if origins[name].isupper() else "file"
-            told[name] = f"{_public(settings, name)} ({where})"
-    return told
-
-
-def _public(settings: Settings, name: str) -> str:
-    """Return a setting's value where it is a number, a duration or one of a few words, else that it is set."""
-    value: object = settings
-    for part in name.split("."):
-        value = getattr(value, part)
-    if name == "model":
-        return among(str(value), [str(family) for family in bundled_tables()])
-    if isinstance(value, int | float) or name in ("graphics", "keep_alive", "keep_deleted"):
-        return str(value)
-    return f"{len(value)} set" if isinstance(value, dict) else "set"
+    return {name: "environment" if origins[name].isupper() else "file" for name in setting_names() if name in origins}
 
 
 def _engines(paths: Paths) -> list[str]:
