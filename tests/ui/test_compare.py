@@ -648,29 +648,6 @@ async def test_the_pictures_are_in_view_where_there_is_room(comparing: StartComp
         await compare.until(lambda: "▣ 1 cat.png" in shown(compare))
 
 
-async def test_no_special_token_is_torn_by_a_wrap(comparing: StartComparing) -> None:
-    async with comparing(image=True, size=(100, 30)) as compare:
-        line = "<|im_start|>user<|vision_start|><|image_pad|><|vision_end|>What is this?<|im_end|>" * 3
-        await compare.write(line)
-        tokens = ("<|im_start|>", "<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|im_end|>")
-
-        def rows() -> list[str]:
-            return compare.editor.wrapped_document.get_sections(0)
-
-        def whole() -> bool:
-            return all(sum(row.count(token) for row in rows()) == 3 for token in tokens)
-
-        await compare.until(lambda: len(rows()) > 3 and whole())
-        assert "".join(rows()) == line
-        await compare.press("ctrl+home", *["right"] * 40, "x")  # an edit wraps its own line again
-        await compare.until(lambda: "".join(rows()) == f"{line[:40]}x{line[40:]}")
-        assert sum(row.count("<|im_end|>") for row in rows()) == 3
-        before = rows()
-        await compare.chat.pilot.resize_terminal(150, 30)
-        await compare.until(lambda: len(rows()) < len(before))
-        assert sum(row.count("<|im_end|>") for row in rows()) == 3
-
-
 async def test_a_text_is_found_in_the_raw_prompt_again_and_again(comparing: StartComparing) -> None:
     async with comparing() as compare:
         await compare.write("One cat.\nTwo dogs.\nA CAT again.")

@@ -187,17 +187,6 @@ async def test_the_difference_names_its_first_turn(after: StartTurns) -> None:
         await turns.until(lambda: "in user turn 2 of the chat template" in written(shown))
 
 
-async def test_a_finding_stands_beside_its_line(after: StartTurns) -> None:
-    async with after(0) as turns:
-        turns.editor.fill(turns.editor.text.replace("The last one?<|im_end|>", "The last one?"))
-        row = "The last one?"
-        await turns.until(lambda: "The user turn is not closed" in turns.right_rows[turns.right_row_of(row)])
-        first = turns.right_rows[turns.right_row_of(row)]
-        assert "!" in first.partition(row)[0]
-        turns.editor.fill(turns.editor.text.replace(row, f"{row}<|im_end|>"))
-        await turns.until(lambda: "not closed" not in "".join(turns.right_rows))
-
-
 async def test_differing_words_are_marked_while_they_come(after: StartTurns) -> None:
     hold = asyncio.Event()
     async with after(

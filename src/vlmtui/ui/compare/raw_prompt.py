@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from itertools import accumulate
-from typing import cast
 
 import msgspec
-from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -20,13 +17,12 @@ from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Offset
 from textual.message import Message
 from textual.strip import Strip
 from textual.timer import Timer
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
-from textual.widgets.text_area import Document, DocumentBase, DocumentNavigator, Location, WrappedDocument
+from textual.widgets.text_area import Document
 
 from vlmtui.inspection.prompt_turns import PlaceholderSlot, chip, special_pattern
 from vlmtui.inspection.raw_prompt_check import Finding
@@ -36,62 +32,9 @@ from vlmtui.ui.actions import bindings
 
 _CONTROL = {code: 0x2400 + code for code in range(0x20) if code != 0x09}
 _ONE_CELL = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-_NOTE_MIN = 12
-"""Fewest cells for a note behind the text."""
 _CHECK_AFTER_S = 0.25
 """Seconds without typing before the text is checked."""
 _LEGEND_MAX = 4
-
-
-class TokenWrap(WrappedDocument):
-    """Wraps between words, and between special tokens: none is torn where it fits into a row."""
-
-    def __init__(self, document: DocumentBase, special: re.Pattern[str] | None, *, tab_width: int) -> None:
-        self._special = special
-        super().__init__(document, tab_width=tab_width)
-
-    def wrap(self, width: int, tab_width: int | None = None) -> None:
-        with self._parted():
-            super().wrap(width, tab_width)
-
-    def wrap_range(self, start: Location, old_end: Location, new_end: Location) -> None:
-        with self._parted():
-            super().wrap_range(start, old_end, new_end)
-
-    @contextmanager
-    def _parted(self) -> Iterator[None]:
-        """End each special token in white space, of the same length, in the body, so that a line may break after it."""
-        own = self.document
-        if self._special is None:
-            yield
-            return
-        self.document = cast(DocumentBase, _PartedText(own, self._special))
-        try:
-            yield
-        finally:
-            self.document = own
-
-
-class _PartedText:
-    """The lines of a document for its wrapping, each created on demand."""
-
-    def __init__(self, document: DocumentBase, special: re.Pattern[str]) -> None:
-        self._document = document
-        self._special = special
-        self.line_count = document.line_count
-
-    @property
-    def lines(self) -> _PartedText:
-        return self
-
-    def __iter__(self) -> Iterator[str]:
-        return map(self._parted, self._document.lines)
-
-    def __getitem__(self, rows: slice) -> list[str]:
-        return [self._parted(line) for line in self._document.lines[rows]]
-
-    def _parted(self, line: str) -> str:
-        return self._special.sub(lambda token: f"{token[0][:-1]}\xa0", line)
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -101,20 +44,6 @@ class Mark(msgspec.Struct, frozen=True):
     end: int
     kind: str
     """`special`, `placeholder`, `surplus` (a placeholder without an attachment) or `finding`."""
-
-
-class LineNote(msgspec.Struct, frozen=True):
-    """A note beside a line of the text."""
-
-    text: str
-    """One line, visible."""
-    blocks: bool
-    """True if the prompt can't be sent until this is fixed."""
-
-    @property
-    def sign(self) -> tuple[str, str]:
-        """The sign and the name of its colour."""
-        return ("✗", "error") if self.blocks else ("!", "warning")
 
 
 class RawEditor(TextArea):
@@ -152,13 +81,6 @@ class RawEditor(TextArea):
         self._marks: dict[int, list[tuple[int, int, str]]] = {}
         """Start, end and kind of the marks, by line."""
         self._barred: AbstractSet[int] = frozenset()
-        self._notes: Mapping[int, LineNote] = {}
-
-    def keep_whole(self, special: re.Pattern[str] | None) -> None:
-        """Never wrap lines within these special tokens."""
-        self.wrapped_document = TokenWrap(self.document, special, tab_width=self.indent_width)
-        self.navigator = DocumentNavigator(self.wrapped_document)
-        self.mutate_reactive(TextArea.indent_width)  # wraps to the width at hand
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.scroll_cursor_visible)
@@ -198,44 +120,13 @@ class RawEditor(TextArea):
             self._barred = rows
             self.refresh()
 
-    def annotate(self, notes: Mapping[int, LineNote]) -> None:
-        """Show notes beside their lines, by line number from 0: a sign between number and text, and as much of the note
-        as fits after the text."""
-        if notes != self._notes:
-            self._notes = notes
-            self.refresh()
-
     def render_line(self, y: int) -> Strip:
         strip, at = super().render_line(y), self.gutter_width - 2
-        row = y + self.scroll_offset.y
-        if at >= 1 and row in self._barred:
-            strip = self._put(strip, at, "▌", "warning")
-        return self._with_note(strip, row) if self._notes else strip
-
-    def _with_note(self, strip: Strip, row: int) -> Strip:
-        """The row with the note of its line, if it is the last one of that line."""
-        wrapped = self.wrapped_document
-        line, _ = wrapped.offset_to_location(Offset(0, row))
-        note = self._notes.get(line)
-        section, last = row - wrapped.location_to_offset((line, 0)).y, len(wrapped.get_offsets(line))
-        if note is None or section > last:  # below the text
+        if at < 0 or y + self.scroll_offset.y not in self._barred:
             return strip
-        sign, colour = note.sign
-        if section == 0:
-            strip = self._put(strip, self.gutter_width - 1, sign, colour)
-        begin = cell_len(strip.text.rstrip()) + 2
-        room = self.scrollable_content_region.width - begin
-        if section < last or room < _NOTE_MIN:
-            return strip
-        fits = cell_len(note.text) <= room
-        return self._put(strip, begin, note.text if fits else f"{set_cell_size(note.text, room - 1)}…", colour)
-
-    def _put(self, strip: Strip, at: int, text: str, colour: str) -> Strip:
-        """The row with this text at a column."""
-        end = at + cell_len(text)
-        ground = next((part.style for part in strip.crop(at, end) if part.style), Style())
-        style = Style(color=self.app.theme_variables.get(colour), bgcolor=ground.bgcolor)
-        return Strip.join([strip.crop(0, at), Strip([Segment(text, style)]), strip.crop(end)])
+        ground = next((part.style for part in strip.crop(at, at + 1) if part.style), Style())
+        style = Style(color=self.app.theme_variables.get("warning"), bgcolor=ground.bgcolor)
+        return Strip.join([strip.crop(0, at), Strip([Segment("▌", style)]), strip.crop(at + 1)])
 
     def go_to(self, start: int, end: int) -> None:
         """Select a range of offsets, and scroll to it."""
@@ -390,9 +281,6 @@ class RawPane(Vertical):
         """The findings of the last check."""
         return self._listed.findings
 
-    def on_mount(self) -> None:
-        self.editor.keep_whole(self._special)
-
     def put(self, text: str) -> None:
         """Replace the editor's text; undo restores the previous one."""
         self._has_text = True
@@ -459,7 +347,6 @@ class RawPane(Vertical):
         self.editor.replace_span(finding.fix.start, finding.fix.end, finding.fix.replacement)
         # The other findings' offsets are outdated now.
         self._listed.show(self.editor.text, ())
-        self.editor.annotate({})
         self.editor.focus()
 
     def _show_places(self, text: str, placed: Sequence[PlaceholderSlot]) -> None:
@@ -482,7 +369,6 @@ class RawPane(Vertical):
         findings = await asyncio.to_thread(controller.check, text)
         if text == self.editor.text:
             self._listed.show(text, findings)
-            self.editor.annotate(_line_notes(text, findings))
             self.post_message(self.Checked())
 
 
@@ -496,20 +382,6 @@ def _line(text: str, finding: Finding) -> Content:
         one_line(finding.message),
         (fix, "$text-accent"),
     )
-
-
-def _line_notes(text: str, findings: Sequence[Finding]) -> dict[int, LineNote]:
-    """Return the notes beside the lines, by line number from 0: a line's first finding that blocks sending, or else its
-    first finding, and the number of further findings."""
-    by_line: dict[int, list[Finding]] = {}
-    for finding in findings:
-        by_line.setdefault(text.count("\n", 0, finding.start), []).append(finding)
-    notes: dict[int, LineNote] = {}
-    for line, found in by_line.items():
-        first = next((finding for finding in found if finding.blocks), found[0])
-        more = f" (+{len(found) - 1})" if len(found) > 1 else ""
-        notes[line] = LineNote(f"{one_line(first.message)}{more}", first.blocks)
-    return notes
 
 
 def _same(one: Finding, other: Finding) -> bool:
