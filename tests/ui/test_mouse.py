@@ -198,35 +198,6 @@ async def test_the_tabs_and_headings_of_a_comparison(
             await chat.until(lambda: chat.app.focused is screen.query_one("#chat-prompt"))
 
 
-async def test_the_line_between_two_sides_is_dragged(chatting: StartChat, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_chat_template(monkeypatch)
-    async with chatting(["Red."], ["Red, too."], size=WIDE) as chat:
-        await chat.write("Which colour?")
-        chat.app.run_action_id("compare")
-        await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
-        screen, pilot = chat.app.screen, chat.pilot
-        await chat.until(lambda: any(editor.text for editor in screen.query(RawEditor)))
-        line, left, right = (screen.query_one(id) for id in ("#between", "#chat-side", "#raw-side"))
-        equal = (left.region.width, right.region.width)
-
-        async def drag(to: int) -> None:
-            await pilot.mouse_down(line, offset=(0, 5))
-            await pilot.hover(offset=(to, 12))
-            await pilot.mouse_up(offset=(to, 12))
-            await pilot.pause()
-
-        await drag(80)
-        assert (left.region.width, line.region.x, right.region.width) == (80, 80, 39)
-        assert chat.app.mouse_captured is None and not screen.selections
-        await drag(2)
-        assert (left.region.width, right.region.width) == (24, 95)
-        await pilot.click(line, times=2)
-        await chat.until(lambda: (left.region.width, right.region.width) == equal)
-        await drag(80)
-        await pilot.resize_terminal(80, 24)
-        await chat.until(lambda: left.region.width == 80 and not line.display)
-
-
 async def test_an_answer_of_a_fan_out_is_gone_to_by_its_border_and_its_text(chatting: StartChat) -> None:
     async with chatting(["Red."], ["Red."], ["Blue."], size=WIDE) as chat:
         await chat.say("Which colour?")

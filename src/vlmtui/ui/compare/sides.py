@@ -39,13 +39,10 @@ from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.clicks import clickable, clicked, is_click
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
-from vlmtui.ui.widgets.divider import Divider
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 NARROW = 100
 """Columns below which only one side is shown."""
-_NARROWEST_SIDE = 24
-"""Columns that a side keeps when the line between both is dragged."""
 TALL = 36
 """Rows from which on a wide screen shows the prompts above their difference."""
 View = Literal["chat", "raw", "difference"]
@@ -105,7 +102,6 @@ class SidesScreen(Screen[None]):
             with Vertical(id="chat-side", classes="side"):
                 yield Static(TITLES["chat"], id="chat-head", classes="head", markup=False)
                 yield from self._chat
-            yield Divider(id="between")
             with Vertical(id="raw-side", classes="side"):
                 yield Static(TITLES["raw"], id="raw-head", classes="head", markup=False)
                 yield from self._raw
@@ -154,21 +150,6 @@ class SidesScreen(Screen[None]):
         if self._marks is None:
             self._marks = AnswerMarks(self.answer_pane("chat"), self.answer_pane("raw"))
         self._marks.grown()
-
-    @on(Divider.Dragged)
-    def _divider_dragged(self, event: Divider.Dragged) -> None:
-        panes = self.query_one("#panes").region
-        left = min(max(event.column - panes.x, _NARROWEST_SIDE), panes.width - 1 - _NARROWEST_SIDE)
-        self._share_width(left, panes.width - 1 - left)
-
-    @on(Divider.WidthsWanted)
-    def _same_widths_wanted(self) -> None:
-        self._share_width(1, 1)
-
-    def _share_width(self, chat: int, raw: int) -> None:
-        """Give the sides these shares of the width, which they keep when the terminal changes its size."""
-        self.query_one("#chat-side").styles.width = f"{chat}fr"
-        self.query_one("#raw-side").styles.width = f"{raw}fr"
 
     async def on_click(self, event: events.Click) -> None:
         """A tab turns to its view, the line of folded turns unfolds them, the heading of a side goes there, the line
