@@ -25,7 +25,6 @@ from vlmtui.errors import ErrorKind
 from vlmtui.inspection.replay import Comparison, DiffSummary, Side, from_json
 from vlmtui.session.comparison import LoadedComparison
 from vlmtui.session.engines import EngineState
-from vlmtui.session.settings import ChatSettings
 from vlmtui.store.records import StoredComparison
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.answers import AnswerPane, DiffView, PictureStrip
@@ -554,30 +553,6 @@ async def test_a_kept_comparison_opens_again_read_only_and_runs_again(comparing:
         await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · earlier comparison")
         await compare.send()
         assert len(await compare.kept(2)) == 2
-
-
-async def test_a_kept_answer_of_other_settings_is_marked(comparing: StartComparing) -> None:
-    async with comparing(["Left."], ["Right."], image=True) as compare:
-        chat = compare.chat
-        await compare.send()
-        await compare.kept()
-        for settings, chat_mark, raw_mark in (
-            (ChatSettings("", Sampling()), "", ""),
-            (ChatSettings("", Sampling(temperature=0.7)), "temperature 0 → 0.7", "temperature 0 → 0.7"),
-            (ChatSettings("Be brief.", Sampling()), "system prompt set", ""),
-        ):
-            await compare.press("escape")
-            await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-            chat.controller.settings = settings
-            await chat.send("/comparisons")
-            await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
-            await compare.press("enter")
-            await chat.until(lambda: isinstance(chat.app.screen, StoredComparisonScreen))
-            kept = chat.app.screen
-            await chat.until(lambda kept=kept: kept.query_one("#raw-answer", AnswerPane).text.text == "Right.")  # type: ignore[misc]
-            for side, mark in (("chat", chat_mark), ("raw", raw_mark)):
-                told = str(kept.query_one(f"#{side}-answer .mark", Static).content)
-                assert told == (f"Stale: {mark}. r sends again." if mark else ""), side
 
 
 async def test_the_chat_opens_its_comparisons(comparing: StartComparing) -> None:

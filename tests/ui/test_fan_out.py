@@ -14,9 +14,7 @@ from tests.support.scripted_engine import Hold, Say, Step
 from tests.ui.conftest import Chat, StartChat, picture
 from tests.ui.test_screens_look import SIZES
 from vlmtui.domain.conversation import ChatPrompt, attachments_of
-from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.replay import from_json
-from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.fan_out import AnswerTile, FanFormScreen, FanOutScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
@@ -188,22 +186,6 @@ async def test_escape_stops_all_then_leaves_and_the_answers_are_there_again(chat
         assert len(chat.host.engine.requests) == 2
         await chat.pilot.press("N")
         await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
-
-
-async def test_answers_of_other_settings_are_marked_when_they_are_shown_again(chatting: StartChat) -> None:
-    async with chatting(RED, BLUE) as chat:
-        await chat.write("Hello")
-        chat.app.run_action_id("fan_out", "temperature=0.5,0.7")
-        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
-        await chat.pilot.press("escape")
-        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-        chat.controller.settings = ChatSettings("", Sampling(temperature=0.2, top_p=0.9))
-        await chat.pilot.press("alt+s")
-        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and chat.app.screen.is_mounted)
-        doubt = fanned(chat).query_one("#doubt", Static)
-        await chat.until(lambda: "Stale: top-p" in str(doubt.content))
-        assert doubt.display and "0.9. N fans out again." in str(doubt.content)
-        assert "emperature" not in str(doubt.content), "the plan sets it"
 
 
 async def test_another_base_the_inspector_and_the_export(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,13 +13,11 @@ import msgspec
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.conversation import (
     Attachment,
-    ChatPrompt,
     Media,
     RawPrompt,
     Text,
     Turn,
     all_attachments,
-    attachments_of,
     system_turn,
     with_changed_media,
 )
@@ -28,7 +26,7 @@ from vlmtui.domain.sampling import PARAMETERS, Number, Sampling, find_parameter
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
-from vlmtui.inspection.replay import Comparison, Side
+from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import NONE, find_adapter
@@ -43,7 +41,6 @@ from vlmtui.session.generation import (
 from vlmtui.session.lanes import Lane, LaneEngines, Lanes, LaneScore, LaneSpec, lane_spec, score_lanes, with_seed
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.resume import Generation
-from vlmtui.session.settings import ChatSettings
 from vlmtui.text import is_number, one_line
 
 MATTERS = 0.5
@@ -363,34 +360,6 @@ def _shown(text: str) -> str:
     return "".join(chr(ord(char) - _HIDDEN) if ord(char) >= _HIDDEN else char for char in text).replace("\0", "")
 
 
-def sampling_since(before: Sampling, now: Sampling, *, besides: Collection[str] = ()) -> str:
-    """Describe the changed parameters, `temperature 0.7 → 0.5`; empty if there are none. A seed that was drawn is no
-    change. `besides`: parameters that do not count."""
-    names = {*besides, *(["seed"] if now.seed is None else [])}
-    same = {name: getattr(now, name) for name in names}
-    return ChatSettings("", msgspec.structs.replace(before, **same)).changed_to(ChatSettings("", now))
-
-
-def side_since(document: Comparison, side: Side, turns: Sequence[Turn], now: Sampling) -> str:
-    """Describe how a request with these turns would differ from a stored side; empty if it would not. A raw prompt's
-    own text is never compared."""
-    before = msgspec.structs.replace(document.sampling, **side.sampling)
-    changed = [sampling_since(before, now)]
-    if isinstance(side.request, ChatPrompt):
-        was, new = (ChatSettings(_system_prompt(sent), now) for sent in (side.request.turns, turns))
-        changed.append(was.changed_to(new))
-    if side.request is not None:
-        hashes = [
-            sorted(item.sha256 for item in items) for items in (attachments_of(side.request), all_attachments(turns))
-        ]
-        changed.append("" if hashes[0] == hashes[1] else "attachments changed")
-    return " · ".join(filter(None, changed))
-
-
-def _system_prompt(turns: Sequence[Turn]) -> str:
-    return next((turn.text for turn in turns if turn.role == "system"), "")
-
-
 class FanOut:
     """The lanes of a plan. `turns` are the turns to send; the last one is fanned out.
 
@@ -441,11 +410,6 @@ class FanOut:
     def attachments(self) -> tuple[Attachment, ...]:
         """The attachments of all requests, those of the first in the order of its placeholders."""
         return self.lanes.attachments()
-
-    def changed_since(self, now: Sampling) -> str:
-        """Describe the sampling parameters that were changed since, besides those of the plan; empty if there are
-        none."""
-        return sampling_since(self.sampling, now, besides={self.plan.parameter, *self.plan.fixed} & PARAMETERS.keys())
 
     def difference(self, number: int) -> AnswerDiff | None:
         """Compare lane `number` (right) with the base (left); None if it is the base, or if one has not ended. Slow

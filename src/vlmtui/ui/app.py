@@ -395,7 +395,7 @@ class VlmtuiApp(App[ExitReport | None]):
             FanFormScreen(question, sampling, no_seeds=no_seeds, system=system, has_pictures=has_pictures),
         )
 
-    async def open_fan_out(self, fan_out: FanOut, changed: str) -> int | Literal["new_plan", "look"] | None:
+    async def open_fan_out(self, fan_out: FanOut) -> int | Literal["new_plan", "look"] | None:
         """Show a fan-out; return the index of the answer chosen, "new_plan" or "look" for another plan, None if
         left."""
         from vlmtui.ui.compare.fan_out import FanOutScreen
@@ -405,7 +405,6 @@ class VlmtuiApp(App[ExitReport | None]):
             self,
             FanOutScreen(
                 fan_out,
-                changed=changed,
                 media=paths.media,
                 cache=paths.thumbnails,
                 show_inspector=self.open_inspector,

@@ -86,7 +86,7 @@ class FanOuts(ChatPart):
         """Show it, and further ones requested there; return whether an answer was used. Raises VlmtuiError."""
         while True:
             self._open = (fan_out, message)
-            chosen = await self._app.open_fan_out(fan_out, fan_out.changed_since(self._chat.settings.sampling))
+            chosen = await self._app.open_fan_out(fan_out)
             if chosen is None:
                 return False
             if isinstance(chosen, int):

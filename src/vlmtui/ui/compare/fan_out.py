@@ -43,7 +43,7 @@ from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answers import AnswerPanel, PictureStrip
 from vlmtui.ui.document.view import INTERVAL_S
-from vlmtui.ui.keys import error_text, hint, with_keys
+from vlmtui.ui.keys import error_text, hint
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
@@ -353,20 +353,17 @@ class FanOutScreen(Screen[Leave]):
         self,
         fan_out: FanOut,
         *,
-        changed: str = "",
         media: Path,
         cache: Path,
         show_inspector: Callable[[PromptReport], None],
     ) -> None:
-        """`changed`: the settings that were changed since it was sent; `media`: the folder of the stored attachments,
-        for exported pages; `cache`: the folder of the thumbnails."""
+        """`media`: the folder of the stored attachments, for exported pages; `cache`: the folder of the thumbnails."""
         super().__init__()
         self.fan_out = fan_out
         self.differences: list[AnswerDiff | None] | None = None
         """None until computed."""
         self.scores: list[LaneScore | None] | None = None
         """None until computed; a lane's score is None for the base, or if unknown."""
-        self._changed = changed
         self._media = media
         self._cache = cache
         self._show_inspector = show_inspector
@@ -385,9 +382,7 @@ class FanOutScreen(Screen[Leave]):
         yield FooterBar()
 
     def on_mount(self) -> None:
-        stale = f"Stale: {one_line(self._changed)}. {{answers.new_plan}} fans out again." if self._changed else ""
-        same = why_identical(self.fan_out.plan, self.fan_out.sampling)
-        self._say("#doubt", "\n".join(filter(None, (with_keys(self.app, stale), same))))
+        self._say("#doubt", why_identical(self.fan_out.plan, self.fan_out.sampling))
         self._grid.panes[0].focus()
         self._timer = self.set_interval(INTERVAL_S, self._grow)
         self._grow()

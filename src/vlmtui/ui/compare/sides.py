@@ -28,13 +28,12 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.registry.schema import Family
 from vlmtui.session.comparison import ComparedMessage, Difference, LoadedComparison, answer_of, difference_of
-from vlmtui.session.fan_out import side_since
 from vlmtui.session.generation import PromptMode
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answers import AnswerMarks, AnswerPane, DiffView, PictureStrip, divergence_line
 from vlmtui.ui.compare.turns import PromptView, turn_blocks
-from vlmtui.ui.keys import error_text, hint, key_of, with_keys, with_remedy
+from vlmtui.ui.keys import error_text, hint, key_of, with_remedy
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.clicks import clickable, clicked, is_click
@@ -237,14 +236,12 @@ class StoredComparisonScreen(SidesScreen):
     SCOPE = "stored_comparison"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, services: Services, stored: LoadedComparison, message: ComparedMessage) -> None:
-        """`message`: the message as it would be sent now; answers with other settings are marked."""
-        turns = message.turns
+    def __init__(self, services: Services, stored: LoadedComparison, question: str) -> None:
         self._prompts = [PromptView(id=f"{mode}-prompt", follows=True) for mode in ("chat", "raw")]
         super().__init__(
             services,
             f"Comparison of {local_date_time(stored.created_ms)}",
-            turns[-1].text,
+            question,
             chat=[self._prompts[0], AnswerPane(id="chat-answer")],
             raw=[self._prompts[1], AnswerPane(id="raw-answer")],
             document=lambda: stored.document,
@@ -252,7 +249,6 @@ class StoredComparisonScreen(SidesScreen):
             pictures=_numbered(stored.document),
         )
         self.stored = stored
-        self._turns, self._sampling = turns, message.conversation.settings.sampling
         self._pairs: Sequence[TurnPair] = ()
         self._is_folded = True
         self.wants_again: str | None = None
@@ -297,9 +293,7 @@ class StoredComparisonScreen(SidesScreen):
                 self.query_one(PictureStrip).tell_tokens(answer.prompt, own)
         else:
             view.tell("No prompt was rendered.")
-        changed = side_since(self.stored.document, side, self._turns, self._sampling)
-        stale = f"Stale: {one_line(changed)}. {{stored_comparison.run_again}} sends again." if changed else ""
-        self.answer_pane(side.mode).begin(answer, warning=with_keys(self.app, stale))
+        self.answer_pane(side.mode).begin(answer)
 
     def _show_turns(self) -> None:
         key = key_of(self.app, "stored_comparison.fold")
@@ -355,7 +349,7 @@ async def choose_stored_comparison(app: App[Any], services: Services, message: C
     )
     if at is None:
         return None
-    shown = StoredComparisonScreen(services, found[at], message)
+    shown = StoredComparisonScreen(services, found[at], message.turns[-1].text)
     await ask_user(app, shown)
     return shown.wants_again
 
