@@ -16,7 +16,7 @@ from tests.ui.test_screens_look import LOOKS, Look, SnapCompare, of, still
 from vlmtui.domain.conversation import attachments_of
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.composer import Composer
-from vlmtui.ui.compare.answers import DiffView
+from vlmtui.ui.compare.answers import AnswerPane, DiffView
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.raw_prompt import FindingsList, RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
@@ -50,8 +50,14 @@ async def asked(pilot: AppPilot, folder: Path) -> CompareScreen:
     editor.fill(editor.text.replace("user\n", "user").replace("<|im_end|>", ""))
     await until(pilot, lambda: len(screen.query_one(FindingsList).findings) == 1)
     await pilot.press("ctrl+r")
-    await until(pilot, lambda: screen.controller.is_over and screen.words_are_marked and _stored(app) == 1)
+    await until(pilot, lambda: screen.controller.is_over and _marked(screen) and _stored(app) == 1)
     return screen
+
+
+def _marked(screen: CompareScreen) -> bool:
+    """Return True once the words in which the answers differ are marked."""
+    lines = screen.query_one("#raw-answer", AnswerPane).text.lines
+    return any(line.content.spans for line in lines)
 
 
 def _stored(app: VlmtuiApp) -> int:

@@ -1,15 +1,14 @@
-"""The difference of two answers, word by word, also while they grow, and counts of equal ones."""
+"""The difference of two answers, word by word, and counts of equal ones."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from vlmtui.inspection.sequence_diff import DiffBlock, Operation, common_start, diff_blocks
+from vlmtui.inspection.sequence_diff import Operation, common_start, diff_blocks
 from vlmtui.text import one_line
 
 _CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -74,48 +73,6 @@ def _first_divergence(left: Sequence[int] | None, right: Sequence[int] | None) -
     if left is None or right is None or tuple(left) == tuple(right):
         return None
     return common_start(left, right)
-
-
-class DifferingSpan(msgspec.Struct, frozen=True):
-    """Characters `start:end` of an answer, which the other answer does not have there."""
-
-    start: int
-    end: int
-
-
-def differing_spans(
-    left: str, right: str, *, left_grows: bool, right_grows: bool
-) -> tuple[tuple[DifferingSpan, ...], tuple[DifferingSpan, ...]]:
-    """Return the differing spans of each side. While a side grows, its last word, which may be incomplete, and the
-    other side's text beyond its end do not count as different. Slow for thousands of words."""
-    words = _words(left, left_grows), _words(right, right_grows)
-    blocks = diff_blocks(*words)
-    if blocks and blocks[-1].operation != "equal":
-        blocks = [*blocks[:-1], *_without_rest(blocks[-1], (left_grows, right_grows))]
-    return tuple(_differing(blocks, words[0], 0)), tuple(_differing(blocks, words[1], 1))
-
-
-def _words(text: str, grows: bool) -> list[str]:
-    words = words_of(text)
-    return words[:-1] if grows else words
-
-
-def _differing(blocks: Sequence[DiffBlock], words: Sequence[str], side: int) -> Iterator[DifferingSpan]:
-    starts = [0, *accumulate(map(len, words))]
-    for block in blocks:
-        first, last = (block.left_start, block.left_end) if side == 0 else (block.right_start, block.right_end)
-        if block.operation != "equal" and first < last:
-            yield DifferingSpan(starts[first], starts[last])
-
-
-def _without_rest(block: DiffBlock, grows: tuple[bool, bool]) -> Iterator[DiffBlock]:
-    """The last block without the words to which the other, growing side has not come yet."""
-    left, right = block.left_end - block.left_start, block.right_end - block.right_start
-    most_left = right if grows[1] else left
-    most_right = left if grows[0] else right
-    left_end, right_end = block.left_start + min(left, most_left), block.right_start + min(right, most_right)
-    if left_end > block.left_start or right_end > block.right_start:
-        yield DiffBlock("changed", block.left_start, left_end, block.right_start, right_end)
 
 
 _QUOTE_MAX = 48

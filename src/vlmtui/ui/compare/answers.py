@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +10,13 @@ from typing import Any
 
 from textual.app import App, ComposeResult
 from textual.containers import HorizontalScroll, Vertical
-from textual.content import Content, Span
-from textual.message import Message
+from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Static
 
 from vlmtui.domain.conversation import Attachment
-from vlmtui.domain.generation import Failure, Finished, PromptReady
-from vlmtui.inspection.answer_diff import AnswerDiff, AnswerSpan, differing_spans
+from vlmtui.domain.generation import Failure, PromptReady
+from vlmtui.inspection.answer_diff import AnswerDiff, AnswerSpan
 from vlmtui.inspection.prompt_diff import PromptDiff, PromptSpan
 from vlmtui.inspection.tokens import Piece, attachment_of
 from vlmtui.session.answer_line import answer_line
@@ -51,10 +49,6 @@ _COUNT_EVERY_S = 0.5
 _ROOM = 4
 """Lines by which the room of a running answer grows: each time the whole screen is laid out anew."""
 _DETAIL_MAX = 400
-_MARK_AFTER_S = 0.3
-"""Seconds after which new text is compared, so that a stream is not compared at every token."""
-_MARK_TIMES = 4
-"""The pause before the next comparison, as a multiple of the time that the last one took."""
 
 
 class PictureStrip(HorizontalScroll, can_focus=False):
@@ -231,8 +225,23 @@ def _words(found: AnswerDiff) -> Content:
 def _changed(span: AnswerSpan) -> Iterator[Content]:
     for text, style in ((span.left, f"strike {LEFT}"), (span.right, f"underline {RIGHT}")):
         if text:
-            shown = visible(text) if text.strip() else shown_token(text).replace("↵", "↵\n")
-            yield Content.styled(shown, style)
+            yield Content.styled(_words_shown(text), style)
+
+
+def _words_shown(text: str) -> str:
+    """Return words as they are, and white space that stands alone visibly."""
+    return visible(text) if text.strip() else shown_token(text).replace("↵", "↵\n")
+
+
+def _marked(difference: AnswerDiff, side: int, style: str, gone: str) -> Iterator[Content]:
+    for span in difference.spans:
+        own, other = (span.left, span.right) if side == 0 else (span.right, span.left)
+        if span.operation == "equal":
+            yield Content(visible(own))
+        elif own:
+            yield Content.styled(_words_shown(own), style)
+        elif gone:
+            yield Content.styled(one_line(other.strip() or "·"), gone)
 
 
 def _shortened(text: str) -> str:
@@ -364,6 +373,18 @@ class AnswerPanel(Vertical):
         self.facts.update(answer_line(answer))
         return True
 
+    def mark(self, difference: AnswerDiff | None, side: int, style: str, gone: str = "") -> None:
+        """Show the words of a side (0: left, 1: right) that the other lacks in a style, and, in the style `gone`, those
+        that it lacks itself; without a difference the answer alone."""
+        if self.answer is None or self.answer.failure is not None or not self.is_over:
+            return
+        shown = Content(visible(self.answer.text))
+        if difference is not None:
+            shown = Content.assemble(*_marked(difference, side, style, gone))
+        self.text.show(shown.plain)
+        self.text.mark(shown.spans)
+        self.view.changed(self.text)
+
     def _count(self, tokens: int, waits_for: str, stop: str) -> None:
         """Show the number of tokens so far."""
         waits = f"Waits for {one_line(waits_for)}" if waits_for else "Waiting"
@@ -398,9 +419,6 @@ class AnswerPane(AnswerPanel):
         & > .mark { display: none; height: auto; padding: 0 1 0 2; color: $text-warning; }
     }
     """
-
-    class Grown(Message):
-        """The answer has new pieces."""
 
     def __init__(self, stop: str = "", *, id: str) -> None:
         """`stop`: the id of the action that stops the answer."""
@@ -440,8 +458,7 @@ class AnswerPane(AnswerPanel):
     def update_answer(self) -> None:
         """Show the answer so far, and its outcome at the end."""
         stop = f"{key_of(self.app, self._stop)} Stop" if self._stop else ""
-        if self.grow(self._waits_for(), stop):
-            self.post_message(self.Grown())
+        self.grow(self._waits_for(), stop)
         if self.is_over and self._timer is not None:
             self._timer.stop()
             self._timer = None
@@ -453,40 +470,3 @@ class AnswerPane(AnswerPanel):
         if not self.is_over:
             rows = -(-rows // _ROOM) * _ROOM
         self.view.styles.height = min(rows, max(_ROOM, self.app.size.height * 2 // 5))
-
-
-class AnswerMarks:
-    """Marks the words in which two answers differ while they grow. What one has not come to yet is no difference."""
-
-    def __init__(self, left: AnswerPanel, right: AnswerPanel) -> None:
-        self._panels = (left, right)
-        self._after_s = _MARK_AFTER_S
-        self._timer: Timer | None = None
-        self._has_grown = False
-        self.are_final = False
-        """True if both answers are complete and were compared in full."""
-
-    def grown(self) -> None:
-        """Compare the answers soon, once for all that comes until then."""
-        self._has_grown, self.are_final = True, False
-        if self._timer is None:
-            self._timer = self._panels[0].set_timer(self._after_s, self._mark)
-
-    async def _mark(self) -> None:
-        self._has_grown = False
-        blocks = [panel.text for panel in self._panels]
-        answers = [panel.answer for panel in self._panels]
-        grows = [not (answer and isinstance(answer.outcome, Finished)) for answer in answers]
-        started = time.monotonic()
-        texts = [block.text for block in blocks]
-        found = await asyncio.to_thread(differing_spans, *texts, left_grows=grows[0], right_grows=grows[1])
-        self._timer = None
-        for panel, block, spans, colour in zip(self._panels, blocks, found, (LEFT, RIGHT), strict=True):
-            if panel.is_attached and all(answers) and panel.text is block:
-                block.mark([Span(one.start, one.end, f"underline {colour}") for one in spans])
-                panel.view.changed(block)
-        self._after_s = max(_MARK_AFTER_S, _MARK_TIMES * (time.monotonic() - started))
-        if self._has_grown:
-            self.grown()
-        else:
-            self.are_final = not any(grows)

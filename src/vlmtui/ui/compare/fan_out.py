@@ -39,7 +39,7 @@ from vlmtui.session.fan_out import (
 from vlmtui.session.generation import Answer
 from vlmtui.session.lanes import LaneScore
 from vlmtui.session.prompt_report import PromptReport
-from vlmtui.text import one_line, visible
+from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answers import AnswerPanel, PictureStrip
 from vlmtui.ui.document.view import INTERVAL_S
@@ -78,7 +78,6 @@ _ABOUT = 16
 """A pane shows pictures like a screen with this many more rows."""
 DIFFERS_STYLE = "bold underline $warning"
 GONE_STYLE = "strike $muted"
-_SHOWN = {" ": "·", "\n": "↵\n", "\t": "⇥"}
 _FORMATS = ("Markdown, to read", "A web page with its images", "JSON, to replay")
 Leave = int | Literal["new_plan", "look"] | None
 
@@ -253,14 +252,6 @@ class AnswerTile(AnswerPanel, can_focus=True):
         name = (one_line(self._heading), "bold $accent")
         self._label.update(Content.assemble(name, (f"  {about}" if about else "", "$muted")))
 
-    def mark(self, difference: AnswerDiff | None) -> None:
-        """Highlight the words that the base lacks; None: no highlight."""
-        if self.answer is not None and self.answer.failure is None:
-            shown = Content(visible(self.answer.text)) if difference is None else _marked(difference)
-            self.text.show(shown.plain)
-            self.text.mark(shown.spans)
-            self.view.changed(self.text)
-
     def action_page(self, pages: int) -> None:
         self.view.page(pages)
 
@@ -322,19 +313,6 @@ def difference_in_words(difference: AnswerDiff) -> str:
         return f"same text, different tokens from {difference.first_divergence:,} on"
     at = difference.first_divergence
     return "differs from the base" if at is None else f"differs at token {at:,}"
-
-
-def _marked(difference: AnswerDiff) -> Content:
-    parts: list[Content | tuple[str, str]] = []
-    for span in difference.spans:
-        if span.operation == "equal":
-            parts.append(Content(visible(span.right)))
-        elif span.right:
-            text = span.right if span.right.strip() else "".join(_SHOWN.get(char, char) for char in span.right)
-            parts.append((visible(text), DIFFERS_STYLE))
-        else:
-            parts.append((one_line(span.left.strip() or "·"), GONE_STYLE))
-    return Content.assemble(*parts)
 
 
 class FanOutScreen(Screen[Leave]):
@@ -412,7 +390,7 @@ class FanOutScreen(Screen[Leave]):
             ]
             pane.tell(" · ".join(filter(None, said)), is_base=number == base and not failed)
         for pane, difference in zip(self._grid.panes, self.differences, strict=True):
-            pane.mark(difference)
+            pane.mark(difference, 1, DIFFERS_STYLE, GONE_STYLE)
             await asyncio.sleep(0)  # a long answer takes as long as a key may wait
 
     def action_move(self, across: int, down: int) -> None:

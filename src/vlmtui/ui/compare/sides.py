@@ -31,7 +31,7 @@ from vlmtui.session.comparison import ComparedMessage, Difference, LoadedCompari
 from vlmtui.session.generation import PromptMode
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.compare.answers import AnswerMarks, AnswerPane, DiffView, PictureStrip, divergence_line
+from vlmtui.ui.compare.answers import LEFT, RIGHT, AnswerPane, DiffView, PictureStrip, divergence_line
 from vlmtui.ui.compare.turns import PromptView, turn_blocks
 from vlmtui.ui.keys import error_text, hint, key_of, with_remedy
 from vlmtui.ui.services import Services
@@ -89,7 +89,6 @@ class SidesScreen(Screen[None]):
         self._document = document
         self._landing = landing
         self._pictures = pictures
-        self._marks: AnswerMarks | None = None
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
@@ -114,11 +113,6 @@ class SidesScreen(Screen[None]):
         return self.app.size.width < NARROW
 
     @property
-    def words_are_marked(self) -> bool:
-        """True if the words in which the whole answers differ are marked."""
-        return self._marks is not None and self._marks.are_final
-
-    @property
     def tabs(self) -> Sequence[tuple[View, str]]:
         """Return the views available at this width."""
         return _NARROW_TABS if self.is_narrow else _WIDE_TABS
@@ -130,11 +124,15 @@ class SidesScreen(Screen[None]):
         await self.query_one(PictureStrip).fit(self.size.height)
 
     def show_difference(self, difference: Difference) -> None:
-        """Show the difference of the prompts and of the answers, and the first one below the answers."""
+        """Show the difference of the prompts and of the answers, mark the words in which these differ, and show the
+        first one below them."""
         self.query_one(DiffView).show_difference(difference)
         line, found = self.query_one("#divergence", Static), divergence_line(difference)
         line.update(found)
         line.set_class(bool(found), "-filled")
+        if difference.answers is not None:
+            self.answer_pane("chat").mark(difference.answers, 0, f"underline {LEFT}")
+            self.answer_pane("raw").mark(difference.answers, 1, f"underline {RIGHT}")
 
     def show_head(self, mode: PromptMode, said: str) -> None:
         """Show a side's title, followed by a note."""
@@ -143,12 +141,6 @@ class SidesScreen(Screen[None]):
 
     def answer_pane(self, mode: PromptMode) -> AnswerPane:
         return self.query_one(f"#{mode}-answer", AnswerPane)
-
-    @on(AnswerPane.Grown)
-    def _answer_grown(self) -> None:
-        if self._marks is None:
-            self._marks = AnswerMarks(self.answer_pane("chat"), self.answer_pane("raw"))
-        self._marks.grown()
 
     async def on_click(self, event: events.Click) -> None:
         """A tab turns to its view, the line of folded turns unfolds them, the heading of a side goes there, the line
@@ -262,6 +254,7 @@ class StoredComparisonScreen(SidesScreen):
             self.show_head(side.mode, one_line(engine))
         self.turn_to("chat")
         self._pair_turns()
+        self._find_difference()
 
     @on(SidesScreen.DifferenceWanted)
     def _difference_wanted(self) -> None:
