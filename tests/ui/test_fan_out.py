@@ -18,7 +18,7 @@ from vlmtui.inspection.replay import from_json
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.fan_out import AnswerTile, FanFormScreen, FanOutScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
-from vlmtui.ui.widgets.dialogs import ChoiceScreen
+from vlmtui.ui.widgets.dialogs import NameScreen
 
 RED: list[Step] = ["a ", "red ", "circle"]
 BLUE: list[Step] = ["a ", "blue ", "circle"]
@@ -202,15 +202,17 @@ async def test_another_base_the_inspector_and_the_export(
         assert chat.app.screen.inspected.answer == "a blue circle"  # type: ignore[attr-defined]
         await chat.pilot.press("escape")
         await chat.until(lambda: chat.app.screen is screen)
-        for number, suffix in enumerate((".md", ".html", ".json")):
+        for name in ("a.md", "fan-out.html", "a.json"):
             await chat.pilot.press("w")
-            await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
-            await chat.pilot.press(*["down"] * number, "enter")
-            target = tmp_path / f"vlmtui-fan-out{suffix}"
-            await chat.until(lambda target=target: target.exists())  # type: ignore[misc]
-        document = from_json((tmp_path / "vlmtui-fan-out.json").read_bytes())
+            await chat.until(lambda: isinstance(chat.app.screen, NameScreen) and chat.app.screen.is_mounted)
+            typed = chat.app.screen.query_one(Input)
+            assert typed.value == "fan-out.html"
+            typed.value = name
+            await chat.pilot.press("enter")
+            await chat.until(lambda name=name: (tmp_path / name).exists())  # type: ignore[misc]
+        document = from_json((tmp_path / "a.json").read_bytes())
         assert [side.sampling["seed"] for side in document.sides] == [2, 1, 3]
-        assert "a red circle" in (tmp_path / "vlmtui-fan-out.md").read_text()
+        assert "a red circle" in (tmp_path / "a.md").read_text()
 
 
 @pytest.mark.parametrize(

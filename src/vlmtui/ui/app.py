@@ -363,17 +363,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
         await ask_user(
             self,
-            CompareScreen(
-                self.services,
-                self.engines,
-                controller,
-                message,
-                send,
-                on_edit=on_edit,
-                look=look,
-                find_engines=find_engines,
-                show_inspector=self.open_inspector,
-            ),
+            CompareScreen(controller, message, send, on_edit=on_edit, look=look, find_engines=find_engines),
         )
 
     async def choose_comparison(self, message: ComparedMessage) -> str | None:
@@ -381,7 +371,7 @@ class VlmtuiApp(App[ExitReport | None]):
         if the store cannot be read."""
         from vlmtui.ui.compare.sides import choose_stored_comparison
 
-        return await choose_stored_comparison(self, self.services, message)
+        return await choose_stored_comparison(self, message)
 
     async def plan_fan_out(
         self, question: str, sampling: Sampling, *, no_seeds: str, system: str, has_pictures: bool
@@ -400,16 +390,7 @@ class VlmtuiApp(App[ExitReport | None]):
         left."""
         from vlmtui.ui.compare.fan_out import FanOutScreen
 
-        paths = self.services.paths
-        return await ask_user(
-            self,
-            FanOutScreen(
-                fan_out,
-                media=paths.media,
-                cache=paths.thumbnails,
-                show_inspector=self.open_inspector,
-            ),
-        )
+        return await ask_user(self, FanOutScreen(fan_out))
 
     async def edit_settings(self, settings: ChatSettings, model: Model | None) -> ChatSettings | None:
         """Change the conversation's settings; None if cancelled. `model`: the one to ask."""

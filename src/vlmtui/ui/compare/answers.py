@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App, ComposeResult
 from textual.containers import HorizontalScroll, Vertical
@@ -27,6 +26,9 @@ from vlmtui.ui.document.blocks import PlainBlock, TextBlock
 from vlmtui.ui.document.view import INTERVAL_S, DocumentView
 from vlmtui.ui.keys import error_text, key_of, with_keys
 from vlmtui.ui.widgets.attachment_view import AttachmentView
+
+if TYPE_CHECKING:
+    from vlmtui.ui.app import VlmtuiApp
 
 TALL = 30
 """Fewest screen rows for pictures."""
@@ -64,10 +66,9 @@ class PictureStrip(HorizontalScroll, can_focus=False):
     }
     """
 
-    def __init__(self, attachments: Sequence[Attachment], *, cache: Path, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, attachments: Sequence[Attachment]) -> None:
+        super().__init__()
         self._attachments = tuple(attachments)
-        self._cache = cache
         self._rows = 0
         self._tokens: dict[str, int] = {}
         """Tokens by the attachment's SHA-256."""
@@ -75,8 +76,9 @@ class PictureStrip(HorizontalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         if not self._rows:
             return
+        cache = cast("VlmtuiApp", self.app).services.paths.thumbnails
         for number, item in enumerate(self._attachments, 1):
-            view = AttachmentView(item, number, cache=self._cache, columns=2 * self._rows + 8, rows=self._rows)
+            view = AttachmentView(item, number, cache=cache, columns=2 * self._rows + 8, rows=self._rows)
             view.tell_tokens(self._tokens.get(item.sha256))
             yield view
 

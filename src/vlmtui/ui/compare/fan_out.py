@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, cast
 
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -18,7 +17,6 @@ from textual.widgets import Input, RadioButton, RadioSet, Static, TextArea
 from vlmtui.domain.conversation import Attachment, attachments_of
 from vlmtui.domain.sampling import Number, Sampling
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
-from vlmtui.export.comparison import SUFFIXES, export_comparison
 from vlmtui.inspection.answer_diff import AnswerDiff, tally_text
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.session.fan_out import (
@@ -38,16 +36,18 @@ from vlmtui.session.fan_out import (
 )
 from vlmtui.session.generation import Answer
 from vlmtui.session.lanes import LaneScore
-from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answers import AnswerPanel, PictureStrip
+from vlmtui.ui.compare.sides import ask_export
 from vlmtui.ui.document.view import INTERVAL_S
-from vlmtui.ui.keys import error_text, hint
-from vlmtui.ui.terminal.key_queue import ask_user, before_keys
-from vlmtui.ui.widgets.dialogs import ChoiceScreen
+from vlmtui.ui.keys import hint
+from vlmtui.ui.terminal.key_queue import before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.line_editing import LineInput
+
+if TYPE_CHECKING:
+    from vlmtui.ui.app import VlmtuiApp
 
 _CHOICES: tuple[tuple[str, str, str], ...] = (
     ("seed", "Seeds", "1, 2, 3, 4"),
@@ -78,7 +78,6 @@ _ABOUT = 16
 """A pane shows pictures like a screen with this many more rows."""
 DIFFERS_STYLE = "bold underline $warning"
 GONE_STYLE = "strike $muted"
-_FORMATS = ("Markdown, to read", "A web page with its images", "JSON, to replay")
 Leave = int | Literal["new_plan", "look"] | None
 
 
@@ -204,13 +203,11 @@ class AnswerTile(AnswerPanel, can_focus=True):
     """
     BINDINGS = bindings("answer_tile")
 
-    def __init__(
-        self, label: str, answer: Answer, *, pictures: Sequence[Attachment] = (), cache: Path | None = None
-    ) -> None:
-        """`pictures`: those of its prompt, if it has its own; `cache`: the folder of the thumbnails."""
+    def __init__(self, label: str, answer: Answer, pictures: Sequence[Attachment] = ()) -> None:
+        """`pictures`: those of its prompt, if it has its own."""
         super().__init__(has_edge=False)
         self.show_answer(answer)
-        self._pictures = PictureStrip(pictures, cache=cache) if pictures and cache else None
+        self._pictures = PictureStrip(pictures) if pictures else None
         self._label = Static(classes="label", markup=False)
         self._heading = label
         self._said = ""
@@ -316,37 +313,27 @@ def difference_in_words(difference: AnswerDiff) -> str:
 
 
 class FanOutScreen(Screen[Leave]):
-    """Returns the index of the chosen answer, `new_plan` or `look` for another plan, or None.
-
-    `engine` returns the engine for the inspector if it is ready, or raises VlmtuiError. A finished fan-out is only
-    shown.
-    """
+    """Returns the index of the chosen answer, `new_plan` or `look` for another plan, or None. A finished fan-out is
+    only shown."""
 
     CSS_PATH = "fan_out.tcss"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]
     SCOPE = "answers"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(
-        self,
-        fan_out: FanOut,
-        *,
-        media: Path,
-        cache: Path,
-        show_inspector: Callable[[PromptReport], None],
-    ) -> None:
-        """`media`: the folder of the stored attachments, for exported pages; `cache`: the folder of the thumbnails."""
+    def __init__(self, fan_out: FanOut) -> None:
         super().__init__()
         self.fan_out = fan_out
         self.differences: list[AnswerDiff | None] | None = None
         """None until computed."""
         self.scores: list[LaneScore | None] | None = None
         """None until computed; a lane's score is None for the base, or if unknown."""
-        self._media = media
-        self._cache = cache
-        self._show_inspector = show_inspector
         self._timer: Timer | None = None
         self._state = ""
+
+    @property
+    def main_app(self) -> VlmtuiApp:
+        return cast("VlmtuiApp", self.app)
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
@@ -401,9 +388,9 @@ class FanOutScreen(Screen[Leave]):
         """Continue the conversation with this answer."""
         lane = self.fan_out.lanes[self._grid.current]
         if lane.is_running:
-            self._tell_error(bad_input("This answer is not complete yet.", remedy=Remedy.STOP_FAN_OUT))
+            self.main_app.tell_error(bad_input("This answer is not complete yet.", remedy=Remedy.STOP_FAN_OUT))
         elif not lane.answer.text:
-            self._tell_error(bad_input("This answer is empty."))
+            self.main_app.tell_error(bad_input("This answer is empty."))
         else:
             self._leave(self._grid.current)
 
@@ -418,27 +405,20 @@ class FanOutScreen(Screen[Leave]):
         """Copy this answer, through the terminal (OSC 52)."""
         text = self.fan_out.lanes[self._grid.current].answer.text
         self.app.copy_to_clipboard(text)
-        self.notify(f"Copied {len(text):,} characters.", markup=False)
+        self.main_app.tell(f"Copied {len(text):,} characters.")
 
     def action_inspect(self) -> None:
         """Inspect this prompt and answer."""
-        self._show_inspector(self.fan_out.report(self._grid.current))
+        self.main_app.open_inspector(self.fan_out.report(self._grid.current))
 
     @before_keys
     async def action_export(self) -> None:
         """Write all answers to a file: to read, for a browser, or to replay."""
         if self.fan_out.is_running:
-            self._tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
+            self.main_app.tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
             return
-        chosen = await ask_user(self.app, ChoiceScreen("Export as", [Content(name) for name in _FORMATS]))
-        if chosen is None:
-            return
-        try:
-            target = await asyncio.to_thread(self._write, SUFFIXES[chosen], Path.cwd())
-        except VlmtuiError as error:
-            self._tell_error(error)
-        else:
-            self.notify(f"Written: {one_line(str(target))}", timeout=8, markup=False)
+        document = await asyncio.to_thread(self.fan_out.document)
+        await ask_export(self.main_app, document, "fan-out.html")
 
     def action_new_plan(self) -> None:
         """Fan out the same message over other values."""
@@ -448,7 +428,7 @@ class FanOutScreen(Screen[Leave]):
     def action_look(self) -> None:
         """Send the same message without its pictures, and with changed ones."""
         if self.fan_out.is_running:
-            self._tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
+            self.main_app.tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
         else:
             self._leave("look")
 
@@ -472,7 +452,7 @@ class FanOutScreen(Screen[Leave]):
         lane = self.fan_out.lanes[number]
         has_own = self.fan_out.plan.parameter in (PICTURE, PIXELS)
         pictures = attachments_of(lane.request.prompt) if has_own else ()
-        return AnswerTile(self._label(lane.spec.label, number), lane.answer, pictures=pictures, cache=self._cache)
+        return AnswerTile(self._label(lane.spec.label, number), lane.answer, pictures)
 
     def _label(self, label: str, number: int) -> str:
         texts = self.fan_out.plan.values if self.fan_out.plan.parameter in (PROMPT, SYSTEM) else ()
@@ -490,9 +470,6 @@ class FanOutScreen(Screen[Leave]):
         if state != self._state:
             self._state = state
             self.query_one("#state", Static).update(state)
-
-    def _tell_error(self, error: VlmtuiError) -> None:
-        self.notify(error_text(self.app, error), severity="error", timeout=8, markup=False)
 
     @work(group="run")
     async def _run(self) -> None:
@@ -526,6 +503,3 @@ class FanOutScreen(Screen[Leave]):
         lanes = range(len(self.fan_out.lanes))
         self.differences = await asyncio.to_thread(lambda: [self.fan_out.difference(at) for at in lanes])
         await self._show_differences()
-
-    def _write(self, suffix: str, folder: Path) -> Path:
-        return export_comparison(self.fan_out.document(), folder / f"vlmtui-fan-out{suffix}", self._media)

@@ -15,6 +15,7 @@ from vlmtui.domain.generation import PromptReady, usage_of
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.inspection.prompt_turns import TurnPair, aligned, prompt_parts, raw_turns, rendered_turns
 from vlmtui.inspection.raw_prompt_check import Finding
+from vlmtui.inspection.replay import Comparison
 from vlmtui.session.comparison import (
     RENDERED,
     CompareController,
@@ -28,16 +29,14 @@ from vlmtui.session.comparison import (
 from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lanes import EXAMPLES, HERE, InFlightRequest
-from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answers import AnswerPane, PictureStrip
 from vlmtui.ui.compare.raw_prompt import RawEditor, RawPane
-from vlmtui.ui.compare.sides import TITLES, SidesScreen, View
+from vlmtui.ui.compare.sides import TITLES, SidesScreen, View, choose_stored_comparison
 from vlmtui.ui.compare.turns import AlignedTurns, PromptView
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.messages import EngineChanged
-from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
@@ -61,8 +60,6 @@ class CompareScreen(SidesScreen):
 
     def __init__(
         self,
-        services: Services,
-        engines: AppEngines,
         controller: CompareController,
         message: ComparedMessage,
         send: Callable[[CompareController], InFlightRequest],
@@ -70,35 +67,33 @@ class CompareScreen(SidesScreen):
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
         find_engines: FindEngines,
-        show_inspector: Callable[[PromptReport], None],
     ) -> None:
         """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw
         text; `look` sends it without its pictures, and returns whether one of those answers was used;
         `find_engines` finds those of the sides."""
+        super().__init__("Compare", controller.input.question, controller.input.attachments)
         self._left = PromptView(id="chat-prompt")
         self.pane = RawPane(controller, id="raw-prompt")
-        super().__init__(
-            services,
-            "Compare",
-            controller.input.question,
-            chat=[self._left, AnswerPane("comparison.stop_chat", id="chat-answer")],
-            raw=[self.pane, AnswerPane("comparison.stop_raw", id="raw-answer")],
-            document=lambda: controller.document() if controller.is_over else None,
-            landing=self._landing_of,
-            pictures=controller.input.attachments,
-        )
-        self.engines = engines
         self.controller = controller
         self.message = message
-        self._saved = SavedPrompts(services.paths, controller.input.family.family)
         self._find_engines = find_engines
         self._send_draft = send
         self._on_edit = on_edit
         self._look = look
-        self._show_inspector = show_inspector
         self._was_told_to_stop = False
         self._told: dict[PromptMode, str] = {"chat": "", "raw": ""}
         """The facts of the prompts in the heads of the sides."""
+
+    @property
+    def engines(self) -> AppEngines:
+        return self.main_app.engines
+
+    def side(self, mode: PromptMode) -> Sequence[Widget]:
+        prompt = self._left if mode == "chat" else self.pane
+        return prompt, AnswerPane(f"comparison.stop_{mode}", id=f"{mode}-answer")
+
+    def document(self) -> Comparison | None:
+        return self.controller.document() if self.controller.is_over else None
 
     # -- display
 
@@ -108,6 +103,7 @@ class CompareScreen(SidesScreen):
 
     def on_mount(self) -> None:
         self._turns = AlignedTurns(self._left, self.editor)
+        self._saved = SavedPrompts(self.main_app.services.paths, self.controller.input.family.family)
         draft = self.controller.draft
         if draft.is_edited:
             self.pane.put(draft.text)
@@ -142,10 +138,6 @@ class CompareScreen(SidesScreen):
         if self.engines.state is EngineState.READY and self.controller.chat.prompt is None:
             self._make_prompts()
 
-    @on(SidesScreen.DifferenceWanted)
-    def _difference_wanted(self) -> None:
-        self._find_difference()
-
     @on(BothEnded)
     def _over(self) -> None:
         for pane in self.query(AnswerPane):
@@ -153,7 +145,7 @@ class CompareScreen(SidesScreen):
         self._pair_turns()
         self._show_state()
         self._show_heads()
-        self._find_difference()
+        self.find_difference()
         self._store()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -172,8 +164,8 @@ class CompareScreen(SidesScreen):
     def action_send(self) -> None:
         """Send both prompts at the same time."""
         if self.engines.state is EngineState.DEAD:
-            self.tell("The model is loading again.")
-            self.call_later(self.run_action, "app.restart_engine")
+            self.main_app.tell("The model is loading again.")
+            self.main_app.restart_engine()
             return
         controller = self.controller
         try:
@@ -182,7 +174,7 @@ class CompareScreen(SidesScreen):
             is_draft = self.message.exchange is None and controller.sends_draft
             in_flight = self._send_draft(controller) if is_draft else None
         except VlmtuiError as error:
-            self.tell_error(error)
+            self.main_app.tell_error(error)
             return
         controller.begin(engine, in_flight)
         self._was_told_to_stop = False
@@ -208,17 +200,15 @@ class CompareScreen(SidesScreen):
         self.controller.logprobs = not self.controller.logprobs
         self._show_state()
         if self.controller.logprobs:
-            self.tell("The next answers include log-probabilities; the first ones take some seconds more.")
+            self.main_app.tell("The next answers include log-probabilities; the first ones take some seconds more.")
 
     @before_keys
     async def action_stored(self) -> None:
         """Show the earlier comparisons of this turn."""
-        from vlmtui.ui.compare.sides import choose_stored_comparison
-
         try:
-            text = await choose_stored_comparison(self.app, self.services, self.message)
+            text = await choose_stored_comparison(self.main_app, self.message)
         except VlmtuiError as error:
-            self.tell_error(error)
+            self.main_app.tell_error(error)
             return
         if text is not None:
             self._fill(text, "earlier comparison")
@@ -231,9 +221,9 @@ class CompareScreen(SidesScreen):
         """Inspect the prompt and the answer of the focused side."""
         known = self._focused_side().report(self.controller.input.info)
         if known is None:
-            self.tell("Its prompt is not rendered yet.", remedy=Remedy.COMPUTE_DIFFERENCE)
+            self.main_app.tell("Its prompt is not rendered yet.", Remedy.COMPUTE_DIFFERENCE)
             return
-        self._show_inspector(known)
+        self.main_app.open_inspector(known)
 
     @before_keys
     async def action_look(self) -> None:
@@ -241,7 +231,7 @@ class CompareScreen(SidesScreen):
         try:
             was_taken = await self._look()
         except VlmtuiError as error:
-            self.tell_error(error)
+            self.main_app.tell_error(error)
             return
         if was_taken:
             self.dismiss()
@@ -257,7 +247,7 @@ class CompareScreen(SidesScreen):
         try:
             await choose_side_engines(controller, {mode: name.strip() or HERE}, self._find_engines)
         except VlmtuiError as error:
-            self.tell_error(error)
+            self.main_app.tell_error(error)
         self._show_heads()
 
     def action_next_finding(self) -> None:
@@ -279,7 +269,7 @@ class CompareScreen(SidesScreen):
             return
         self._look_at_raw()
         if not self.pane.find(text):
-            self.tell(f"The raw prompt has no “{text}”.")
+            self.main_app.tell(f"The raw prompt has no “{text}”.")
 
     def action_fold(self) -> None:
         """Fold equal earlier turns into one line, or unfold them."""
@@ -303,7 +293,7 @@ class CompareScreen(SidesScreen):
             else:
                 text, origin = await asyncio.to_thread(self._saved.load, name), ""
         except VlmtuiError as error:
-            self.tell_error(error)
+            self.main_app.tell_error(error)
         else:
             self._fill(text, origin, name)
 
@@ -319,14 +309,14 @@ class CompareScreen(SidesScreen):
         try:
             name = await asyncio.to_thread(self._saved.save, name, text)
         except VlmtuiError as error:
-            self.tell_error(error)
+            self.main_app.tell_error(error)
         else:
             draft.fill(text, saved_as=name)
-            self.tell(f"Saved as {name}.")
+            self.main_app.tell(f"Saved as {name}.")
 
     # -- internals
 
-    def _landing_of(self, view: View) -> Widget:
+    def landing(self, view: View) -> Widget:
         match view:
             case "difference":
                 return self.query_one("#difference")
@@ -383,7 +373,7 @@ class CompareScreen(SidesScreen):
         try:
             text, origin = await controller.template_text(self.engines.require_engine)
         except VlmtuiError as error:
-            self.tell_error(error)
+            self.main_app.tell_error(error)
             made = controller.chat.rendered
             text, origin = (controller.text_of(made), RENDERED) if made else ("", "")
         self._fill(text, origin)
@@ -437,29 +427,29 @@ class CompareScreen(SidesScreen):
         try:
             await self.controller.keep(self.message, self.engines.require_model)
         except VlmtuiError as error:
-            self.tell_error(error)
+            self.main_app.tell_error(error)
 
     @work(group="use")
     async def _use(self, side: ComparedSide) -> None:
         exchange = self.message.exchange
         if side.lane is None:
-            self.tell("There is no answer to use yet.")
+            self.main_app.tell("There is no answer to use yet.")
             return
         if exchange is not None and exchange.answer is side.lane.answer:
-            self.tell("This chat already continues with that answer.")
+            self.main_app.tell("This chat already continues with that answer.")
             return
         try:
             await self.controller.adopt(side, self.message, self.engines.require_model)
         except VlmtuiError as error:
-            self.tell_error(error)
+            self.main_app.tell_error(error)
             return
         exchange = self.message.exchange
         if exchange is not None:
             number, count = exchange.answer_siblings.position, exchange.answer_siblings.count
-            self.tell(f"{side.mode.capitalize()} answer is now answer {number}/{count} of this chat.")
+            self.main_app.tell(f"{side.mode.capitalize()} answer is now answer {number}/{count} of this chat.")
 
     @work(group="difference", exclusive=True)
-    async def _find_difference(self) -> None:
+    async def find_difference(self) -> None:
         """Compare the sent prompts; before that, the prompts that would be sent."""
         controller = self.controller
         if controller.raw.answer is None:

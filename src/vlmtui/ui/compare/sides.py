@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
-from textual import events, on, work
-from textual.app import App, ComposeResult
+from textual import events, work
+from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
@@ -20,7 +19,7 @@ from textual.widgets import Static
 from vlmtui.domain.conversation import Attachment, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.times import local_time
-from vlmtui.errors import Remedy, VlmtuiError
+from vlmtui.errors import VlmtuiError
 from vlmtui.export.comparison import engine_titles, export_comparison
 from vlmtui.inspection.prompt_turns import PromptTurn, TurnPair, aligned, folded_runs, prompt_parts, rendered_turns
 from vlmtui.inspection.replay import Comparison, Side
@@ -33,12 +32,14 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answers import LEFT, RIGHT, AnswerPane, DiffView, PictureStrip, divergence_line
 from vlmtui.ui.compare.turns import PromptView, turn_blocks
-from vlmtui.ui.keys import error_text, hint, key_of, with_remedy
-from vlmtui.ui.services import Services
+from vlmtui.ui.keys import hint, key_of
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.clicks import clickable, clicked, is_click
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
+
+if TYPE_CHECKING:
+    from vlmtui.ui.app import VlmtuiApp
 
 NARROW = 100
 """Columns below which only one side is shown."""
@@ -61,34 +62,33 @@ class SidesScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall")]
 
-    class DifferenceWanted(Message):
-        """The difference is shown. Answer with `show_difference`."""
-
-    def __init__(
-        self,
-        services: Services,
-        title: str,
-        question: str,
-        *,
-        chat: Sequence[Widget],
-        raw: Sequence[Widget],
-        document: Callable[[], Comparison | None],
-        landing: Callable[[View], Widget],
-        pictures: Sequence[Attachment] = (),
-    ) -> None:
-        """`chat` and `raw` are the widgets of the sides, below their titles. `document` returns the comparison to
-        export (slow; None if there is none); `landing` returns the widget to focus in a view. `pictures` are
-        numbered by position."""
+    def __init__(self, title: str, question: str, pictures: Sequence[Attachment]) -> None:
+        """`pictures` are numbered by position."""
         super().__init__()
-        self.services = services
         self.view: View = "chat"
         self._heading = title
         self._question = question
-        self._chat = chat
-        self._raw = raw
-        self._document = document
-        self._landing = landing
         self._pictures = pictures
+
+    @property
+    def main_app(self) -> VlmtuiApp:
+        return cast("VlmtuiApp", self.app)
+
+    def side(self, mode: PromptMode) -> Sequence[Widget]:
+        """Return the widgets of a side, below its title."""
+        raise NotImplementedError
+
+    def document(self) -> Comparison | None:
+        """Return the comparison to export, None if there is none. Slow for long prompts."""
+        raise NotImplementedError
+
+    def landing(self, view: View) -> Widget:
+        """Return the widget to focus in a view."""
+        raise NotImplementedError
+
+    def find_difference(self) -> object:
+        """Compute the difference in the background, then call `show_difference`."""
+        raise NotImplementedError
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
@@ -97,15 +97,13 @@ class SidesScreen(Screen[None]):
             yield Static(id="settings", markup=False)
         yield Static(id="tabs", markup=False)
         with Horizontal(id="panes"):
-            with Vertical(id="chat-side", classes="side"):
-                yield Static(TITLES["chat"], id="chat-head", classes="head", markup=False)
-                yield from self._chat
-            with Vertical(id="raw-side", classes="side"):
-                yield Static(TITLES["raw"], id="raw-head", classes="head", markup=False)
-                yield from self._raw
+            for mode, title in TITLES.items():
+                with Vertical(id=f"{mode}-side", classes="side"):
+                    yield Static(title, id=f"{mode}-head", classes="head", markup=False)
+                    yield from self.side(mode)
         yield Static(id="divergence", markup=False)
         yield DiffView(id="difference")
-        yield PictureStrip(self._pictures, cache=self.services.paths.thumbnails)
+        yield PictureStrip(self._pictures)
         yield FooterBar()
 
     @property
@@ -157,7 +155,7 @@ class SidesScreen(Screen[None]):
         elif id == "chat-head":
             self.query_one("#chat-prompt").focus()
         elif id == "raw-head":
-            self._landing("raw").focus()
+            self.landing("raw").focus()
 
     def turn_to(self, view: View) -> None:
         """Show a view and focus it."""
@@ -165,9 +163,9 @@ class SidesScreen(Screen[None]):
         self.set_class(view == "difference", "-shows-difference")
         self.set_class(view == "raw", "-shows-raw")
         self._show_tabs()
-        self._landing(view).focus()
+        self.landing(view).focus()
         if view == "difference":
-            self.post_message(self.DifferenceWanted())
+            self.find_difference()
 
     def action_next_view(self) -> None:
         """Show the next view, wrapping around."""
@@ -182,31 +180,11 @@ class SidesScreen(Screen[None]):
     @before_keys
     async def action_export(self) -> None:
         """Write the comparison to a file."""
-        document = await asyncio.to_thread(self._document)
+        document = await asyncio.to_thread(self.document)
         if document is None:
-            self.tell("There is nothing to export before both prompts are sent.")
-            return
-        hint = ".md to read · .html with images · .json to replay"
-        name = await ask_user(self.app, NameScreen("Export to", value="comparison.html", hint=hint))
-        if name is None:
-            return
-        try:
-            written = await asyncio.to_thread(export_comparison, document, Path(name), self.services.paths.media)
-        except VlmtuiError as error:
-            self.tell_error(error)
-            return
-        self.tell(f"Written: {written}")
-
-    def tell(self, text: str, error: VlmtuiError | None = None, *, remedy: Remedy | None = None) -> None:
-        """Show a line with the key that remedies it, or an error."""
-        if error is not None:
-            self.tell_error(error)
+            self.main_app.tell("There is nothing to export before both prompts are sent.")
         else:
-            self.notify(with_remedy(self.app, one_line(text), remedy), timeout=6, markup=False)
-
-    def tell_error(self, error: VlmtuiError) -> None:
-        """Show an error with its remedy."""
-        self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
+            await ask_export(self.main_app, document, "comparison.html")
 
     def show_settings(self, sampling: Sampling, *extra: str) -> None:
         """Show the answers' sampling."""
@@ -222,29 +200,43 @@ class SidesScreen(Screen[None]):
         self.query_one("#tabs", Static).update(Content.assemble(*shown, (f" {hint(self.app, *self.HINT)}", "$faint")))
 
 
+async def ask_export(app: VlmtuiApp, document: Comparison, name: str) -> None:
+    """Ask for a file, with this name in the current folder at first, and write a comparison to it."""
+    hint = ".md to read · .html with images · .json to replay"
+    chosen = await ask_user(app, NameScreen("Export to", value=name, hint=hint))
+    if chosen is None:
+        return
+    try:
+        written = await asyncio.to_thread(export_comparison, document, Path(chosen), app.services.paths.media)
+    except VlmtuiError as error:
+        app.tell_error(error)
+    else:
+        app.tell(f"Written: {written}")
+
+
 class StoredComparisonScreen(SidesScreen):
     """Read only."""
 
     SCOPE = "stored_comparison"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, services: Services, stored: LoadedComparison, question: str) -> None:
+    def __init__(self, stored: LoadedComparison, question: str) -> None:
+        super().__init__(f"Comparison of {local_date_time(stored.created_ms)}", question, _numbered(stored.document))
         self._prompts = [PromptView(id=f"{mode}-prompt", follows=True) for mode in ("chat", "raw")]
-        super().__init__(
-            services,
-            f"Comparison of {local_date_time(stored.created_ms)}",
-            question,
-            chat=[self._prompts[0], AnswerPane(id="chat-answer")],
-            raw=[self._prompts[1], AnswerPane(id="raw-answer")],
-            document=lambda: stored.document,
-            landing=lambda view: self.query_one("#difference" if view == "difference" else f"#{view}-prompt"),
-            pictures=_numbered(stored.document),
-        )
         self.stored = stored
         self._pairs: Sequence[TurnPair] = ()
         self._is_folded = True
         self.wants_again: str | None = None
         """The raw prompt's text, if it is to be run again."""
+
+    def side(self, mode: PromptMode) -> Sequence[Widget]:
+        return self._prompts[mode == "raw"], AnswerPane(id=f"{mode}-answer")
+
+    def document(self) -> Comparison:
+        return self.stored.document
+
+    def landing(self, view: View) -> Widget:
+        return self.query_one("#difference" if view == "difference" else f"#{view}-prompt")
 
     def on_mount(self) -> None:
         document = self.stored.document
@@ -254,11 +246,7 @@ class StoredComparisonScreen(SidesScreen):
             self.show_head(side.mode, one_line(engine))
         self.turn_to("chat")
         self._pair_turns()
-        self._find_difference()
-
-    @on(SidesScreen.DifferenceWanted)
-    def _difference_wanted(self) -> None:
-        self._find_difference()
+        self.find_difference()
 
     def action_run_again(self) -> None:
         """Send both prompts again, with this comparison's raw prompt."""
@@ -267,7 +255,7 @@ class StoredComparisonScreen(SidesScreen):
             self.wants_again = prompt.text
             self.dismiss()
         else:
-            self.tell("Its raw prompt was not stored as text.")
+            self.main_app.tell("Its raw prompt was not stored as text.")
 
     def action_fold(self) -> None:
         """Show equal earlier turns in one line, or whole."""
@@ -296,11 +284,11 @@ class StoredComparisonScreen(SidesScreen):
 
     @work(group="turns")
     async def _pair_turns(self) -> None:
-        self._pairs = await asyncio.to_thread(_stored_pairs, self.stored.document, self.services.registry)
+        self._pairs = await asyncio.to_thread(_stored_pairs, self.stored.document, self.main_app.services.registry)
         self._show_turns()
 
     @work(group="difference", exclusive=True)
-    async def _find_difference(self) -> None:
+    async def find_difference(self) -> None:
         sides = self.stored.document.sides
         failed: list[PromptMode] = [side.mode for side in sides if side.finish_reason is None]
         found = await asyncio.to_thread(difference_of, sides, failed=failed)
@@ -325,14 +313,14 @@ def _turns(side: Side, numbered: Sequence[Attachment], family: Family) -> list[P
     return rendered_turns(prompt_parts(ready, own, numbered, family, frozenset()), family) if ready else []
 
 
-async def choose_stored_comparison(app: App[Any], services: Services, message: ComparedMessage) -> str | None:
+async def choose_stored_comparison(app: VlmtuiApp, message: ComparedMessage) -> str | None:
     """Show one of the turn's comparisons; return the raw prompt's text if it is to be run again.
 
     Await it in steps of `run_before_keys`. Raises VlmtuiError if the store cannot be read.
     """
     found = [one for one in await message.stored() if _is_pair(one.document)]
     if not found:
-        app.notify("This message has no comparison yet.", markup=False)
+        app.tell("This message has no comparison yet.")
         return None
     at = await ask_user(
         app,
@@ -342,7 +330,7 @@ async def choose_stored_comparison(app: App[Any], services: Services, message: C
     )
     if at is None:
         return None
-    shown = StoredComparisonScreen(services, found[at], message.turns[-1].text)
+    shown = StoredComparisonScreen(found[at], message.turns[-1].text)
     await ask_user(app, shown)
     return shown.wants_again
 
