@@ -258,9 +258,6 @@ COMPARISON = Scope(
             footer=True,
         ),
         Action(
-            "comparison.find", "Find", "Find text in the raw prompt; the next one with Enter alone.", leader="slash"
-        ),
-        Action(
             "comparison.save",
             "Save",
             "Save the raw prompt under a name.",

@@ -147,12 +147,6 @@ class RawEditor(TextArea):
             self.move_cursor((0, 0))
             self.scroll_to(0, 0, animate=False)
 
-    @property
-    def caret(self) -> int:
-        """The cursor's offset in the text."""
-        assert isinstance(self.document, Document)
-        return self.document.get_index_from_location(self.cursor_location)
-
     def line_starts(self) -> list[int]:
         """Return the offset of each line, then that behind the last."""
         assert isinstance(self.document, Document)
@@ -268,8 +262,6 @@ class RawPane(Vertical):
         self._special = special_pattern(controller.special_tokens())
         self._timer: Timer | None = None
         self._has_text = False
-        self.sought = ""
-        """The text looked for last."""
 
     def compose(self) -> ComposeResult:
         yield self.editor
@@ -293,15 +285,6 @@ class RawPane(Vertical):
         if finding is not None:
             self._go_to(finding)
             self.editor.focus()
-
-    def find(self, text: str) -> bool:
-        """Select the next occurrence of this text after the cursor; False if there is none."""
-        self.sought = text
-        pattern, written = re.compile(re.escape(text), re.IGNORECASE), self.editor.text
-        found = pattern.search(written, self.editor.caret) or pattern.search(written)
-        if found is not None:
-            self.editor.go_to(found.start(), found.end())
-        return found is not None
 
     def fix(self) -> None:
         """Apply the fix of the visited finding, or of the first one with a fix."""

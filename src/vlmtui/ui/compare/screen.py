@@ -260,17 +260,6 @@ class CompareScreen(SidesScreen):
         self._look_at_raw()
         self.pane.fix()
 
-    @before_keys
-    async def action_find(self) -> None:
-        """Find text in the raw prompt."""
-        hint = "Enter goes to the next one, after the last to the first; capitals do not matter."
-        text = await ask_user(self.app, NameScreen("Find in the raw prompt", value=self.pane.sought, hint=hint))
-        if text is None:
-            return
-        self._look_at_raw()
-        if not self.pane.find(text):
-            self.main_app.tell(f"The raw prompt has no “{text}”.")
-
     def action_fold(self) -> None:
         """Fold equal earlier turns into one line, or unfold them."""
         self._turns.fold()
