@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -31,10 +32,11 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.document.lines import as_written
 from vlmtui.ui.inspector.answer_tokens import LogprobText, TokenBlock
 from vlmtui.ui.inspector.prompt_lines import TokenTable
-from vlmtui.ui.inspector.screen import InspectorScreen, MediaParts
-from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
+from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.screenshot import portable_svg
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
+from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.search_bar import SearchBar
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
@@ -63,13 +65,14 @@ class Host(App[None]):
         cache: Path,
         *,
         again: Callable[[], GenerateRequest] | None = None,
-        mode: GraphicsMode = "halfcell",
     ) -> None:
         super().__init__()
-        self.graphics = Graphics(mode)
+        self.graphics = Graphics("halfcell")
         self.engine = engine
+        self.engines = self
+        self.services = SimpleNamespace(paths=SimpleNamespace(thumbnails=cache))
         self.animation_level = "none"
-        self._made = (inspected, cache, again)
+        self._made = (inspected, again)
 
     def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
         return portable_svg(super().export_screenshot(title=title, simplify=simplify))
@@ -80,16 +83,11 @@ class Host(App[None]):
     def on_mount(self) -> None:
         self.register_theme(DARK)
         self.theme = DARK.name
-        inspected, cache, again = self._made
-        self.push_screen(
-            InspectorScreen(
-                inspected,
-                cache=cache,
-                engine=self.require_engine,
-                again=again,
-                show_viewer=lambda attachments: self.push_screen(ViewerScreen(attachments, 0, cache=cache)),
-            )
-        )
+        inspected, again = self._made
+        self.push_screen(InspectorScreen(inspected, again=again))
+
+    def open_viewer(self, attachments: list[Attachment]) -> None:
+        self.push_screen(ViewerScreen(attachments, 0, cache=self.services.paths.thumbnails))
 
     def require_engine(self) -> Engine:
         if self.engine is None:
@@ -310,7 +308,7 @@ async def test_the_picture_opens_at_the_size_it_was_given(circle: Attachment, tm
     async with Host(inspected, engine, tmp_path / "cache").run_test(size=(80, 24)) as pilot:
         app = await opened(pilot)
         await pilot.press("3")
-        await until(pilot, lambda: bool(app.inspector.query(".picture")))
+        await until(pilot, lambda: bool(app.inspector.query(AttachmentView)))
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ViewerScreen) and app.screen.shown is not None)
         assert isinstance(app.screen, ViewerScreen)
@@ -320,18 +318,13 @@ async def test_the_picture_opens_at_the_size_it_was_given(circle: Attachment, tm
         await until(pilot, lambda: isinstance(app.screen, InspectorScreen))
 
 
-async def test_the_frames_of_a_video_with_their_times(tmp_path: Path) -> None:
+async def test_a_video_has_its_facts_and_a_picture(tmp_path: Path) -> None:
     engine = await engine_of(["A film."])
     inspected = await asked(engine, user_turn("What?", [make_film(tmp_path, 16)]))
-    modes: tuple[GraphicsMode, ...] = ("halfcell", "off")
-    for mode in modes:
-        async with Host(inspected, engine, tmp_path / "cache", mode=mode).run_test(size=(120, 40)) as pilot:
-            app = await opened(pilot)
-            await pilot.press("3")
-            await until(pilot, lambda app=app: "8: 0.00 s" in app.text())  # type: ignore[misc]
-            parts = app.inspector.query_one(MediaParts)  # a query keeps what it found first
-            wanted = mode == "halfcell"
-            await until(pilot, lambda parts=parts, wanted=wanted: (len(parts.query("#picture > *")) > 1) == wanted)  # type: ignore[misc]
+    async with Host(inspected, engine, tmp_path / "cache").run_test(size=(120, 40)) as pilot:
+        app = await opened(pilot)
+        await pilot.press("3")
+        await until(pilot, lambda: "frames          " in app.text() and "▀" in app.text())
 
 
 async def test_a_missing_file_is_reported(circle: Attachment, tmp_path: Path) -> None:
@@ -374,7 +367,7 @@ async def test_from_the_chat(chatting: StartChat, circle: Attachment) -> None:
         await chat.until(lambda: "no message 7" in chat.notes)
 
 
-@pytest.mark.parametrize("part", ["prompt", "tokens", "media", "request", "answer"])
+@pytest.mark.parametrize("part", ["prompt", "tokens", "request", "answer"])
 @SIZES
 def test_how_it_looks(
     snap_compare: Callable[..., bool], circle: Attachment, tmp_path: Path, size: tuple[int, int], part: Part
@@ -394,8 +387,6 @@ def test_how_it_looks(
             await until(pilot, lambda: "99.00%" in app.text())
             await pilot.press("n")
             await until(pilot, lambda: "square" in app.text())
-        if part == "media":
-            await until(pilot, lambda: bool(app.inspector.query(".picture")))
         await pilot.pause()
 
     assert snap_compare(Host(inspected, engine, tmp_path / "cache"), run_before=before, terminal_size=size)

@@ -1,50 +1,36 @@
-"""`/lint` and the inspector's template: what is wrong, and where."""
+"""`/lint`: what is wrong with a template, and where."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from textual.app import App
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
 from tests.support.documents import written
-from tests.support.scripted_engine import scripted_info
 from tests.support.waiting import until
 from vlmtui.domain.model_reading import ModelReading, ReadRequest
-from vlmtui.engine.interface import Engine
 from vlmtui.engine.local.model_reader import LocalModelReader
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of
-from vlmtui.session.engines import engine_died
 from vlmtui.session.lint import LintReport, lint_model
-from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.inspector.lint_screen import LintScreen
-from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 READER = LocalModelReader(Paths.default())
 GEMMA = model_of(Registry.bundled()["gemma3"])
 
 
-TEMPLATE = "{{ messages }}"
-
-
 def shown(screen: Screen[Any], view: str = "#source") -> list[str]:
     """The lines in view."""
     document = screen.query_one(view, DocumentView)
     return [document.render_line(y).text.rstrip() for y in range(document.size.height)]
-
-
-def engine_gone() -> Engine:
-    raise engine_died()
 
 
 class BrokenReader:
@@ -66,10 +52,7 @@ class Host(App[None]):
         return VARIABLES
 
     def on_mount(self) -> None:
-        self.push_screen(self.first_screen())
-
-    def first_screen(self) -> Screen[None]:
-        return LintScreen("google/[/gemma]\x1b[2J", self.lint)
+        self.push_screen(LintScreen("google/[/gemma]\x1b[2J", self.lint))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -119,20 +102,3 @@ async def test_an_unreadable_model_is_reported_and_read_again() -> None:
         await until(pilot, lambda: "not downloaded" in written(screen.query_one("#details", DocumentView)))
         await pilot.press("r")
         await until(pilot, lambda: screen.report is not None)
-
-
-async def test_the_inspector_shows_findings_above_the_template(tmp_path: Path) -> None:
-    class Inspecting(Host):
-        def first_screen(self) -> Screen[None]:
-            inspected = PromptReport(title="exchange 1", info=replace(scripted_info(), chat_template=TEMPLATE))
-            return InspectorScreen(
-                inspected, cache=tmp_path, engine=engine_gone, show_viewer=lambda attachments: None, lint=self.lint
-            )
-
-    app = Inspecting(lambda: lint_model(GEMMA, BrokenReader()))
-    async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, InspectorScreen) and app.screen.taken is not None)
-        await pilot.press("4")
-        found = "! line 2: The prompt begins with <bos> 2 times"
-        await until(pilot, lambda: shown(app.screen, "#template-part")[1].startswith(found))
-        assert shown(app.screen, "#template-part")[2:4] == ["", TEMPLATE]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
@@ -161,7 +161,6 @@ def _decoded(container: Any, stream: Any, rate: int, name: str) -> Iterator[av.A
 PICTURE_SIZE = (1200, 300)
 """Width and height of the picture, in pixels."""
 _BACKGROUND, _WAVE = (24, 26, 32), (120, 190, 240)
-_BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def sound_picture(path: Path, size: tuple[int, int] = PICTURE_SIZE) -> Image:
@@ -180,11 +179,3 @@ def draw_sound(samples: Samples, size: tuple[int, int]) -> Image:
     for x, share in enumerate(loudness(samples, width)):
         draw.line((x, middle - share * middle, x, middle + share * middle), fill=_WAVE)
     return picture
-
-
-def sound_rows(shares: Sequence[float], rows: int) -> list[str]:
-    """Return `rows` lines of block characters, a column for each loudness from 0 to 1. Every sound shows a mark."""
-    most = len(_BLOCKS) - 1
-    levels = [0 if share <= 0 else max(1, round(share * rows * most)) for share in shares]
-    heights = ([min(max(level - row * most, 0), most) for level in levels] for row in reversed(range(rows)))
-    return ["".join(_BLOCKS[height] for height in row) for row in heights]

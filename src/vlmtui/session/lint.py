@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -73,14 +72,6 @@ def lint_model(model: Model, reader: ModelReader, *, trust_remote_code: bool = F
         tokenizer=reading.tokenizer.name if reading.tokenizer is not None else "",
         findings=tuple(found),
     )
-
-
-def lint_outcome(lint: Callable[[], LintReport]) -> LintReport | VlmtuiError:
-    """Run a check, and return its report or its error."""
-    try:
-        return lint()
-    except VlmtuiError as error:
-        return error
 
 
 def model_folder(model: Model) -> Path | None:

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from vlmtui.session.cost import EstimateTokens
     from vlmtui.session.fan_out import FanOut, Plan
     from vlmtui.session.lanes import InFlightRequest
-    from vlmtui.session.lint import LintReport
     from vlmtui.session.models import LoadCheck, LoadOption
     from vlmtui.session.prompt_report import PromptReport
     from vlmtui.session.recent_folders import RecentFolders
@@ -300,31 +299,17 @@ class VlmtuiApp(App[ExitReport | None]):
         """Inspect a prompt and its answer. `again` returns the request that would reproduce it now."""
         from vlmtui.ui.inspector.screen import InspectorScreen
 
-        self.push_screen(
-            InspectorScreen(
-                report,
-                cache=self.services.paths.thumbnails,
-                engine=self.engines.require_engine,
-                again=again,
-                show_viewer=self.open_viewer,
-                lint=self._lint(self.engines.model),
-            )
-        )
+        self.push_screen(InspectorScreen(report, again=again))
 
     def open_lint(self, model: Model) -> None:
         """Check the model's chat template and tokenizer, and show the findings."""
+        from vlmtui.session.lint import lint_model
         from vlmtui.ui.inspector.lint_screen import LintScreen
 
-        self.push_screen(LintScreen(model.spec.name, self._lint(model)))
-
-    def _lint(self, model: Model | None) -> Callable[[], LintReport] | None:
-        """Return what checks the model's template, which blocks; None if nothing can."""
-        from vlmtui.session.lint import lint_model
-
         reader = self.services.reader
-        if reader is None or model is None:
-            return None
-        return partial(lint_model, model, reader, trust_remote_code=model.spec.trust_remote_code)
+        trusts = model.spec.trust_remote_code
+        lint = partial(lint_model, model, reader, trust_remote_code=trusts) if reader is not None else None
+        self.push_screen(LintScreen(model.spec.name, lint))
 
     def open_places(self, places: AnswerPlaces, numbers: Sequence[int]) -> None:
         """Show where an answer points. `numbers`: of its images or videos in the conversation."""

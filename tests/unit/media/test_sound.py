@@ -13,7 +13,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.media import sound
 from vlmtui.media.describe import attachment_facts
 from vlmtui.media.gather import gather
-from vlmtui.media.sound import loudness, read_sound, sound_rows
+from vlmtui.media.sound import loudness, read_sound
 from vlmtui.media.stage import stage
 from vlmtui.media.thumbnails import open_pixels, thumbnail
 from vlmtui.paths import bundled
@@ -81,7 +81,6 @@ def test_a_waveform_is_drawn_as_a_picture_and_in_cells(tmp_path: Path) -> None:
     assert open_pixels(staged).size == (1200, 300)
     shares = loudness(read_sound(Path(staged.path)), 5)
     assert shares == pytest.approx([0.5] * 5, abs=0.02)
-    assert sound_rows([0.0, 0.01, 0.5, 1.0], 2) == ["   █", " ▁██"]
     assert loudness(np.zeros(0, np.float32), 3) == [0, 0, 0]
     other = msgspec.structs.replace(staged, modality="video", sampling=None)
     assert other != staged

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.lint.finding import LintFinding
-from vlmtui.session.lint import LintReport, lint_outcome
+from vlmtui.session.lint import LintReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import PromptBlock, TextBlock, fact
@@ -80,12 +79,6 @@ class LintScreen(SearchScreen):
     SCOPE = "findings"
     BINDINGS = bindings(SCOPE)
 
-    @dataclass
-    class Checked(Message):
-        """What the check found, or why it failed."""
-
-        outcome: LintReport | VlmtuiError
-
     def __init__(self, model: str, lint: Callable[[], LintReport] | None) -> None:
         super().__init__()
         self.report: LintReport | None = None
@@ -110,20 +103,24 @@ class LintScreen(SearchScreen):
 
     def on_mount(self) -> None:
         self.query_one(OptionList).focus()
-        self._begin()
+        self._check()
 
     @property
     def searched(self) -> DocumentView:
         return self.query_one("#source", DocumentView)
 
-    @on(Checked)
-    def _checked(self, event: Checked) -> None:
+    @work(group="check", exclusive=True)
+    async def _check(self) -> None:
         about = self.query_one("#about", Static)
-        if isinstance(event.outcome, VlmtuiError):
+        about.update("reading tokenizer and template …")
+        try:
+            if self._lint is None:
+                raise VlmtuiError(ErrorKind.UNSUPPORTED, "Models can't be read here.")
+            report = self.report = await asyncio.to_thread(self._lint)
+        except VlmtuiError as error:
             about.update("not checked")
-            self._tell(TextBlock(error_text(self.app, event.outcome)))
+            self._tell(TextBlock(error_text(self.app, error)))
             return
-        report = self.report = event.outcome
         about.update(summary(report))
         findings = self.query_one(OptionList)
         findings.clear_options()
@@ -152,7 +149,7 @@ class LintScreen(SearchScreen):
 
     def action_check_again(self) -> None:
         """Read the model's files again."""
-        self._begin()
+        self._check()
 
     def action_copy(self) -> None:
         """Copy the findings, through the terminal (OSC 52)."""
@@ -163,14 +160,6 @@ class LintScreen(SearchScreen):
 
     def _tell(self, *told: TextBlock) -> None:
         self.query_one("#details", DocumentView).show(*told)
-
-    def _begin(self) -> None:
-        self.query_one("#about", Static).update("reading tokenizer and template …")
-        if self._lint is None:
-            error = VlmtuiError(ErrorKind.UNSUPPORTED, "Models can't be read here.")
-            self.post_message(self.Checked(error))
-        else:
-            self._check(self._lint)
 
     def _show_source(self, found: LintFinding | None) -> None:
         """Show the template that a finding is about, its lines marked, and scroll to the finding's line."""
@@ -185,7 +174,3 @@ class LintScreen(SearchScreen):
             view.show(self._source)
         if found is not None and found.line is not None:
             view.show_line(self._source, self._source.row_of(found.line - 1))
-
-    @work(thread=True, group="check", exclusive=True)
-    def _check(self, lint: Callable[[], LintReport]) -> None:
-        self.post_message(self.Checked(lint_outcome(lint)))
