@@ -56,8 +56,7 @@ async def asked(pilot: AppPilot, folder: Path) -> CompareScreen:
 
 def _marked(screen: CompareScreen) -> bool:
     """Return True once the words in which the answers differ are marked."""
-    lines = screen.query_one("#raw-answer", AnswerPane).text.lines
-    return any(line.content.spans for line in lines)
+    return bool(screen.query_one("#raw-answer", AnswerPane).text._marks)
 
 
 def _stored(app: VlmtuiApp) -> int:

@@ -86,7 +86,7 @@ class ModelViewScreen(SeeingScreen[OpenedView]):
         self.at = at
         self.listed.clear_options()
         self._tell()
-        self.open(at, partial(open_model_view, self._views[at]))
+        self.open(partial(open_model_view, self._views[at]))
 
     def _tell(self) -> None:
         view = self._views[self.at]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from textual import on, work
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import OptionList
 from textual.worker import Worker
 
@@ -35,12 +33,6 @@ class OcclusionScreen(SeeingScreen["Image"]):
     SCOPE = "occlusion"
     BINDINGS = bindings(SCOPE)
 
-    @dataclass
-    class Measured(Message):
-        """The map, or why there is none."""
-
-        outcome: OcclusionMap | VlmtuiError
-
     def __init__(
         self, plan: OcclusionPlan, engine: Callable[[], Engine], *, store: Path, folder: Path, number: int
     ) -> None:
@@ -61,7 +53,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
         self.listed.highlighted = 0
         self.say("title", f"What the answer depends on · ▣ {self._number} {one_line(self.plan.image.name)}")
         self._tell()
-        self.open(self.plan.image, partial(open_prepared, self.plan.image.path))
+        self.open(partial(open_prepared, self.plan.image.path))
 
     def sight(self) -> tuple[object, Callable[[], Sight]]:
         assert self.opened is not None
@@ -82,16 +74,6 @@ class OcclusionScreen(SeeingScreen["Image"]):
     @on(OptionList.OptionSelected)
     def _selected(self) -> None:
         self.action_measure()
-
-    @on(Measured)
-    def _measured(self, event: Measured) -> None:
-        self._measuring = None
-        if isinstance(event.outcome, VlmtuiError):
-            self.tell_error(event.outcome)
-        else:
-            self.map, self._window = event.outcome, None
-        self._tell()
-        self.redraw()
 
     def action_close(self) -> None:
         """Stop measuring; or close."""
@@ -154,9 +136,12 @@ class OcclusionScreen(SeeingScreen["Image"]):
     @work(group="measure", exclusive=True)
     async def _measure(self, plan: OcclusionPlan) -> None:
         try:
-            self.post_message(self.Measured(await occlusion_map(self._engine(), plan, self._store, self._progressed)))
+            self.map = await occlusion_map(self._engine(), plan, self._store, self._progressed)
         except VlmtuiError as error:
-            self.post_message(self.Measured(error))
+            self.tell_error(error)
+        self._measuring, self._window = None, None
+        self._tell()
+        self.redraw()
 
 
 def _heated(image: Image, found: OcclusionMap | None, tokens: range | None, window: int | None) -> Sight:

@@ -44,7 +44,7 @@ class PlacesScreen(SeeingScreen["Image"]):
 
     def on_mount(self) -> None:
         self._list(0)
-        self.open(self._medium, partial(open_shown, self._medium))
+        self.open(partial(open_shown, self._medium))
 
     def sight(self) -> tuple[object, Callable[[], Sight]]:
         assert self.opened is not None
@@ -103,7 +103,7 @@ class PlacesScreen(SeeingScreen["Image"]):
         if medium != self._medium:
             self._medium = medium
             self._tell_title()
-            self.open(medium, partial(open_shown, medium))
+            self.open(partial(open_shown, medium))
 
     def _tell_title(self) -> None:
         medium, second = self._medium

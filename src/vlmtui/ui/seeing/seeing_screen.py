@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
@@ -12,10 +12,8 @@ from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
-from textual.worker import get_current_worker
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.files import write_numbered
@@ -54,27 +52,11 @@ class SeeingScreen(Screen[None], Generic[_O]):
     CSS_PATH = "seeing.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
 
-    @dataclass
-    class Opened(Message):
-        """The result of `open`."""
-
-        key: object
-        outcome: object
-        """The opened object, of type `_O`, or a VlmtuiError."""
-
-    @dataclass
-    class Drawn(Message):
-        """A drawing and a line about it, or why there is none."""
-
-        wanted: object
-        outcome: tuple[Sight, MarkedDrawing] | VlmtuiError
-
     def __init__(self) -> None:
         super().__init__()
         self.opened: _O | None = None
         self.shown: object = None
         """The state that the drawing on the screen shows; None while there is none."""
-        self._opening: object = None
         self._pixels = (1, 1)
         """Width and height of the picture on the screen."""
 
@@ -116,10 +98,10 @@ class SeeingScreen(Screen[None], Generic[_O]):
     def say(self, where: Literal["title", "count", "convention", "span"], text: str | Content) -> None:
         self.query_one(f"#{where}", Static).update(text)
 
-    def open(self, key: object, opening: Callable[[], _O]) -> None:
+    def open(self, opening: Callable[[], _O]) -> None:
         """Open something else: `opening` blocks and may raise VlmtuiError. Nothing is drawn until it is there."""
-        self.opened, self._opening, self.shown = None, key, None
-        self._open(key, opening)
+        self.opened, self.shown = None, None
+        self._open(opening)
 
     def redraw(self) -> None:
         """Draw what `sight` returns, unless that is on the screen."""
@@ -165,39 +147,6 @@ class SeeingScreen(Screen[None], Generic[_O]):
                 across, down = self._pixels[0] / room.width, self._pixels[1] / room.height
                 self.clicked((within.x + 0.5) * across, (within.y + 0.5) * down, max(across, down))
 
-    @on(Opened)
-    async def _take_opened(self, event: Opened) -> None:
-        if event.key != self._opening:
-            return
-        if isinstance(event.outcome, VlmtuiError):
-            await self._say_why(event.outcome)
-        else:
-            self.opened = event.outcome  # type: ignore[assignment]
-            self.list_opened()
-            self.redraw()
-
-    @on(Drawn)
-    async def _take_drawn(self, event: Drawn) -> None:
-        if event.wanted != self._wanted:
-            return
-        self.shown = event.wanted
-        if isinstance(event.outcome, VlmtuiError):
-            self.say("span", "")
-            await self._say_why(event.outcome)
-            return
-        sight, drawing = event.outcome
-        self._pixels = sight.image.size
-        if sight.said:
-            self.say("span", sight.said)
-        picture = drawing.widget(Graphics.of(self.app))
-        if picture is not None:
-            picture.add_class("picture")
-            stage = self.query_one("#stage")
-            with one_frame(self):
-                self.query_one("#reason").display = False
-                await stage.query(".picture").remove()
-                await stage.mount(picture)
-
     async def _say_why(self, error: VlmtuiError) -> None:
         """Show the reason in place of the missing picture."""
         await self.query("#stage > .picture").remove()
@@ -205,25 +154,45 @@ class SeeingScreen(Screen[None], Generic[_O]):
         reason.update(error_text(self.app, error))
         reason.display = True
 
-    @work(thread=True, group="open", exclusive=True)
-    def _open(self, key: object, opening: Callable[[], _O]) -> None:
+    @work(group="open", exclusive=True)
+    async def _open(self, opening: Callable[[], _O]) -> None:
         try:
-            self.post_message(self.Opened(key, opening()))
+            self.opened = await asyncio.to_thread(opening)
         except VlmtuiError as error:
-            self.post_message(self.Opened(key, error))
+            await self._say_why(error)
+            return
+        self.list_opened()
+        self.redraw()
 
-    @work(thread=True, group="draw", exclusive=True)
-    def _draw(self, wanted: object, make: Callable[[], Sight], room: tuple[int, int]) -> None:
-        worker = get_current_worker()
-        outcome: tuple[Sight, MarkedDrawing] | VlmtuiError
-        try:
+    @work(group="draw", exclusive=True)
+    async def _draw(self, wanted: object, make: Callable[[], Sight], room: tuple[int, int]) -> None:
+        graphics = Graphics.of(self.app)
+
+        def drawn() -> tuple[Sight, MarkedDrawing]:
             sight = make()
-            drawing = draw_marked(sight.image, sight.marks, sight.chosen, Graphics.of(self.app), room, sight.badges)
-            outcome = sight, drawing
+            return sight, draw_marked(sight.image, sight.marks, sight.chosen, graphics, room, sight.badges)
+
+        try:
+            sight, drawing = await asyncio.to_thread(drawn)
         except VlmtuiError as error:
-            outcome = error
-        if not worker.is_cancelled:
-            self.post_message(self.Drawn(wanted, outcome))
+            self.shown = wanted
+            self.say("span", "")
+            await self._say_why(error)
+            return
+        if wanted != self._wanted:
+            return
+        self.shown = wanted
+        self._pixels = sight.image.size
+        if sight.said:
+            self.say("span", sight.said)
+        picture = drawing.widget(graphics)
+        if picture is not None:
+            picture.add_class("picture")
+            stage = self.query_one("#stage")
+            with one_frame(self):
+                self.query_one("#reason").display = False
+                await stage.query(".picture").remove()
+                await stage.mount(picture)
 
     @work(thread=True, group="export")
     def export(self, folder: Path, name: str, picture: Callable[[], Image], numbers: Callable[[], object]) -> None:
