@@ -58,7 +58,7 @@ def test_plans_that_are_typed(text: str, plan: Plan) -> None:
         ("seed=1,2 temperature=0,1", "several values"),
         ("seed=1,2 seed=3", "twice"),
         ("seed=1,1.5", "whole number"),
-        ("seed=1,,2", "whole number"),
+        ("seed=1,,2", "not a list of values"),
         ("colour=1,2", "Can't fan out over"),
         ("temperature=0,2.5", "between 0 and 2"),
         ("temperature=nan,1", "between 0 and 2"),

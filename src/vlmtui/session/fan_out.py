@@ -30,14 +30,11 @@ from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import NONE, find_adapter
-from vlmtui.session.adapters import NONE as NO_ADAPTER
 from vlmtui.session.comparison import ComparedMessage
 from vlmtui.session.dials import with_parameter
 from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange
-from vlmtui.session.generation import (
-    PromptMode,
-)
+from vlmtui.session.generation import PromptMode
 from vlmtui.session.lanes import Lane, LaneEngines, Lanes, LaneScore, LaneSpec, lane_spec, score_lanes, with_seed
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.resume import Generation
@@ -60,11 +57,8 @@ _NOUNS = {
     ENGINE: "engines",
     ADAPTER: "adapters",
 }
-_COMMA = re.compile(r"\s*,\s*")
-_PART = re.compile(r"([A-Za-z_][\w.-]*)\s*=\s*([^\s=]+)")
-_QUOTED = re.compile(r'"([^"]*)"')
-_HIDDEN = 0xF0000
-"""Inside quotes every character is shifted by this, to hide commas, spaces and `=`."""
+_VALUE = r'(?:"[^"]*"|[^\s,="])+'
+_PART = re.compile(rf"([A-Za-z_][\w.-]*)\s*=\s*({_VALUE}(?:\s*,\s*{_VALUE})*)(?=\s|$)")
 _TEXTS = (PROMPT, SYSTEM)
 _EXAMPLE = "For instance seed=1,2,3 or picture=sent,none,grey; further parameters take one value each."
 
@@ -99,17 +93,6 @@ _WITHOUT = {
     PictureChange.SWAP: "with another picture in its place",
 }
 """The changes of a picture with their names, in the order in which the verdict prefers them."""
-
-
-def label_of(change: PictureChange) -> str:
-    """Return the change's label."""
-    return _LABELS[change]
-
-
-def read_change(text: str) -> PictureChange | None:
-    """Return the change with this name, or None."""
-    name = text.strip().lower()
-    return _ALIASES.get(name) or next((change for change in PictureChange if change == name), None)
 
 
 def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
@@ -238,12 +221,12 @@ def variants(
             case "engine":
                 found.append(LaneVariant(str(value), tuple(turns), with_seed(base)))
             case "adapter":
-                folder = "" if value == NO_ADAPTER else str(value)
+                folder = "" if value == NONE else str(value)
                 label = f"adapter {one_line(Path(folder).name)}" if folder else "no adapter"
                 found.append(LaneVariant(label, tuple(turns), base, folder))
             case "picture":
                 change = PictureChange(str(value))
-                found.append(LaneVariant(label_of(change), with_pictures(turns, change, made), base))
+                found.append(LaneVariant(_LABELS[change], with_pictures(turns, change, made), base))
             case "pixels":
                 found.append(LaneVariant(f"≤ {value:,} pixels", with_pictures(turns, int(value), made), base))
             case name if name not in PARAMETERS:
@@ -283,9 +266,8 @@ def parse_plan(text: str) -> Plan:
     """Parse a plan such as `seed=1,2,3 temperature=0.8`. Raises VlmtuiError naming the problem."""
     if text.count('"') % 2:
         raise bad_input("A quotation mark is not closed.", hint=_EXAMPLE)
-    hidden = _COMMA.sub(",", _QUOTED.sub(_hide, text))
     given: dict[str, list[str]] = {}
-    for found, values in _PART.findall(hidden):
+    for found, values in _PART.findall(text):
         parameter = find_parameter(found)
         dial = dial_name(found, ARGUMENTS)
         name = parameter.name if parameter else dial or found.lower()
@@ -295,8 +277,8 @@ def parse_plan(text: str) -> Plan:
             raise bad_input(f"Can't fan out over {found}. Parameters: {known}.", hint=_EXAMPLE)
         if name in given:
             raise bad_input(f"{name} is given twice.", hint=_EXAMPLE)
-        given[name] = [_shown(value) for value in values.split(",")]
-    if not given or _PART.sub("", hidden).strip():
+        given[name] = [value.replace('"', "") for value in re.findall(_VALUE, values)]
+    if not given or _PART.sub("", text).strip():
         raise bad_input(f"{text!r} is not a list of values.", hint=_EXAMPLE)
     read = {name: [_read(name, value) for value in values] for name, values in given.items()}
     several = [name for name, values in read.items() if len(values) > 1]
@@ -322,11 +304,6 @@ def read_values(parameter: str, text: str) -> tuple[Number | str, ...]:
     return tuple(_read(parameter, part) for part in re.split(r"[,\s]+", text.strip()) if part)
 
 
-def read_number(name: str, text: str) -> Number:
-    """Parse a typed value of a sampling parameter. Raises VlmtuiError."""
-    return PARAMETERS[name].read(text)
-
-
 def _read(name: str, text: str) -> Number | str:
     if name in (*_TEXTS, ENGINE):
         return text
@@ -338,26 +315,19 @@ def _read(name: str, text: str) -> Number | str:
     if name == PICTURE:
         return _change(text).value
     if name != PIXELS:
-        return read_number(name, text)
+        return PARAMETERS[name].read(text)
     if not is_number(text) or int(text) < PIXELS_LEAST:
         raise bad_input(f"pixels must be a whole number from {PIXELS_LEAST} on, not {text!r}.", hint=_EXAMPLE)
     return int(text)
 
 
 def _change(text: str) -> PictureChange:
-    change = read_change(text)
+    name = text.strip().lower()
+    change = _ALIASES.get(name) or next((change for change in PictureChange if change == name), None)
     if change is None:
         known = ", ".join(PictureChange)
         raise bad_input(f"A picture cannot be {text!r}. There are: {known}.", hint=_EXAMPLE)
     return change
-
-
-def _hide(match: re.Match[str]) -> str:
-    return "".join(chr(ord(char) + _HIDDEN) if ord(char) < 0x10000 else char for char in match[1]) or chr(_HIDDEN)
-
-
-def _shown(text: str) -> str:
-    return "".join(chr(ord(char) - _HIDDEN) if ord(char) >= _HIDDEN else char for char in text).replace("\0", "")
 
 
 class FanOut:

@@ -15,7 +15,7 @@ from textual.timer import Timer
 from textual.widgets import Input, RadioButton, RadioSet, Static, TextArea
 
 from vlmtui.domain.conversation import Attachment, attachments_of
-from vlmtui.domain.sampling import Number, Sampling
+from vlmtui.domain.sampling import PARAMETERS, Number, Sampling
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff, tally_text
 from vlmtui.inspection.build import fingerprint_of
@@ -30,7 +30,6 @@ from vlmtui.session.fan_out import (
     PictureChange,
     Plan,
     plan_of,
-    read_number,
     read_values,
     why_identical,
 )
@@ -171,7 +170,7 @@ class FanFormScreen(ModalScreen[Plan | None]):
         try:
             fixed: dict[str, Number] = {}
             if by == "seed":
-                fixed["temperature"] = read_number("temperature", self.query_one("#temperature", Input).value)
+                fixed["temperature"] = PARAMETERS["temperature"].read(self.query_one("#temperature", Input).value)
             typed = self.query_one("#prompts", TextArea).text if by in self._texts else self._values
             plan = plan_of(by, read_values(by, typed), fixed)
         except VlmtuiError as error:
