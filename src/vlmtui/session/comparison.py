@@ -63,8 +63,7 @@ _SIDE = re.compile(r'(chat|raw)=(?:"([^"]*)"|(\S*))(?:\s+|$)')
 _HINT = 'For instance /compare raw=transformers, or /compare chat=here raw="here dtype=bfloat16".'
 
 
-@dataclass(eq=False, slots=True)
-class RawDraft:
+class RawDraft(msgspec.Struct, eq=False):
     """The text of the raw prompt's editor. It outlives the screen, so that nothing typed is lost."""
 
     text: str = ""
@@ -101,36 +100,24 @@ class RawDrafts:
         """Return the draft from this or an earlier session; otherwise an empty one."""
         draft = self._known.get(conversation)
         if draft is None:
-            draft = await asyncio.to_thread(_read_of, self._paths, conversation.id) or RawDraft()
-            draft = self._known.setdefault(conversation, draft)
+            id = conversation.id
+            stored = await asyncio.to_thread(read_draft, self._paths, id) if id is not None else None
+            draft = self._known.setdefault(conversation, stored or RawDraft())
         return draft
 
     async def write(self, conversation: LiveConversation) -> None:
         """Store the draft, if its conversation is stored. Raises VlmtuiError if that fails."""
         draft, id = self._known.get(conversation), conversation.id
         if draft is not None and id is not None:
-            kept = _DraftFile(draft.text, draft.filled, draft.origin, draft.saved_as)
-            await asyncio.to_thread(write_private, draft_file(self._paths, id), msgspec.json.encode(kept))
+            await asyncio.to_thread(write_private, draft_file(self._paths, id), msgspec.json.encode(draft))
 
 
 def read_draft(paths: Paths, conversation: str) -> RawDraft | None:
     """Return the draft of a stored conversation; None if there is none or it cannot be read. Blocking."""
     try:
-        kept = read_struct(draft_file(paths, conversation), _DraftFile, bytes_max=_BYTES_MAX)
+        return read_struct(draft_file(paths, conversation), RawDraft, bytes_max=_BYTES_MAX)
     except VlmtuiError:
         return None
-    return RawDraft(kept.text, kept.filled, kept.origin, kept.saved_as)
-
-
-def _read_of(paths: Paths, conversation: str | None) -> RawDraft | None:
-    return read_draft(paths, conversation) if conversation is not None else None
-
-
-class _DraftFile(msgspec.Struct):
-    text: str
-    filled: str
-    origin: str
-    saved_as: str = ""
 
 
 class SavedPrompts:
@@ -407,30 +394,18 @@ class ComparedSide:
         return self.lane.answer if self.lane else None
 
     @property
-    def request(self) -> GenerateRequest | None:
-        return self.lane.request if self.lane else None
-
-    @property
     def is_running(self) -> bool:
         return self.lane is not None and self.lane.is_running
-
-    @property
-    def is_over(self) -> bool:
-        return self.lane is not None and not self.lane.is_running
-
-    @property
-    def has_failed(self) -> bool:
-        """True if the side's answer failed or was stopped."""
-        return self.lane is not None and self.lane.has_failed
-
-    def waits_for(self) -> str:
-        """Return why it is not sent yet, for people; empty: no reason."""
-        return self.lane.waits_for if self.lane is not None else ""
 
     @property
     def prompt(self) -> PromptReady | None:
         """The newest prompt, from the request or rendered."""
         return (self.answer.prompt if self.answer else None) or self.rendered
+
+    def recorded(self) -> Side:
+        """Return the side as far as it exists, for a document."""
+        request = self.lane.request.prompt if self.lane else self.rendered_from
+        return recorded_side(self.mode, self.answer, self.prompt, request=request)
 
     def report(self, info: EngineInfo) -> PromptReport | None:
         """Return the side for the inspector; None before its prompt is rendered."""
@@ -478,17 +453,17 @@ class CompareController:
 
     @property
     def is_running(self) -> bool:
-        return any(side.is_running for side in self.sides)
+        return self._lanes.is_running
 
     @property
     def is_over(self) -> bool:
         """True if both sides were sent and have an outcome."""
-        return all(side.is_over for side in self.sides)
+        return len(self._lanes) > 0 and not self.is_running
 
     @property
     def is_stale(self) -> bool:
         """True if the raw prompt changed since the raw answer was requested."""
-        sent = self.raw.request.prompt if self.raw.request else None
+        sent = self.raw.lane.request.prompt if self.raw.lane else None
         return isinstance(sent, RawPrompt) and sent.text != self.draft.text
 
     def chat_prompt(self) -> Prompt:
@@ -633,9 +608,9 @@ class CompareController:
     def difference(self) -> Difference:
         """Compute the difference. Slow for long prompts."""
         return difference_of(
-            [self._side(side) for side in self.sides],
+            [side.recorded() for side in self.sides],
             generation_prompt=self.input.family.raw.generation_prompt,
-            failed=[side.mode for side in self.sides if side.has_failed],
+            failed=[side.mode for side in self.sides if side.lane is not None and side.lane.has_failed],
             has_answers=self.is_over,
             is_stale=self.is_stale,
         )
@@ -665,11 +640,6 @@ class CompareController:
 
     def _spec(self, mode: PromptMode, request: GenerateRequest) -> LaneSpec:
         return LaneSpec(request=request, sampling=self.sampling, mode=mode, label=mode, turns=self.input.turns)
-
-    @staticmethod
-    def _side(side: ComparedSide) -> Side:
-        request = side.request.prompt if side.request else side.rendered_from
-        return recorded_side(side.mode, side.answer, side.prompt, request=request)
 
     async def _render(self, engine: Engine, side: ComparedSide, prompt: Prompt) -> PromptReady:
         ready = await render(engine, prompt, self._request(prompt).sampling)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App, ComposeResult
@@ -21,6 +21,7 @@ from vlmtui.inspection.tokens import Piece, attachment_of
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.comparison import Difference, TokenAt
 from vlmtui.session.generation import Answer
+from vlmtui.session.lanes import Lane
 from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.document.blocks import PlainBlock, TextBlock
 from vlmtui.ui.document.view import INTERVAL_S, DocumentView
@@ -428,7 +429,7 @@ class AnswerPane(AnswerPanel):
         self._stop = stop
         self._mark = Static(classes="mark", markup=False)
         self._warning = ""
-        self._waits_for: Callable[[], str] = lambda: ""
+        self._lane: Lane | None = None
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -439,11 +440,10 @@ class AnswerPane(AnswerPanel):
     def on_mount(self) -> None:
         self.watch(self.view, "virtual_size", self.give_room, init=False)
 
-    def begin(self, answer: Answer, *, warning: str = "", waits_for: Callable[[], str] = lambda: "") -> None:
-        """Show this answer until it ends. `warning`: a note about its request; `waits_for` returns the reason why the
-        request is not sent yet."""
+    def begin(self, answer: Answer, *, warning: str = "", lane: Lane | None = None) -> None:
+        """Show this answer until it ends. `warning`: a note about its request; `lane`: None if it is stored."""
         self.add_class("-begun")
-        self._warning, self._waits_for = warning, waits_for
+        self._warning, self._lane = warning, lane
         self.tell_stale("")
         if self._timer is not None:
             self._timer.stop()
@@ -460,7 +460,7 @@ class AnswerPane(AnswerPanel):
     def update_answer(self) -> None:
         """Show the answer so far, and its outcome at the end."""
         stop = f"{key_of(self.app, self._stop)} Stop" if self._stop else ""
-        self.grow(self._waits_for(), stop)
+        self.grow(self._lane.waits_for if self._lane is not None else "", stop)
         if self.is_over and self._timer is not None:
             self._timer.stop()
             self._timer = None

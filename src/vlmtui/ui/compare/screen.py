@@ -330,9 +330,9 @@ class CompareScreen(SidesScreen):
     def _show_begun(self, findings: Sequence[Finding]) -> None:
         """Show the answers that are starting, the raw one with the findings about its prompt."""
         for side in self.controller.sides:
-            if side.answer is not None:
+            if side.lane is not None:
                 told = _warning(findings) if side.mode == "raw" else ""
-                self.answer_pane(side.mode).begin(side.answer, warning=told, waits_for=side.waits_for)
+                self.answer_pane(side.mode).begin(side.lane.answer, warning=told, lane=side.lane)
         self.query_one("#divergence").remove_class("-filled")
         self._show_state()
 
