@@ -27,7 +27,7 @@ from vlmtui.session.prompt_report import (
     with_logprobs,
 )
 from vlmtui.store.records import GenerationRecord
-from vlmtui.ui.inspector.prompt_lines import TokenRows, prompt_lines, prompt_stretches, request_lines, template_lines
+from vlmtui.ui.inspector.prompt_lines import TokenRows, prompt_lines, request_lines, styled_prompt, template_lines
 
 SHAPES = Registry.bundled()["shapes"]
 
@@ -102,7 +102,7 @@ def test_two_unfolded_images_do_not_mix() -> None:
 
 def test_the_prompt_is_its_own_text_with_the_images_folded() -> None:
     known = long_prompt(40)
-    stretches = prompt_stretches(known)
+    stretches = styled_prompt(known)
     assert [stretch.style for stretch in stretches] == ["text", "special", "media", "special", "text"]
     assert stretches[2].text == "<|image_pad|> × 20 from cat.jpg"
     lines = prompt_lines(known)
@@ -116,13 +116,13 @@ def test_a_hundred_thousand_tokens_make_no_more_lines_than_they_have_pieces() ->
     rows = TokenRows(prompt_pieces(known), known.vocabulary)
     assert len(rows) == 50_001
     assert rows[50_000].first == 99_999
-    assert len(prompt_stretches(known)) == 5
+    assert len(styled_prompt(known)) == 5
 
 
 def test_a_stored_prompt_is_folded_by_its_looks() -> None:
     text = "<|im_start|>user\n" + "<|image_pad|>" * 64 + "Hi<|im_end|>\n"
     known = PromptReport(title="exchange 1", prompt_text=text)
-    assert [(one.text, one.style) for one in prompt_stretches(known)] == [
+    assert [(one.text, one.style) for one in styled_prompt(known)] == [
         ("<|im_start|>", "special"), ("user\n", "text"), ("<|image_pad|> × 64", "media"), ("Hi", "text"),
         ("<|im_end|>", "special"), ("\n", "text"),
     ]  # fmt: skip

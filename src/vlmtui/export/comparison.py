@@ -18,7 +18,7 @@ from vlmtui.files import write_numbered
 from vlmtui.inspection.answer_diff import answer_diff
 from vlmtui.inspection.build import tokens_of
 from vlmtui.inspection.prompt_diff import prompt_diff
-from vlmtui.inspection.prompt_turns import Run
+from vlmtui.inspection.prompt_turns import LOOKS_SPECIAL, Run, text_runs
 from vlmtui.inspection.replay import Comparison, EngineFingerprint, MediaRecord, Side, engine_of, to_json
 from vlmtui.inspection.sequence_diff import Operation
 from vlmtui.inspection.tokens import Piece
@@ -259,7 +259,6 @@ def _with_shown_space(runs: Iterable[Run]) -> list[Run]:
 
 
 T = TypeVar("T")
-_SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
 
 
 def prompt_runs(comparison: Comparison) -> list[list[Run]]:
@@ -312,7 +311,7 @@ def _of_pieces(pieces: Sequence[Piece], differs: bool) -> list[Run]:
 def _by_words(texts: Sequence[str]) -> list[list[Run]]:
     return _compared_with_first(
         texts,
-        lambda text: _joined(list(_of_text(text, False))),
+        lambda text: _joined(_of_text(text, False)),
         lambda left, right: _marked(
             [(one.operation, one.left, one.right) for one in answer_diff(left, right).spans], _of_text
         ),
@@ -329,13 +328,8 @@ def _marked(
     )
 
 
-def _of_text(text: str, differs: bool) -> Iterator[Run]:
-    position = 0
-    for match in _SPECIAL.finditer(text):
-        yield Run(text[position : match.start()], "text", differs)
-        yield Run(match[0], "special", differs)
-        position = match.end()
-    yield Run(text[position:], "text", differs)
+def _of_text(text: str, differs: bool) -> list[Run]:
+    return [Run(run.text, run.style, differs) for run in text_runs(text, LOOKS_SPECIAL)]
 
 
 def _joined(runs: Sequence[Run]) -> list[Run]:

@@ -21,6 +21,8 @@ from vlmtui.registry.schema import Family, RawTemplate
 _TITLES = {"image": "Image", "video": "Video", "audio": "Audio"}
 Style = Literal["text", "special", "media"]
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
+LOOKS_SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
+"""Finds special tokens in prompts whose tokens are unknown."""
 _ROLES = {"developer": "system", "human": "user", "model": "assistant"}
 _COMMON_HEAD = re.compile(
     r"<[^<>\s]{1,40}>(system|developer|user|human|assistant|model|tool)(?=[\s<])|<[|｜](system|user|assistant)[|｜]>",
@@ -127,11 +129,10 @@ def _place(prompt: str, position: int, texts: Sequence[str]) -> tuple[int, int] 
     return match.span() if match else None
 
 
-def text_runs(text: str, special: AbstractSet[str]) -> Iterator[Run]:
+def text_runs(text: str, special: re.Pattern[str] | None) -> Iterator[Run]:
     """Yield the text as styled runs: special tokens, and what is between them."""
-    pattern = special_pattern(special)
     position = 0
-    for match in pattern.finditer(text) if pattern else ():
+    for match in special.finditer(text) if special else ():
         if match.start() > position:
             yield Run(text[position : match.start()])
         yield Run(match[0], "special")
@@ -355,7 +356,7 @@ def prompt_parts(
     """Return a rendered prompt in stretches. `added_bos` is the token that the engine puts before a raw prompt;
     `attachments` are in the order of the placeholders, `conversation` numbers them; `family` writes the placeholders,
     None: without them."""
-    known = special | {token.text for token in ready.vocabulary.values() if token.special}
+    known = special_pattern(special | {token.text for token in ready.vocabulary.values() if token.special})
     several = max(Counter(span.modality for span in ready.media).values(), default=0) > 1
     parts: list[PromptPart] = []
     position = 0
@@ -376,7 +377,7 @@ def prompt_parts(
     return [*parts, *_text_part(ready.prompt[position:], known)]
 
 
-def _text_part(text: str, known: AbstractSet[str]) -> Iterator[PromptPart]:
+def _text_part(text: str, known: re.Pattern[str] | None) -> Iterator[PromptPart]:
     if text:
         yield PromptPart(text, tuple(text_runs(text, known)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from itertools import groupby
 
 import msgspec
 from textual import on
@@ -15,7 +15,7 @@ from vlmtui.domain.conversation import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.domain.engine import EngineInfo, adapters_of
 from vlmtui.domain.generation import GenerateRequest, Vocabulary, usage_of
 from vlmtui.domain.sampling import PARAMETERS, Parameter, Sampling
-from vlmtui.inspection.prompt_turns import folds, special_pattern
+from vlmtui.inspection.prompt_turns import LOOKS_SPECIAL, Run, folds, special_pattern, text_runs
 from vlmtui.inspection.tokens import Kind, Piece, attachment_of
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
@@ -25,34 +25,24 @@ from vlmtui.ui.widgets.row_list import RowList
 SPECIAL_STYLE = "bold $secondary"
 MEDIA_STYLE = "bold $accent on $panel"
 BREAK_STYLE = "$faint"
-_LOOKS_SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
-"""Finds special tokens in prompts whose tokens are unknown."""
 _REPEATED = 4
 """Repetitions of one special token that count as an image, in prompts whose tokens are unknown."""
 _LABEL = 18
 _INDENT = "  "
-Style = Literal["text", "special", "media"]
 _INDEX, _ID, _KIND = 15, 9, 8
 _BREAKS = {"\n": "↵", "\t": "⇥", " ": "·"}
 _KINDS = {"text": "", "special": "special", "media": "image"}
 HEADING = f" {'index':>{_INDEX}} {'id':>{_ID}}  {'kind':<{_KIND}}text"
 
 
-class Stretch(msgspec.Struct, frozen=True):
-    """A run of the prompt's text; an image's tokens are one. Hostile."""
-
-    text: str
-    style: Style = "text"
-
-
-def prompt_stretches(inspected: PromptReport) -> list[Stretch]:
+def styled_prompt(inspected: PromptReport) -> list[Run]:
     """Split the prompt's text, rather than joining its tokens' texts: some tokenizers drop a space before a single
     token."""
-    text, position, found = inspected.text, 0, list[Stretch]()
+    text, position, found = inspected.text, 0, list[Run]()
     pattern = _pattern(inspected)
     for start, end, label in _media(inspected):
         found += _plain(text[position:start], pattern)
-        found.append(Stretch(label, "media"))
+        found.append(Run(label, "media"))
         position = end
     found += _plain(text[position:], pattern)
     return found
@@ -62,14 +52,14 @@ def prompt_lines(inspected: PromptReport) -> list[Content]:
     """Return the lines of the prompt."""
     styles = {"text": "", "special": SPECIAL_STYLE, "media": MEDIA_STYLE}
     lines: list[list[tuple[str, str]]] = [[]]
-    for stretch in prompt_stretches(inspected):
-        if stretch.style == "media":
-            lines[-1].append((f" {one_line(stretch.text)} ", MEDIA_STYLE))
+    for run in styled_prompt(inspected):
+        if run.style == "media":
+            lines[-1].append((f" {one_line(run.text)} ", MEDIA_STYLE))
             continue
-        first, *others = stretch.text.split("\n")
-        lines[-1].append((one_line(first), styles[stretch.style]))
+        first, *others = run.text.split("\n")
+        lines[-1].append((one_line(first), styles[run.style]))
         for other in others:
-            lines.append([(one_line(other), styles[stretch.style])])
+            lines.append([(one_line(other), styles[run.style])])
     return [Content.assemble(*line) for line in lines]
 
 
@@ -100,7 +90,7 @@ def request_lines(inspected: PromptReport) -> list[Content]:
 def _pattern(inspected: PromptReport) -> re.Pattern[str]:
     known = {token.text for token in inspected.vocabulary.values() if token.special}
     known.update(inspected.info.special_tokens if inspected.info else ())
-    return special_pattern(known) or _LOOKS_SPECIAL
+    return special_pattern(known) or LOOKS_SPECIAL
 
 
 def _media(inspected: PromptReport) -> Iterator[tuple[int, int, str]]:
@@ -116,29 +106,14 @@ def _media(inspected: PromptReport) -> Iterator[tuple[int, int, str]]:
         yield fold.start, fold.end, f"{token} × {fold.span.tokens:,} from {name}"
 
 
-def _plain(text: str, pattern: re.Pattern[str]) -> Iterator[Stretch]:
+def _plain(text: str, pattern: re.Pattern[str]) -> Iterator[Run]:
     """Split into special tokens and text; many of the same special token count as one."""
-    position = 0
-    matches = [*pattern.finditer(text)]
-    number = 0
-    while number < len(matches):
-        match, count = matches[number], 1
-        while (
-            number + count < len(matches)
-            and matches[number + count][0] == match[0]
-            and matches[number + count].start() == matches[number + count - 1].end()
-        ):
-            count += 1
-        if match.start() > position:
-            yield Stretch(text[position : match.start()])
-        position = matches[number + count - 1].end()
-        if count >= _REPEATED:
-            yield Stretch(f"{match[0]} × {count:,}", "media")
+    for run, same in groupby(text_runs(text, pattern)):
+        count = len(list(same))
+        if run.style == "special" and count >= _REPEATED:
+            yield Run(f"{run.text} × {count:,}", "media")
         else:
-            yield from (Stretch(match[0], "special") for _ in range(count))
-        number += count
-    if position < len(text):
-        yield Stretch(text[position:])
+            yield from [run] * count
 
 
 def _sections(inspected: PromptReport) -> Iterator[tuple[str, list[tuple[str, str]]]]:
