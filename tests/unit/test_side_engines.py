@@ -1,4 +1,4 @@
-"""The engines of a comparison's sides as they are typed, and as a stored comparison tells them."""
+"""The engines of a comparison's sides as a stored comparison tells them."""
 
 from __future__ import annotations
 
@@ -6,43 +6,8 @@ import msgspec
 import pytest
 
 from vlmtui.domain.sampling import Sampling
-from vlmtui.errors import VlmtuiError
 from vlmtui.export.comparison import engine_titles, export_html, export_markdown
 from vlmtui.inspection.replay import Comparison, EngineFingerprint, Side, engine_of, from_json, to_json
-from vlmtui.session.comparison import read_side_engines
-
-
-@pytest.mark.parametrize(
-    ("typed", "engines", "rest"),
-    [
-        ("", {}, ""),
-        ("raw=transformers", {"raw": "transformers"}, ""),
-        (
-            'raw="here dtype=bfloat16" chat=vllm==0.23.0 @a b.txt',
-            {"raw": "here dtype=bfloat16", "chat": "vllm==0.23.0"},
-            "@a b.txt",
-        ),
-        ("engine=here,transformers", {}, "engine=here,transformers"),
-        ("@raw=1.txt", {}, "@raw=1.txt"),
-    ],
-)
-def test_the_engines_of_sides_are_read(typed: str, engines: dict[str, str], rest: str) -> None:
-    assert read_side_engines(typed) == (engines, rest)
-
-
-@pytest.mark.parametrize(
-    ("typed", "told"),
-    [
-        ("raw=", "raw= names no engine"),
-        ('raw=""', "raw= names no engine"),
-        ('raw="here', "not closed"),
-        ("raw=a raw=b", "given twice"),
-    ],
-)
-def test_unreadable_engine_names_are_reported(typed: str, told: str) -> None:
-    with pytest.raises(VlmtuiError, match=told):
-        read_side_engines(typed)
-
 
 VLLM = EngineFingerprint(
     model="shapes", revision="0123456789", engine="vLLM", engine_version="0.32.0", device="cpu", dtype="float32"

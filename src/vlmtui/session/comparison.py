@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.files import write_private
 from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
-from vlmtui.inspection.build import fingerprint_of, tokens_of
+from vlmtui.inspection.build import tokens_of
 from vlmtui.inspection.prompt_diff import PromptDiff, prompt_diff
 from vlmtui.inspection.prompt_turns import PlaceholderSlot, own_tokens, placeholders, raw_text_of
 from vlmtui.inspection.raw_prompt_check import Finding, check_raw
@@ -36,11 +36,8 @@ from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import Answer, PromptMode, render, request_for, tags_of
 from vlmtui.session.lanes import (
-    EXAMPLES,
-    HERE,
     InFlightRequest,
     Lane,
-    LaneEngines,
     Lanes,
     LaneSpec,
     recorded_side,
@@ -57,10 +54,6 @@ ALTERNATIVES = 5
 """Most likely tokens to request with log-probabilities."""
 TEMPLATE = "raw template"
 RENDERED = "chat template's text"
-FindEngines = Callable[[Mapping[str, str]], Awaitable[LaneEngines | None]]
-"""Finds engines by the names that the user gave each side; None if the user chose none. Raises VlmtuiError."""
-_SIDE = re.compile(r'(chat|raw)=(?:"([^"]*)"|(\S*))(?:\s+|$)')
-_HINT = 'For instance /compare raw=transformers, or /compare chat=here raw="here dtype=bfloat16".'
 
 
 class RawDraft(msgspec.Struct, eq=False):
@@ -330,16 +323,13 @@ class ComparedMessage:
         )
 
     async def adopt(self, lane: Lane, model: Model) -> None:
-        """Add a lane's answer to the message's answers and show it. Raises VlmtuiError if there is no answer, or
-        another message follows."""
-        if lane.is_running or not lane.answer.text:
+        """Add a lane's answer to the answers of the sent message, and show it. Raises VlmtuiError if there is no
+        answer, or another message follows."""
+        if self.exchange is None or lane.is_running or not lane.answer.text:
             raise bad_input("There is no answer to use yet.")
         lane.answer.read_by(tags_of(model.family))
         made = Generation(lane.request, lane.answer, model, lane.info, lane.spec.mode)
-        if self.exchange is not None:
-            await self.conversation.adopt(self.exchange, made)
-        elif lane.spec.turn is not None:
-            self.exchange = await self.conversation.fork(lane.spec.turn, made)
+        await self.conversation.adopt(self.exchange, made)
 
     async def store(self, document: Comparison, attachments: Iterable[Attachment]) -> None:
         """Store a comparison with the message. Raises VlmtuiError if that is impossible now."""
@@ -433,10 +423,6 @@ class CompareController:
     draft: RawDraft
     logprobs: bool = False
     """True to request log-probabilities with the next answers."""
-    engines: LaneEngines | None = None
-    """The sides' engines, by mode; None: the app's for both."""
-    engine_names: Mapping[str, str] = field(default_factory=lambda: {"chat": HERE, "raw": HERE})
-    """Their names as the user typed them, by mode."""
     sampling: Sampling = field(init=False)
     """Sampling of the last request, including the seed that was drawn for it."""
     chat: ComparedSide = field(init=False)
@@ -574,30 +560,12 @@ class CompareController:
         sends the left request."""
         raw = self._spec("raw", self._request(self.raw_prompt()))
         chat = in_flight.request if in_flight is not None else self._request(self.chat_prompt())
-        left, right = ((self.engines.loaded(side) if self.engines else engine) for side in ("chat", "raw"))
-        self.chat.lane, self.raw.lane = Lane(self._spec("chat", chat), left, in_flight), Lane(raw, right)
+        self.chat.lane, self.raw.lane = Lane(self._spec("chat", chat), engine, in_flight), Lane(raw, engine)
         self._lanes = Lanes([self.chat.lane, self.raw.lane])
 
     async def answer(self) -> None:
         """Run both lanes, after `begin`. Each has an outcome afterwards."""
-        await (self._lanes.run() if self.engines is None else self.engines.run(self._lanes))
-
-    @property
-    def sends_draft(self) -> bool:
-        """True if the left side uses the app's engine, so that the conversation itself can send its request."""
-        return self.engines is None or self.engines.is_current("chat")
-
-    def model_of(self, side: ComparedSide) -> Model | None:
-        """Return the model that answers a side; None: the app's."""
-        return self.engines.models[side.mode] if self.engines is not None else None
-
-    def engine_facts(self, side: ComparedSide) -> str:
-        """The engine of a side: `vLLM 0.32.0 · float32 · cpu`, or its name before it is loaded; empty if both
-        sides have the app's."""
-        if self.engines is None:
-            return ""
-        info = side.lane.info if side.lane is not None else None
-        return fingerprint_of(info).facts if info is not None else self.engines.models[side.mode].spec.name
+        await self._lanes.run()
 
     async def stop(self, *modes: PromptMode) -> None:
         """Stop these sides; keep their partial answers."""
@@ -619,20 +587,10 @@ class CompareController:
         """Return the comparison as a document, to be stored, exported and run again; attachments are not embedded."""
         return self._lanes.document(generation_prompt=self.input.family.raw.generation_prompt)
 
-    async def keep(self, message: ComparedMessage, model: Callable[[], Model]) -> None:
-        """Store the answered comparison with its message. A draft that the conversation did not send itself becomes its
-        next message, with the first answer. `model` returns the app's. Raises VlmtuiError."""
-        answered = [side for side in self.sides if side.answer is not None and side.answer.text]
-        if not answered:
-            return
-        if message.exchange is None:
-            await self.adopt(answered[0], message, model)
-        await message.store(await asyncio.to_thread(self.document), self.input.attachments)
-
-    async def adopt(self, side: ComparedSide, message: ComparedMessage, model: Callable[[], Model]) -> None:
-        """Continue the conversation with a side's answer; `model` as above. Raises VlmtuiError."""
-        if side.lane is not None:
-            await message.adopt(side.lane, self.model_of(side) or model())
+    async def keep(self, message: ComparedMessage) -> None:
+        """Store the answered comparison with its message. Raises VlmtuiError."""
+        if any(side.answer is not None and side.answer.text for side in self.sides):
+            await message.store(await asyncio.to_thread(self.document), self.input.attachments)
 
     def _request(self, prompt: Prompt) -> GenerateRequest:
         family, adapter = self.input.family, self.input.adapter
@@ -659,40 +617,3 @@ def comparison_of_message(
     settings = message.conversation.settings
     shared = ComparisonInput(message.turns, model.family, info, settings.sampling, families, settings.adapter)
     return CompareController(shared, draft)
-
-
-def require_family(engines: LaneEngines, family: Family) -> None:
-    """Raise VlmtuiError if a side's engine has a model of another family: its raw prompt would be another one."""
-    for model in engines.models.values():
-        if model.family.family != family.family:
-            message = f"{model.spec.name} is {model.family.title}, not {family.title}: it needs another raw prompt."
-            raise bad_input(message, hint="/compare engine=A,B asks models of different families.")
-
-
-def read_side_engines(text: str) -> tuple[dict[str, str], str]:
-    """Return the engines of `raw=transformers chat="here dtype=bfloat16"`, and the text after them. Raises VlmtuiError
-    for a side that is given twice or without a name, and for a quotation mark that is not closed."""
-    found: dict[str, str] = {}
-    rest = text.strip()
-    while match := _SIDE.match(rest):
-        mode = match[1]
-        name = (match[2] or match[3] or "").strip()
-        if '"' in name:
-            raise bad_input("A quotation mark is not closed.", hint=_HINT)
-        if not name:
-            raise bad_input(f"{mode}= names no engine.", hint=EXAMPLES)
-        if mode in found:
-            raise bad_input(f"{mode} is given twice.", hint=_HINT)
-        found[mode] = name
-        rest = rest[match.end() :]
-    return found, rest
-
-
-async def choose_side_engines(controller: CompareController, names: Mapping[str, str], find: FindEngines) -> None:
-    """Give sides the engines with these names; the others keep theirs, and all do if the user cancels. Raises
-    VlmtuiError."""
-    wanted = {**controller.engine_names, **names}
-    if set(wanted.values()) == {HERE}:
-        controller.engine_names, controller.engines = wanted, None
-    elif (engines := await find(wanted)) is not None:
-        controller.engine_names, controller.engines = wanted, engines

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from vlmtui.engine.interface import Engine
     from vlmtui.media.folder import FolderView
     from vlmtui.session.answer_places import AnswerPlaces
-    from vlmtui.session.comparison import CompareController, ComparedMessage, FindEngines
+    from vlmtui.session.comparison import CompareController, ComparedMessage
     from vlmtui.session.conversation import Conversation
     from vlmtui.session.cost import EstimateTokens
     from vlmtui.session.fan_out import FanOut, Plan
@@ -338,17 +338,15 @@ class VlmtuiApp(App[ExitReport | None]):
         send: Callable[[CompareController], InFlightRequest],
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
-        find_engines: FindEngines,
     ) -> None:
         """Compare the chat template with a raw prompt, until the user leaves. `send` sends the draft as the
         conversation's next message; `on_edit` is called after changes of the raw text; `look` sends the message
-        without its pictures, and returns True if the user continues with one of those answers; `find_engines` finds the
-        engines of the two sides."""
+        without its pictures, and returns True if the user continues with one of those answers."""
         from vlmtui.ui.compare.screen import CompareScreen
 
         await ask_user(
             self,
-            CompareScreen(controller, message, send, on_edit=on_edit, look=look, find_engines=find_engines),
+            CompareScreen(controller, message, send, on_edit=on_edit, look=look),
         )
 
     async def choose_comparison(self, message: ComparedMessage) -> str | None:

@@ -199,7 +199,7 @@ CHAT = Scope(
         Action(
             "compare",
             "Compare",
-            "Compare the chat template with a raw prompt (raw=NAME: on another engine), or engines: engine=here,NAME.",
+            "Compare the chat template with a raw prompt, or engines: engine=here,NAME.",
             "f10,alt+c",
             leader="c",
             usage="/compare PLAN",

@@ -274,12 +274,6 @@ COMPARISON = Scope(
             leader="percent_sign",
         ),
         Action("comparison.fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"),
-        Action(
-            "comparison.engine",
-            "Engine",
-            "Choose the engine that answers this side: another version, dtype or checkpoint, Transformers, a server.",
-            leader="A",
-        ),
         Action("comparison.look", "Does it look?", _LOOK_HELP, "x", leader="x"),
         Action("comparison.inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x", leader="i"),
         Action(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,10 +20,7 @@ from vlmtui.session.comparison import (
     ComparedMessage,
     RawDraft,
     RawDrafts,
-    choose_side_engines,
     comparison_of_message,
-    read_side_engines,
-    require_family,
 )
 from vlmtui.session.fan_out import ENGINE, PICTURE, FanOut, Plan, choose_lane, look_plan, parse_plan, planned_fan_out
 from vlmtui.session.lanes import InFlightRequest, LaneEngines, engines_of
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
     from vlmtui.ui.chat.screen import ChatScreen
 
 _WRITE_AFTER_S = 1.0
-_NO_ENGINES: Mapping[str, str] = {}
 
 
 class FanOuts(ChatPart):
@@ -125,15 +121,13 @@ class FanOuts(ChatPart):
             has_pictures=bool(all_attachments(message.turns)),
         )
 
-    async def engines_of(self, names: Mapping[str, str], check: Callable[[LaneEngines], None]) -> LaneEngines | None:
+    async def _engines_of(self, names: Mapping[str, str]) -> LaneEngines | None:
         """Return the engines of lanes, by their labels. Before further ones are loaded here, show the memory that they
-        need, and ask how to load them. `check` raises VlmtuiError for unusable ones. None if cancelled. Raises
-        VlmtuiError."""
+        need, and ask how to load them. None if cancelled. Raises VlmtuiError."""
         controller, services = self._engines, self._screen.services
         trust = TrustStore(services.paths)
         servers, registry = services.settings.engines, services.registry
         engines = await engines_of(names, controller, registry, servers, trust, self._return_to)
-        check(engines)
         if not engines.to_load:
             return engines
         need = await asyncio.to_thread(lambda: memory_need(engines.to_load, Machine.measure()))
@@ -160,7 +154,7 @@ class FanOuts(ChatPart):
             self._screen.prompt_cost.check_room()
         engines = None
         if plan.parameter == ENGINE:
-            engines = await self.engines_of({str(one): str(one) for one in plan.values}, lambda engines: None)
+            engines = await self._engines_of({str(one): str(one) for one in plan.values})
             if engines is None:
                 return None
         media = self._screen.services.paths.media
@@ -176,18 +170,13 @@ class Comparisons(ChatPart):
         self._raw_timer: Timer | None = None
 
     def action_compare(self, text: str = "") -> None:
-        """Compare the chat template with a raw prompt, for the draft or the last message; with `raw=NAME` on an engine
-        of its own; with `engine=A,B`, the answers of two engines."""
-        try:
-            engines, plan = read_side_engines(text)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
-        if plan:
+        """Compare the chat template with a raw prompt, for the draft or the last message; with `engine=A,B`, the
+        answers of two engines."""
+        if text:
             self._screen.fan_outs.action_fan_out(text)
             return
         self._screen.take_composer_text()
-        self._screen.start_dialog(partial(self._compare, engines=engines))
+        self._screen.start_dialog(self._compare)
 
     def action_comparisons(self) -> None:
         """Show the comparisons of the last message."""
@@ -227,34 +216,25 @@ class Comparisons(ChatPart):
         except VlmtuiError as error:
             self._screen.tell_error(error)
 
-    async def _compare(self, raw: str | None = None, engines: Mapping[str, str] = _NO_ENGINES) -> None:
+    async def _compare(self, raw: str | None = None) -> None:
         try:
             message = self._screen.compared_message()
             draft = await self._raw_drafts.of(self._chat.live)
             controller = self._controller(message, draft)
-            if engines:
-                await choose_side_engines(controller, engines, lambda names: self._side_engines(names, controller))
         except VlmtuiError as error:
             self._screen.tell_error(error)
             return
         if raw is not None:
             draft.text, draft.filled, draft.origin, draft.saved_as = raw, "", "", ""
-        was_draft = message.exchange is None
         await self._app.open_comparison(
             controller,
             message,
             send=lambda controller: self._send(message, controller),
             on_edit=self._raw_edited,
             look=lambda: self._screen.fan_outs.look_at(message),
-            find_engines=lambda names: self._side_engines(names, controller),
         )
-        if was_draft and message.exchange is not None and not controller.sends_draft:
-            await self._screen.show_conversation()
         self._write_raw()
         self._screen.prompt_cost.count_soon()
-
-    async def _side_engines(self, names: Mapping[str, str], controller: CompareController) -> LaneEngines | None:
-        return await self._screen.fan_outs.engines_of(names, partial(require_family, family=controller.input.family))
 
     async def _look_at_stored(self) -> None:
         last = self._screen.marked.exchange if self._screen.marked is not None else self._chat.last

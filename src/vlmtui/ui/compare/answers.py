@@ -21,7 +21,6 @@ from vlmtui.inspection.tokens import Piece, attachment_of
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.comparison import Difference, TokenAt
 from vlmtui.session.generation import Answer
-from vlmtui.session.lanes import Lane
 from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.document.blocks import PlainBlock, TextBlock
 from vlmtui.ui.document.view import INTERVAL_S, DocumentView
@@ -429,7 +428,6 @@ class AnswerPane(AnswerPanel):
         self._stop = stop
         self._mark = Static(classes="mark", markup=False)
         self._warning = ""
-        self._lane: Lane | None = None
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -440,10 +438,10 @@ class AnswerPane(AnswerPanel):
     def on_mount(self) -> None:
         self.watch(self.view, "virtual_size", self.give_room, init=False)
 
-    def begin(self, answer: Answer, *, warning: str = "", lane: Lane | None = None) -> None:
-        """Show this answer until it ends. `warning`: a note about its request; `lane`: None if it is stored."""
+    def begin(self, answer: Answer, *, warning: str = "") -> None:
+        """Show this answer until it ends. `warning`: a note about its request."""
         self.add_class("-begun")
-        self._warning, self._lane = warning, lane
+        self._warning = warning
         self.tell_stale("")
         if self._timer is not None:
             self._timer.stop()
@@ -460,7 +458,7 @@ class AnswerPane(AnswerPanel):
     def update_answer(self) -> None:
         """Show the answer so far, and its outcome at the end."""
         stop = f"{key_of(self.app, self._stop)} Stop" if self._stop else ""
-        self.grow(self._lane.waits_for if self._lane is not None else "", stop)
+        self.grow(stop=stop)
         if self.is_over and self._timer is not None:
             self._timer.stop()
             self._timer = None

@@ -22,18 +22,16 @@ from vlmtui.session.comparison import (
     ComparedMessage,
     ComparedSide,
     Difference,
-    FindEngines,
     SavedPrompts,
-    choose_side_engines,
 )
 from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.lanes import EXAMPLES, HERE, InFlightRequest
+from vlmtui.session.lanes import InFlightRequest
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answers import AnswerPane, PictureStrip
 from vlmtui.ui.compare.raw_prompt import RawEditor, RawPane
-from vlmtui.ui.compare.sides import TITLES, SidesScreen, View, choose_stored_comparison
+from vlmtui.ui.compare.sides import SidesScreen, View, choose_stored_comparison
 from vlmtui.ui.compare.turns import AlignedTurns, PromptView
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.messages import EngineChanged
@@ -66,17 +64,14 @@ class CompareScreen(SidesScreen):
         *,
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
-        find_engines: FindEngines,
     ) -> None:
         """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw
-        text; `look` sends it without its pictures, and returns whether one of those answers was used;
-        `find_engines` finds those of the sides."""
+        text; `look` sends it without its pictures, and returns whether one of those answers was used."""
         super().__init__("Compare", controller.input.question, controller.input.attachments)
         self._left = PromptView(id="chat-prompt")
         self.pane = RawPane(controller, id="raw-prompt")
         self.controller = controller
         self.message = message
-        self._find_engines = find_engines
         self._send_draft = send
         self._on_edit = on_edit
         self._look = look
@@ -152,7 +147,7 @@ class CompareScreen(SidesScreen):
         match action:
             case "stop":
                 return self._side(parameters[0]).is_running
-            case "send" | "engine":
+            case "send":
                 return not self.controller.is_running
             case "next_finding" | "fix":
                 return self.is_mounted and bool(self.pane.findings)
@@ -171,8 +166,7 @@ class CompareScreen(SidesScreen):
         try:
             engine = self.engines.require_engine()
             findings = controller.prepare()
-            is_draft = self.message.exchange is None and controller.sends_draft
-            in_flight = self._send_draft(controller) if is_draft else None
+            in_flight = self._send_draft(controller) if self.message.exchange is None else None
         except VlmtuiError as error:
             self.main_app.tell_error(error)
             return
@@ -235,20 +229,6 @@ class CompareScreen(SidesScreen):
             return
         if was_taken:
             self.dismiss()
-
-    @before_keys
-    async def action_engine(self) -> None:
-        """Choose the engine of the focused side."""
-        mode, controller = self._focused_side().mode, self.controller
-        title = f"Engine of the side “{TITLES[mode]}”"
-        name = await ask_user(self.app, NameScreen(title, value=controller.engine_names[mode], hint=EXAMPLES))
-        if name is None:
-            return
-        try:
-            await choose_side_engines(controller, {mode: name.strip() or HERE}, self._find_engines)
-        except VlmtuiError as error:
-            self.main_app.tell_error(error)
-        self._show_heads()
 
     def action_next_finding(self) -> None:
         """Move the cursor to the next finding."""
@@ -330,9 +310,9 @@ class CompareScreen(SidesScreen):
     def _show_begun(self, findings: Sequence[Finding]) -> None:
         """Show the answers that are starting, the raw one with the findings about its prompt."""
         for side in self.controller.sides:
-            if side.lane is not None:
+            if side.answer is not None:
                 told = _warning(findings) if side.mode == "raw" else ""
-                self.answer_pane(side.mode).begin(side.lane.answer, warning=told, lane=side.lane)
+                self.answer_pane(side.mode).begin(side.answer, warning=told)
         self.query_one("#divergence").remove_class("-filled")
         self._show_state()
 
@@ -343,9 +323,7 @@ class CompareScreen(SidesScreen):
 
     def _show_heads(self) -> None:
         for side in self.controller.sides:
-            name, facts = self.controller.engine_names[side.mode], self.controller.engine_facts(side)
-            engine = f"{one_line(name)}: {one_line(facts)}" if facts else ""
-            self.show_head(side.mode, " · ".join(filter(None, (engine, self._told[side.mode]))))
+            self.show_head(side.mode, self._told[side.mode])
 
     # -- the prompts
 
@@ -414,7 +392,7 @@ class CompareScreen(SidesScreen):
     async def _store(self) -> None:
         """Store the comparison with its message."""
         try:
-            await self.controller.keep(self.message, self.engines.require_model)
+            await self.controller.keep(self.message)
         except VlmtuiError as error:
             self.main_app.tell_error(error)
 
@@ -428,7 +406,7 @@ class CompareScreen(SidesScreen):
             self.main_app.tell("This chat already continues with that answer.")
             return
         try:
-            await self.controller.adopt(side, self.message, self.engines.require_model)
+            await self.message.adopt(side.lane, self.engines.require_model())
         except VlmtuiError as error:
             self.main_app.tell_error(error)
             return
