@@ -37,11 +37,6 @@ SUFFIXES = tuple(FORMATS)
 ENDINGS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
 
-def has_several_engines(comparison: Comparison) -> bool:
-    """Return whether its sides were answered by different engines."""
-    return any(side.engine is not None for side in comparison.sides)
-
-
 def engine_titles(comparison: Comparison) -> list[str]:
     """Return each side's engine, `vLLM 0.32.0 · float32 · cpu`, with model, revision and engine arguments where the
     sides differ. Hostile."""
@@ -112,7 +107,7 @@ def side_facts(side: Side) -> str:
 
 def answered_by(comparison: Comparison) -> list[str]:
     """Return the engine of each side where they have different ones, else empty texts; hostile."""
-    if not has_several_engines(comparison):
+    if all(side.engine is None for side in comparison.sides):
         return [""] * len(comparison.sides)
     return engine_titles(comparison)
 
@@ -167,7 +162,8 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield from (f"- {_code(line) if number > 1 else line}" for number, line in enumerate(said))
     engines = answered_by(comparison)
     for side, engine, runs in zip(comparison.sides, engines, prompt_runs(comparison), strict=True):
-        yield from ("", f"## {_heading(side)}", "", f"{_code(side_facts(side))}", "")
+        title = _code(side.label) if side.label else side_title(side)
+        yield from ("", f"## {title}", "", f"{_code(side_facts(side))}", "")
         if engine:
             yield from (f"Answered by {_code(engine)}", "")
         yield from ("Prompt:", "")
@@ -175,10 +171,6 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         if side.failure:
             yield from ("", f"Failed: {_code(side.failure)}")
         yield from ("", "Answer:", "", _fenced(side.answer))
-
-
-def _heading(side: Side) -> str:
-    return _code(side.label) if side.label else side_title(side)
 
 
 def _plain(runs: Iterable[Run]) -> str:

@@ -547,11 +547,6 @@ class LaneEngines:
         """Return the engine of a lane, if it is loaded."""
         return self._controller.engine_of(self.models[label])
 
-    def is_current(self, label: str) -> bool:
-        """Return True if a lane's engine is the app's own."""
-        current = self._controller.model
-        return current is not None and self.models[label].spec == current.spec
-
     @property
     def to_load(self) -> tuple[Model, ...]:
         """The models to be loaded on this machine."""
