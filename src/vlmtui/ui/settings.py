@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from vlmtui.domain.dials import DIALS, STRUCTURED_DIALS, dial_text
-from vlmtui.domain.sampling import PARAMETERS, Number, Sampling
+from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.registry.match import Model
 from vlmtui.session.dials import names_file, processor_arguments, typed_parameters, with_parameter
@@ -28,20 +28,23 @@ _UNSET = "default"
 _OF_MODEL = "the model's own"
 
 
-class FurtherFields(Grid):
+class Fields(Grid):
     """A field a parameter, by its name. A field that is not edited keeps its value, whatever it is."""
 
     def __init__(self, sampling: Sampling, model: Model | None) -> None:
-        super().__init__(id="further")
+        super().__init__(id="grid")
         self._family = model.family if model is not None else None
         self._arguments = self._family.processor if self._family is not None else {}
         self._loaded = processor_arguments(Sampling(), model.spec.engine_args) if model is not None else {}
         """The processor's arguments from the model's load, which apply to every answer."""
-        self._shown = {name: one_line(text) for name, text in typed_parameters(sampling, self._family).items()}
+        numbers = {name: f"{value}" for name, value in sampling.numbers().items() if value is not None}
+        further = {name: one_line(text) for name, text in typed_parameters(sampling, self._family).items()}
+        self._shown = {**dict.fromkeys(PARAMETERS, ""), **numbers, **further}
 
     def compose(self) -> ComposeResult:
         for name, text in self._shown.items():
-            yield Static(name, classes="label", markup=False)
+            title = PARAMETERS[name].title if name in PARAMETERS else name
+            yield Static(title, classes="label", markup=False)
             yield LineInput(text, placeholder=self._hint(name), id=name, compact=True)
             yield Static(id=f"problem-{name}", classes="problem", markup=False)
 
@@ -101,9 +104,11 @@ class FurtherFields(Grid):
 
     def _full_name(self, name: str) -> str:
         """Return the name by which a parameter is set; an argument that the record does not name needs its prefix."""
-        return name if name in DIALS or name in self._arguments else f"processor.{name}"
+        return name if name in PARAMETERS or name in DIALS or name in self._arguments else f"processor.{name}"
 
     def _hint(self, name: str) -> str:
+        if name in PARAMETERS:
+            return f"{PARAMETERS[name].unset} ({PARAMETERS[name].help})"
         if name in DIALS:
             return DIALS[name].help
         argument = self._arguments.get(name)
@@ -131,14 +136,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
             with VerticalScroll(id="fields", can_focus=False):
                 yield Static("System prompt", classes="label")
                 yield TextArea(self._current.system_prompt, id="system", compact=True, tab_behavior="focus")
-                with Grid(id="grid"):
-                    for name, parameter in PARAMETERS.items():
-                        yield Static(parameter.title, classes="label")
-                        value = getattr(self._current.sampling, name)
-                        unset = f"{parameter.unset} ({parameter.help})"
-                        yield LineInput("" if value is None else f"{value}", placeholder=unset, id=name, compact=True)
-                        yield Static(id=f"problem-{name}", classes="problem", markup=False)
-                yield FurtherFields(self._current.sampling, self._model)
+                yield Fields(self._current.sampling, self._model)
             keys = hint(self.app, "settings_form.apply", "settings_form.cancel")
             yield Static(f"{keys} · Tab Next field", id="keys", markup=False)
 
@@ -147,7 +145,8 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
 
     @on(Input.Changed)
     def _changed(self) -> None:
-        self._read()
+        """Show the problems of the fields. Files that fields name are read when the settings are applied."""
+        self.query_one(Fields).read(self._current.sampling)
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
@@ -158,38 +157,13 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         run_before_keys(self, self._apply, exclusive=True)
 
     async def _apply(self) -> None:
-        numbers = self._numbers()
-        further = await self.query_one(FurtherFields).read_with_files(self._current.sampling)
-        if numbers is not None and further is not None:
-            sampling = msgspec.structs.replace(further, **numbers)
-            text = self.query_one("#system", TextArea).text
-            self.dismiss(msgspec.structs.replace(self._current, system_prompt=text, sampling=sampling))
+        fields = self.query_one(Fields)
+        sampling = await fields.read_with_files(self._current.sampling)
+        if sampling is None:
+            self.query_one(f"#{fields.first_problem()}", Input).focus()
             return
-        wrong = next((name for name in PARAMETERS if self.query_one(f"#problem-{name}").display), None)
-        wrong = wrong or self.query_one(FurtherFields).first_problem()
-        self.query_one(f"#{wrong}", Input).focus()
+        text = self.query_one("#system", TextArea).text
+        self.dismiss(msgspec.structs.replace(self._current, system_prompt=text, sampling=sampling))
 
     def action_cancel(self) -> None:
         self.dismiss(None)
-
-    def _read(self) -> None:
-        """Show the problems of the fields. Files that fields name are read when the settings are applied."""
-        self._numbers()
-        self.query_one(FurtherFields).read(self._current.sampling)
-
-    def _numbers(self) -> dict[str, Number | None] | None:
-        """Return the parameters that are numbers; None if one is invalid, with the problem shown below its field."""
-        values: dict[str, Number | None] = {}
-        for name, parameter in PARAMETERS.items():
-            text = self.query_one(f"#{name}", Input).value.strip()
-            try:
-                value = parameter.read(text) if text else None
-                problem = (parameter.problem(value) if value is not None else None) or ""
-            except VlmtuiError as error:
-                problem = error.message
-            if not problem:
-                values[name] = value
-            told = self.query_one(f"#problem-{name}", Static)
-            told.update(problem)
-            told.display = bool(problem)
-        return values if len(values) == len(PARAMETERS) else None
