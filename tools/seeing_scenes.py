@@ -28,7 +28,7 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.services import ExitReport
-from vlmtui.ui.widgets.dialogs import ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 Until = Callable[[Pilot[ExitReport | None], Callable[[], bool]], Coroutine[Any, Any, None]]
 Save = Callable[[VlmtuiApp, str], None]
@@ -60,7 +60,7 @@ async def adapters(app: VlmtuiApp, pilot: Pilot[ExitReport | None], until: Until
     folder = write_adapter(app.services.paths.data / "loras" / "random")
     controller = app.engines
     app.run_action_id("adapter", str(folder))
-    await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+    await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
     before = controller.engine
     await pilot.press("enter")
     await until(pilot, lambda: controller.engine is not before and controller.state is EngineState.READY)

@@ -21,7 +21,7 @@ from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelList, ModelsScreen
 from vlmtui.ui.services import Delays, ExitReport
-from vlmtui.ui.widgets.dialogs import ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
@@ -84,7 +84,7 @@ async def test_a_model_that_does_not_fit_beside_the_loaded_one_ends_it_after_a_q
         await until(pilot, lambda: screen_is(app, PlainChat))
         chat = app.screen
         app.run_action_id("models", "family3")
-        await until(pilot, lambda: screen_is(app, ConfirmScreen) and bool(app.screen.query(OptionList)))
+        await until(pilot, lambda: screen_is(app, ChoiceScreen) and bool(app.screen.query(OptionList)))
         assert host.engines[0].alive
         await pilot.press("down", "enter")
         await until(pilot, lambda: len(host.engines) == 2)

@@ -24,7 +24,7 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.suggestions import SuggestionMenu
 from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.attachment_view import AttachmentView
-from vlmtui.ui.widgets.dialogs import ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 
 async def test_a_pasted_path_is_attached_where_the_cursor_is(chatting: StartChat, tmp_path: Path) -> None:
@@ -236,12 +236,12 @@ async def test_many_files_are_attached_after_a_question(chatting: StartChat, tmp
         picture(tmp_path, f"{number}.png")
     async with chatting() as chat:
         chat.app.run_action_id("attach", str(tmp_path / "*.png"))
-        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         assert chat.composer.text == ""
         chat.app.run_action_id("attach", str(tmp_path / "*.png"))
-        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
         await chat.pilot.press("enter")
         await chat.until(lambda: len(chat.controller.draft.attachments) == 21)
         assert [item.name for item in chat.controller.draft.attachments] == [f"{number}.png" for number in range(21)]

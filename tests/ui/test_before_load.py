@@ -16,7 +16,8 @@ from vlmtui.paths import Paths
 from vlmtui.registry import routes
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.remote_code import RemoteCode
-from vlmtui.ui.models.screen import BeforeLoadScreen, ModelList, ModelsScreen
+from vlmtui.ui.models.screen import ModelList, ModelsScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat", "big_machine")
 
@@ -43,17 +44,17 @@ async def test_foreign_code_runs_only_after_a_yes_that_is_remembered(make_app: M
     app = make_app(host)
     async with app.run_test() as pilot:
         await pick(app, pilot, "internvl_chat")
-        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         assert not host.opened
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         assert not host.opened
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         await pilot.press("down", "enter")
         await until(pilot, lambda: bool(host.opened))
     assert host.opened[0][0].trust_remote_code
@@ -68,8 +69,8 @@ async def test_a_family_that_cannot_run_is_explained_and_not_loaded(make_app: Ma
     app = make_app(host, registry=Registry({"mllama": closed}))
     async with app.run_test() as pilot:
         await pick(app, pilot, "mllama")
-        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
-        assert "0.10.2" in str(app.screen.query_one("#text").render())
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
+        assert "0.10.2" in str(app.screen.query_one(".text").render())
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
     assert not host.opened
@@ -80,7 +81,7 @@ async def test_a_model_that_does_not_fit_offers_settings_that_do(make_app: MakeA
     app = make_app(host)
     async with app.run_test() as pilot:
         await pick(app, pilot, "command_a_vision")
-        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         await pilot.press("end", "enter")
         await until(pilot, lambda: bool(host.opened))
     assert host.opened[0][0].model == "CohereLabs/command-a-vision-07-2025"
@@ -90,7 +91,7 @@ async def test_an_initial_model_is_asked_about_too(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="ovis")
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         await pilot.press("down", "enter")
         await until(pilot, lambda: bool(host.opened))
     assert host.opened[0][0].trust_remote_code

@@ -40,7 +40,7 @@ from vlmtui.ui.conversations import ConversationListView, ConversationsScreen, s
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelsScreen
-from vlmtui.ui.widgets.dialogs import ConfirmScreen, NameScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 MANY = 250
@@ -347,7 +347,7 @@ async def test_a_damaged_database_is_replaced_by_a_backup_after_a_yes(
     damage(paths)
     app = make_app(settings=Settings(graphics="off"))
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         rows = " ".join(strip.text for strip in app.screen._compositor.render_strips())
         text = " ".join(rows.replace("│", " ").split())
         assert "conversations.db is damaged" in text and "The newest good backup" in text and "The damaged file" in text
@@ -377,7 +377,7 @@ async def test_damage_that_is_met_in_a_chat_asks_and_the_chat_is_saved_in_the_ba
         (paths.data / f"{FILE}-wal").unlink(missing_ok=True)
         await chat.app.services.store.run(meet_damage)
         await chat.send("three")
-        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
         await chat.pilot.press("down", "enter")
         await chat.until(lambda: not chat.controller.recorder.waiting)
         found = await chat.app.services.store.run(lambda store: store.conversations())

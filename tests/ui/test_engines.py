@@ -28,7 +28,7 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.fan_out import AnswerTile, FanOutScreen
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.screen import ModelList, ModelsScreen, row
-from vlmtui.ui.widgets.dialogs import ChoiceScreen, ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts
 
 FACTS = ServerFacts(
@@ -113,14 +113,14 @@ async def test_a_conversation_changes_between_engines_that_stay_loaded(chatting:
 async def test_a_socket_of_another_user_is_used_only_after_a_yes(chatting: StartChat, box: None) -> None:
     async with chatting(["One."], ["Two."]) as chat:
         await chat.send("/engine unix:/tmp/box.sock")
-        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen) and has_focus(chat))
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and has_focus(chat))
         question = str(chat.app.screen.query_one(Static).render())
         assert "belongs to another user of this machine: anna" in question
         await chat.pilot.press("enter")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         assert [one.spec.backend for one in chat.host.engines] == ["vllm"]
         await chat.send("/engine unix:/tmp/box.sock")
-        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen) and has_focus(chat))
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and has_focus(chat))
         await chat.pilot.press("down", "enter")
         await chat.until(lambda: [one.spec.backend for one in chat.host.engines] == ["vllm", REMOTE_BACKEND])
 

@@ -9,7 +9,6 @@ from textual.command import CommandPalette
 
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
-from vlmtui.session.models import LoadCheck, LoadOption
 from vlmtui.ui.attachments.browser import BrowserScreen
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.compare.screen import CompareScreen
@@ -17,9 +16,9 @@ from vlmtui.ui.conversations import ConversationsScreen
 from vlmtui.ui.help import HelpScreen, LeaderScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.models.log import LogScreen
-from vlmtui.ui.models.screen import BeforeLoadScreen, ModelsScreen
+from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import Delays
-from vlmtui.ui.widgets.dialogs import ChoiceScreen, ConfirmScreen, NameScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
 SAID = "quits; so does pressing the same key again."
 
@@ -64,7 +63,7 @@ async def quits(chat: Chat) -> None:
     await chat.until(lambda: chat.app.return_value is not None)
 
 
-@pytest.mark.parametrize("screen", [ConfirmScreen, ViewerScreen, BeforeLoadScreen])
+@pytest.mark.parametrize("screen", [ChoiceScreen, ViewerScreen])
 async def test_other_dialogs_say_it_too(chatting: StartChat, tmp_path: Path, screen: type) -> None:
     async with chatting(delays=Delays(quit_again=60)) as chat:
         await opened(chat, screen, tmp_path)
@@ -73,11 +72,9 @@ async def test_other_dialogs_say_it_too(chatting: StartChat, tmp_path: Path, scr
 
 
 async def opened(chat: Chat, screen: type, folder: Path) -> None:
-    if screen is ConfirmScreen:
-        chat.app.push_screen(ConfirmScreen("Really?", yes="Yes"))
-    elif screen is ViewerScreen:
+    if screen is ChoiceScreen:
+        chat.app.push_screen(ChoiceScreen("Really?", ["Yes"]))
+    else:
         chat.screen.sources.attach_files([picture(folder)])
         await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.pilot.press("f9")
-    else:
-        chat.app.push_screen(BeforeLoadScreen("shapes", LoadCheck("Load it?", "", (LoadOption("Back"),))))

@@ -22,7 +22,7 @@ from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelsScreen
-from vlmtui.ui.widgets.dialogs import ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 OTHER = "smolvlm"
 NO_MEMORY = LoadFailed(Failure(kind=ErrorKind.OUT_OF_MEMORY, message="Not enough memory."))
@@ -48,7 +48,7 @@ def top(chat: Chat) -> str:
 
 def asked(chat: Chat) -> str:
     """The question, once it is shown."""
-    is_asked = isinstance(chat.app.screen, ConfirmScreen) and bool(chat.app.screen.query(OptionList))
+    is_asked = isinstance(chat.app.screen, ChoiceScreen) and bool(chat.app.screen.query(OptionList))
     return str(chat.app.screen.query(Static).first().content) if is_asked else ""
 
 

@@ -49,7 +49,7 @@ from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, S
 from vlmtui.store.store import Store
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.services import Delays
-from vlmtui.ui.widgets.dialogs import ChoiceScreen, ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ async def test_leaving_with_a_full_disk_is_asked_about(
         with full_disk(monkeypatch):
             await chat.say("first")
             await chat.pilot.press("ctrl+q")
-            await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+            await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
             await chat.until(lambda: bool(chat.app.screen.query(OptionList)))
             await chat.pilot.press(stays)
             await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
@@ -567,7 +567,7 @@ async def test_leftovers_are_reported_and_ended_on_request(make_app: MakeApp) ->
         await chat.until(lambda: "/cleanup" in chat.notes)
         assert "left (pid 7)" in chat.notes
         await chat.send("/cleanup")
-        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
         assert host.ended == []
         await chat.pilot.press("enter")
         await chat.until(lambda: len(host.ended) == 1)
@@ -648,12 +648,12 @@ async def test_the_adapter_of_a_conversation_lasts(make_app: MakeApp, store: Sto
         await chat.until(lambda: "There is no adapter" in chat.notes)
         await chat.send(f"/adapter {adapter}")
         # It was loaded without LoRA: it has to be loaded again.
-        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         assert chat.controller.settings.adapter == ""
         await chat.send(f"/adapter {adapter}")
-        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
         await chat.pilot.press("enter")
         await chat.until(lambda: chat.controller.settings.adapter == str(adapter))
         await chat.until(lambda: chat.app.engines.state is EngineState.READY)
@@ -695,6 +695,6 @@ async def test_the_adapters_near_are_offered(
             "○ b · rank 8",
         ]
         await chat.pilot.press("down", "down", "enter")
-        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
         await chat.pilot.press("enter")
         await chat.until(lambda: chat.controller.settings.adapter == str(tmp_path / "loras" / "b"))

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from vlmtui.session.cost import EstimateTokens
     from vlmtui.session.fan_out import FanOut, Plan
     from vlmtui.session.lanes import InFlightRequest
-    from vlmtui.session.models import LoadCheck, LoadOption
     from vlmtui.session.prompt_report import PromptReport
     from vlmtui.session.recent_folders import RecentFolders
     from vlmtui.session.recovery import InterruptedAnswers
@@ -253,19 +252,16 @@ class VlmtuiApp(App[ExitReport | None]):
     # -- screens
 
     async def confirm(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> bool:
-        """Ask a question; False if it was cancelled. `careful`: Enter alone means no."""
-        from vlmtui.ui.widgets.dialogs import ConfirmScreen
+        """Ask a question; False if it was cancelled. `careful`: `no` is first, so that Enter alone does no harm."""
+        answers = [no, yes] if careful else [yes, no]
+        chosen = await self.choose(question, answers)
+        return chosen is not None and answers[chosen] == yes
 
-        is_sure = await ask_user(self, ConfirmScreen(question, yes=yes, no=no, careful=careful))
-        return is_sure is True
-
-    async def choose(self, title: str, lines: Sequence[str]) -> int | None:
-        """Choose one of several lines; None if cancelled."""
-        from textual.content import Content
-
+    async def choose(self, title: str, lines: Sequence[str], *, text: str = "") -> int | None:
+        """Choose one of several lines; None if cancelled. `text`: stands below the title."""
         from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
-        return await ask_user(self, ChoiceScreen(title, [Content(line) for line in lines]))
+        return await ask_user(self, ChoiceScreen(title, lines, text=text))
 
     async def choose_files(
         self, folder: Path, *, recent: RecentFolders, look: FolderView, estimate: EstimateTokens | None
@@ -432,12 +428,6 @@ class VlmtuiApp(App[ExitReport | None]):
         """Show the models over the current screen, unless they or the loading screen are shown."""
         if not isinstance(self.screen, ModelsScreen) and not self.shows_a_load():
             self.push_models()
-
-    def open_before_load(self, model: Model, check: LoadCheck, go_on: Callable[[LoadOption | None], None]) -> None:
-        """Show the decision to make before a model is loaded."""
-        from vlmtui.ui.models.screen import BeforeLoadScreen
-
-        self.push_screen(BeforeLoadScreen(one_line(model.spec.name), check), go_on)
 
     def open_log(self) -> None:
         """Show the engine's log over the current screen, or close it."""

@@ -13,7 +13,7 @@ from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.protocol.endpoint import ForeignSocket
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engines import EngineState, is_remote, names_of
-from vlmtui.session.models import LoadChecks, LoadOption, MemoryNeed, memory_need
+from vlmtui.session.models import LoadCheck, LoadChecks, MemoryNeed, memory_need
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
@@ -52,14 +52,7 @@ class ModelLoading:
             self.load(model)
             return
 
-        def go_on(option: LoadOption | None) -> None:
-            if option is None or option.model is None:
-                return
-            if option.trusts_code:
-                self._remember(option.model)
-            self.choose(option.model, machine, size_accepted=True)
-
-        self._app.open_before_load(model, check, go_on)
+        self._app.start_dialog(partial(self._ask_before_load, model, machine, check))
 
     def choose_by_name(self, name: str) -> None:
         """Choose a model by a family's name, a model id or a folder."""
@@ -128,6 +121,17 @@ class ModelLoading:
     def abort(self) -> None:
         """Stop the load, and go back to the models."""
         self._app.start(self._abort, "abort")
+
+    async def _ask_before_load(self, model: Model, machine: Machine | None, check: LoadCheck) -> None:
+        """Show the decision to make before a model is loaded, and go on with it."""
+        text = f"{one_line(model.spec.name)}\n\n{check.text}"
+        chosen = await self._app.choose(check.title, [option.label for option in check.options], text=text)
+        option = None if chosen is None else check.options[chosen]
+        if option is None or option.model is None:
+            return
+        if option.trusts_code:
+            self._remember(option.model)
+        self.choose(option.model, machine, size_accepted=True)
 
     async def _connect(self, name: str, *, allow_owner: str | None = None) -> None:
         from vlmtui.engine.remote_models import find_remote_model  # the HTTP client takes a while to import

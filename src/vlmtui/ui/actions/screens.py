@@ -44,16 +44,6 @@ SETTINGS_FORM = Scope(
     fixed=(FixedKey("tab", "The next field."),),
 )
 
-CONFIRM = Scope(
-    "confirm",
-    "At a question",
-    actions=(Action("confirm.no", "No", "Change nothing.", "escape", run="refuse", footer=True),),
-    fixed=(
-        FixedKey("↑ ↓", "The other answer."),
-        FixedKey("enter", "Give this answer."),
-    ),
-)
-
 CHOICE = Scope(
     "choice",
     "At a choice",
@@ -156,17 +146,6 @@ LOG = Scope(
         *search_actions("log"),
     ),
 )
-
-BEFORE_LOAD = Scope(
-    "before_load",
-    "Before a model is loaded",
-    actions=(Action("before_load.back", "Back", "Load nothing.", "escape", footer=True),),
-    fixed=(
-        FixedKey("↑ ↓", "The option above or below."),
-        FixedKey("enter", "Choose this option."),
-    ),
-)
-
 
 CONVERSATION_LIST = Scope(
     "conversation_list",

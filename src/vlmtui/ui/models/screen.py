@@ -13,10 +13,9 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Input, OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Input, Static
 
 from vlmtui.domain.engine import BackendChoice, EngineStatus
 from vlmtui.engine.machine import Fit, Machine, check_fit, gib
@@ -25,7 +24,7 @@ from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.routes import model_closed, route_name, status_of
 from vlmtui.session.engines import AppEngines, EngineState
-from vlmtui.session.models import Choice, LoadCheck, LoadOption, model_choices
+from vlmtui.session.models import Choice, model_choices
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import TextBlock, fact
@@ -33,7 +32,6 @@ from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import error_text, key_of
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
-from vlmtui.ui.widgets.dialogs import DialogPanel
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.line_editing import LineInput
 from vlmtui.ui.widgets.row_list import RowList
@@ -42,43 +40,6 @@ if TYPE_CHECKING:
     from vlmtui.engine.remote_models import Server
     from vlmtui.registry.loader import Registry
     from vlmtui.worker.backends.remote.probe import Feature
-
-
-class BeforeLoadScreen(ModalScreen[LoadOption | None]):
-    """Shows a load check. Returns the chosen option; None: load nothing."""
-
-    DEFAULT_CSS = """
-    BeforeLoadScreen {
-        align: center middle;
-        & #model { color: $text-muted; margin-bottom: 1; }
-    }
-    """
-    SCOPE = "before_load"
-    BINDINGS = bindings(SCOPE)
-
-    def __init__(self, model_name: str, check: LoadCheck) -> None:
-        super().__init__()
-        self.model_name = model_name
-        self.check = check
-
-    def compose(self) -> ComposeResult:
-        with DialogPanel():
-            yield Static(self.check.title, id="title", markup=False)
-            yield Static(self.model_name, id="model", markup=False)
-            yield Static(self.check.text, id="text", markup=False)
-            yield OptionList(*(Option(option.label) for option in self.check.options), id="options", markup=False)
-
-    def on_mount(self) -> None:
-        options = self.query_one("#options", OptionList)
-        options.highlighted = 0
-        options.focus()
-
-    @on(OptionList.OptionSelected)
-    def _taken(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self.check.options[event.option_index])
-
-    def action_back(self) -> None:
-        self.dismiss(None)
 
 
 _LABEL = 11

@@ -1,4 +1,4 @@
-"""Small dialogs: answer a question, choose a line, or type a name."""
+"""Small dialogs: choose a line, or type a name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from vlmtui.ui.widgets.line_editing import LineInput
 _CSS = """
     align: center middle;
     background: $background 60%;
-    & > DialogPanel { width: 72; max-height: 80%; }
     & .title { text-style: bold; }
     & .hint { margin-top: 1; color: $muted; }
     & OptionList { max-height: 20; }
@@ -58,14 +57,18 @@ class ChoiceScreen(ModalScreen[int | None]):
     SCOPE = "choice"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, title: str, lines: Sequence[Content]) -> None:
+    def __init__(self, title: str, lines: Sequence[str | Content], *, text: str = "") -> None:
+        """`text`: stands below the title."""
         super().__init__()
         self._title = title
         self._lines = lines
+        self._text = text
 
     def compose(self) -> ComposeResult:
         with DialogPanel():
             yield Static(self._title, classes="title", markup=False)
+            if self._text:
+                yield Static(self._text, classes="text", markup=False)
             yield OptionList(*self._lines, markup=False)
 
     def on_mount(self) -> None:
@@ -109,41 +112,3 @@ class NameScreen(ModalScreen[str | None]):
 
     def action_refuse(self) -> None:
         self.dismiss(None)
-
-
-class ConfirmScreen(ModalScreen[bool]):
-    """Returns whether `yes` was chosen; Escape means no."""
-
-    DEFAULT_CSS = """
-    ConfirmScreen {
-        align: center middle;
-        & > DialogPanel { width: 60; }
-        & Static { text-style: bold; }
-    }
-    """
-    SCOPE = "confirm"
-    BINDINGS = bindings(SCOPE)
-
-    def __init__(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> None:
-        """`careful`: `no` is first, so that Enter alone does no harm."""
-        super().__init__()
-        self._question = question
-        self._labels = (no, yes) if careful else (yes, no)
-        self._yes_index = 1 if careful else 0
-
-    def compose(self) -> ComposeResult:
-        with DialogPanel():
-            yield Static(self._question, markup=False)
-            yield OptionList(*self._labels, markup=False)
-
-    def on_mount(self) -> None:
-        answers = self.query_one(OptionList)
-        answers.highlighted = 0
-        answers.focus()
-
-    @on(OptionList.OptionSelected)
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(event.option_index == self._yes_index)
-
-    def action_refuse(self) -> None:
-        self.dismiss(False)
