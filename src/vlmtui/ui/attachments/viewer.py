@@ -24,10 +24,10 @@ from vlmtui.media.thumbnails import StoredPixels, Viewport, draw, open_pixels
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.keys import short_keys
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.attachment_view import attachment_details
 from vlmtui.ui.widgets.clicks import one_frame
+from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.thumbnails import name_line
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class ViewerScreen(ModalScreen[None]):
             with Vertical(id="stage"):
                 yield Static(id="reason", markup=False)
             yield DocumentView(has_edge=False, id="side")
-        yield Static(id="keys", markup=False)
+        yield FooterBar()
 
     def on_mount(self) -> None:
         self.set_class(self._graphics.mode == "off", "-off")
@@ -137,13 +137,22 @@ class ViewerScreen(ModalScreen[None]):
         self._say("")
         self.shown = event.view if self._source is not None else None
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        match action:
+            case "turn":
+                return len(self.attachments) > 1
+            case "step":
+                return self._current.modality == "video"
+            case "zoom" | "reset" | "pan" | "facts":
+                return self._graphics.mode != "off"
+            case _:
+                return True
+
     def action_close(self) -> None:
         self.dismiss()
 
     async def action_turn(self, step: int) -> None:
         """Show another attachment; after the last comes the first."""
-        if len(self.attachments) < 2:
-            return
         self.view, self.shown = Viewport((self.view.at + step) % len(self.attachments)), None
         self._source = None
         await self.query_one("#stage").query(".picture").remove()
@@ -231,26 +240,8 @@ class ViewerScreen(ModalScreen[None]):
             parts.append(f"{view.at + 1} of {count}")
         self.query_one("#where", Static).update(" · ".join(parts))
         self.query_one("#name", Static).update(name_line(current, self._numbers[view.at]))
-        is_off = self._graphics.mode == "off"
         self.query_one("#side", DocumentView).show(*attachment_details(current))
-        self.query_one("#keys", Static).update(
-            self._key_line(has_film=current.modality == "video", can_zoom=not is_off)
-        )
-
-    def _key_line(self, *, has_film: bool, can_zoom: bool) -> str:
-        def short(*names: str, last: bool = False) -> str:
-            return short_keys(self.app, *(f"viewer.{name}" for name in names), last=last)
-
-        moves = short("pan_left", "pan_down", "pan_up", "pan_right", last=True)
-        parts = {
-            f"{short('previous', 'next')} Others": len(self.attachments) > 1,
-            f"{short('previous_frame', 'next_frame')} Frame": has_film,
-            f"{short('zoom_in', 'zoom_out', 'zoom_reset')} Zoom": can_zoom,
-            f"{moves.replace(' ', '') if len(moves) < 8 else moves} Move": can_zoom,
-            f"{short('facts')} Facts": can_zoom,
-            f"{short('close')} Close": True,
-        }
-        return " · ".join(part for part, is_possible in parts.items() if is_possible)
+        self.refresh_bindings()
 
     def _open_current(self) -> None:
         if self.query("#stage"):
