@@ -108,23 +108,6 @@ class FilterInput(LineInput):
         self.is_browsing = False
 
 
-class KeyHint(Static):
-    """The browser's keys, as bound."""
-
-    DEFAULT_CSS = "KeyHint { height: 2; color: $muted; text-wrap: nowrap; text-overflow: ellipsis; }"
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-
-    def on_mount(self) -> None:
-        app, leader = self.app, ACTIONS[LEADER]
-        choose, leave = hint(app, "browser.choose"), hint(app, "browser.leave")
-        first = f"{choose} · Space Mark · ← Parent folder · ~ / Path · {leave}"
-        by_letter = (ACTIONS[f"browser.{name}"] for name in ("mark_all", "sort", "hidden", "recent"))
-        second = " · ".join(f"{spell_key(action.leader)} {action.title}" for action in by_letter)
-        self.update(f"{first}\n{shown_keys(app, leader)}… {second}")
-
-
 def _fitting(path: str, width: int) -> str:
     """Return the path, or the end of it that fits into `width` cells."""
     if cell_len(path) <= width:
@@ -415,7 +398,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             with Container(id="body"):
                 yield FileList(self._marks, id="files")
                 yield FilePreview(self._estimate, id="preview")
-            yield KeyHint(id="keys")
+            yield Static(self._keys, id="keys", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(FilterInput).focus()
@@ -553,6 +536,13 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
     def action_move(self, how: str) -> None:
         self._filter.is_browsing = True
         self.query_one(FileList).action_move(how)
+
+    @property
+    def _keys(self) -> str:
+        first = f"{hint(self.app, 'browser.choose')} · Space Mark · ← Parent folder · ~ / Path"
+        by_letter = (ACTIONS[f"browser.{name}"] for name in ("mark_all", "sort", "hidden", "recent"))
+        second = " · ".join(f"{spell_key(action.leader)} {action.title}" for action in by_letter)
+        return f"{first} · {hint(self.app, 'browser.leave')}\n{shown_keys(self.app, ACTIONS[LEADER])}… {second}"
 
     @property
     def _filter(self) -> FilterInput:
