@@ -101,7 +101,7 @@ class EnginePanel(Vertical):
     """
 
     def compose(self) -> ComposeResult:
-        yield _Facts(id="state", markup=False)
+        yield Static(id="state", markup=False)
         yield Static("Tokens a second, last five minutes", id="about", markup=False)
         yield Sparkline([], id="speed")
         yield Static(id="ranks", markup=False)
@@ -112,41 +112,24 @@ class EnginePanel(Vertical):
         has_ranks = found is not None and len(found.ranks) > 1
         self.query_one("#about").display = self.query_one("#speed").display = found is not None
         self.query_one("#ranks").display = has_ranks
-        self.query_one(_Facts).show(meter, lacking)
+        self.query_one("#state", Static).update(Content("\n").join(self._state(meter, lacking)))
         self.query_one("#speed", Sparkline).data = meter.speeds(_COLUMNS)
         if found is not None and has_ranks:
             self.query_one("#ranks", Static).update(_ranks(found.ranks))
 
-
-class _Facts(Static):
-    """A line for each fact, or for two of them where there is room."""
-
-    def __init__(self, *, id: str, markup: bool) -> None:
-        super().__init__(id=id, markup=markup)
-        self._lines: list[Content] = []
-        self._facts: list[Content] = []
-
-    def show(self, meter: EngineMeter, lacking: str) -> None:
-        self._lines = []
-        if meter.failure is not None:
-            self._lines = [Content.styled(one_line(meter.failure.message), "$text-warning")]
-        elif meter.newest is None:
-            self._lines = [Content.styled(lacking or "Asking the engine…", "$muted")]
-        facts = [] if meter.newest is None else _facts(meter.newest, meter.speed)
-        self._facts = [
-            Content.assemble((f"{label:<{_LABEL}}", "$muted"), f"{value:<{_VALUE}}") for label, value in facts
+    def _state(self, meter: EngineMeter, lacking: str) -> list[Content]:
+        """Return a failure, and a line for each fact, or for two of them where there is room."""
+        failed = [] if meter.failure is None else [Content.styled(one_line(meter.failure.message), "$text-warning")]
+        if meter.newest is None:
+            return failed or [Content.styled(lacking or "Asking the engine…", "$muted")]
+        rows = [
+            Content.assemble((f"{label:<{_LABEL}}", "$muted"), f"{value:<{_VALUE}}")
+            for label, value in _facts(meter.newest, meter.speed)
         ]
-        self._lay_out()
-
-    def on_resize(self) -> None:
-        self._lay_out()
-
-    def _lay_out(self) -> None:
-        rows = self._facts
         if self.size.width >= _TWO_COLUMNS:
-            half = (len(rows) + 1) // 2
-            rows = [Content("").join(pair) for pair in zip(rows[:half], [*rows[half:], Content("")], strict=False)]
-        self.update(Content("\n").join([*self._lines, *rows]))
+            half = len(rows) // 2
+            rows = [Content("").join(pair) for pair in zip(rows[:half], rows[half:], strict=True)]
+        return [*failed, *rows]
 
 
 def _facts(found: EngineMetrics, speed: float | None) -> list[tuple[str, str]]:
