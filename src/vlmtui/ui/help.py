@@ -11,15 +11,16 @@ from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen, SystemModalScreen
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
-from vlmtui.ui.actions import SCOPES, Scope, bindings, line_bindings
+from vlmtui.ui.actions import SCOPES, Scope, bindings
 from vlmtui.ui.document.blocks import TextBlock
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import Line, Lines, one, wrapped
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import LEADER, LeaderEntry, hint, key_bindings, key_of, leader_entries, shown_keys, spell_key
 from vlmtui.ui.widgets.footer_bar import FooterBar
+from vlmtui.ui.widgets.line_editing import LineInput
 
 _COLUMN_GAP = 3
 _GROUPS = ("Message", "Look closer", "Attachments", "Chats and models")
@@ -168,12 +169,6 @@ class HelpBlock(Block):
         return [one(self._title, "bold $text-accent"), *rows]
 
 
-class HelpFilter(Input):
-    """The field for words to filter the lines by."""
-
-    BINDINGS = line_bindings()
-
-
 class HelpScreen(ModalScreen[None]):
     """A sheet over the screen, scrollable. `scope` is that of the screen below, `first` that of its focused widget."""
 
@@ -191,18 +186,17 @@ class HelpScreen(ModalScreen[None]):
             with Horizontal(id="head"):
                 yield Static("Keys and commands", id="title")
                 yield Static(id="hint", markup=False)
-            yield HelpFilter(placeholder="Filter", compact=True)
+            yield LineInput(placeholder="Filter", compact=True)
             yield DocumentView(has_edge=False, id="text")
         yield FooterBar()
 
     def on_mount(self) -> None:
         self.query_one("#hint", Static).update(hint(self.app, "help_screen.filter", "help_screen.close"))
-        self.query_one(HelpFilter).cursor_blink = False
         self._show()
 
     def action_close(self) -> None:
         """Leave the filter, or close the help."""
-        word = self.query_one(HelpFilter)
+        word = self.query_one(LineInput)
         if not word.display:
             self.dismiss()
             return
@@ -212,16 +206,16 @@ class HelpScreen(ModalScreen[None]):
 
     def action_filter(self) -> None:
         """Focus the filter."""
-        word = self.query_one(HelpFilter)
+        word = self.query_one(LineInput)
         word.display = True
         word.focus()
 
     def action_scroll(self, where: str) -> None:
         getattr(self.query_one("#text"), f"scroll_{where}")(animate=False)
 
-    @on(HelpFilter.Changed)
+    @on(LineInput.Changed)
     def _show(self) -> None:
-        word = self.query_one(HelpFilter).value.strip().lower()
+        word = self.query_one(LineInput).value.strip().lower()
         sections = [(scope.title, [row for row in self._rows(scope) if row.has(word)]) for scope in self._scopes()]
         sections = [(title, rows) for title, rows in sections if rows]
         keys = max((len(row.keys) for _, rows in sections for row in rows), default=0)

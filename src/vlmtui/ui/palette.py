@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-import msgspec
 from textual.actions import parse
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.screen import Screen
-from textual.types import IgnoreReturnCallbackType
 
 from vlmtui.ui.actions import SCOPES, Action, method_of
 from vlmtui.ui.keys import shown_keys
@@ -21,14 +19,6 @@ if TYPE_CHECKING:
 
 _OF_KEYS = ("leader", "interrupt", "command_palette")
 """App-wide actions that are of use by their keys only."""
-
-
-class Command(msgspec.Struct, frozen=True):
-    """One command of the palette."""
-
-    title: str
-    help: str
-    run: IgnoreReturnCallbackType
 
 
 def available_actions(screen: Screen[object]) -> Iterator[Action]:
@@ -52,23 +42,20 @@ class ActionCommands(Provider):
 
     async def discover(self) -> Hits:
         for command in self._commands():
-            yield DiscoveryHit(command.title, command.run, help=command.help)
+            yield command
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
-        for command in self._commands():
-            score = matcher.match(f"{command.title} {command.help}")
+        for one in self._commands():
+            score = matcher.match(f"{one.display} {one.help}")
             if score > 0:
-                yield Hit(score, matcher.highlight(command.title), command.run, text=command.title, help=command.help)
+                yield Hit(score, matcher.highlight(f"{one.display}"), one.command, text=one.text, help=one.help)
 
-    def _commands(self) -> Iterator[Command]:
+    def _commands(self) -> Iterator[DiscoveryHit]:
         app = cast("VlmtuiApp", self.app)
         for action in available_actions(self.screen):
             key = shown_keys(self.app, action)
-            yield Command(
-                action.title,
-                f"{action.help}  ({key})" if key else action.help,
-                partial(app.run_action_id, action.id),
-            )
+            help = f"{action.help}  ({key})" if key else action.help
+            yield DiscoveryHit(action.title, partial(app.run_action_id, action.id), help=help)
         for theme, title in ((DARK, "Dark theme"), (LIGHT, "Light theme")):
-            yield Command(title, "Switch the colour theme.", partial(setattr, app, "theme", theme.name))
+            yield DiscoveryHit(title, partial(setattr, app, "theme", theme.name), help="Switch the colour theme.")
