@@ -110,7 +110,7 @@ async def measure(folder: Path, turns: int) -> dict[str, float]:
         conversation = (await app.services.store.run(lambda store: store.conversations()))[0].conversation.id
         transcript = app.screen.query_one(Transcript)
         started = time.perf_counter()
-        app.open_conversation(conversation)
+        app.stored.open(conversation)
         await until(pilot, lambda: f"Answer {turns // 2 - 1}." in _text(app))
         found["open, ms"] = _milliseconds(started)
         await pilot.pause()

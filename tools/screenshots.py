@@ -309,7 +309,7 @@ async def session(
                 pilot, lambda: controller.progress is not None and controller.progress.stage is LoadStage.WEIGHTS
             )
             save(app, "loading")
-        await until(pilot, lambda: controller.state is EngineState.READY and app.chat_controller is not None)
+        await until(pilot, lambda: controller.state is EngineState.READY and app.conversation.chat is not None)
         if only is not None:
             await attach(app, pilot, SAMPLES / "two-shapes.png")
             await ask(app, pilot, "What is in this image?")

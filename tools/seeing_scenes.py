@@ -84,7 +84,7 @@ async def recorded(
     sound = stage(write_chirp(app.services.paths.data / "chirp.wav"), media)
     heard = stored(app, "qwen2_5_omni", sound, "What do you hear?", "A tone that rises for two seconds, then falls.")
     for conversation, name in ((boxes, "thinking"), (heard, "sound")):
-        app.open_conversation(conversation)
+        app.stored.open(conversation)
         await until(pilot, lambda wanted=conversation: app.conversation.require_chat().id == wanted)  # type: ignore[misc]
         await until(pilot, lambda: isinstance(app.screen, ChatScreen))
         if name == "thinking":

@@ -71,8 +71,8 @@ class Chat:
 
     @property
     def controller(self) -> Conversation:
-        assert self.app.chat_controller is not None
-        return self.app.chat_controller
+        assert self.app.conversation.chat is not None
+        return self.app.conversation.chat
 
     @property
     def composer(self) -> Composer:

@@ -61,7 +61,7 @@ async def test_missing_capabilities_are_switched_off_and_named(
     async with app.run_test(size=(120, 40)) as pilot:
         app.models.load(echoing(registry))
         await until_chat(pilot)
-        controller = app.chat_controller
+        controller = app.conversation.chat
         assert controller is not None
 
         async def type_in(text: str) -> None:

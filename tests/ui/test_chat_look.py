@@ -41,7 +41,7 @@ def test_a_conversation(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: 
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
         await until_chat(pilot)
-        chat = app.chat_controller
+        chat = app.conversation.chat
         assert chat is not None
         picture = Easel(tmp_path).picture(("red", "circle", "top left"))
         app.run_action_id("attach", str(picture.path))

@@ -36,7 +36,7 @@ async def asked(pilot: AppPilot, folder: Path) -> CompareScreen:
     """Both were asked, the raw prompt without a line break and an end of the turn."""
     app = of(pilot)
     await until_chat(pilot)
-    chat = app.chat_controller
+    chat = app.conversation.chat
     assert chat is not None
     app.run_action_id("attach", str(picture(folder)))
     await until(pilot, lambda: len(chat.draft.attachments) == 1)
@@ -61,8 +61,8 @@ def _marked(screen: CompareScreen) -> bool:
 
 def _stored(app: VlmtuiApp) -> int:
     """Return the number of comparisons of the last message."""
-    assert app.chat_controller is not None and app.chat_controller.last is not None
-    turn = app.chat_controller.last.user_id
+    assert app.conversation.chat is not None and app.conversation.chat.last is not None
+    turn = app.conversation.chat.last.user_id
     return 0 if turn is None else app.services.store.run_now(lambda store: len(store.comparisons(turn)))
 
 
@@ -94,7 +94,7 @@ def test_asking_without_the_picture(snap_compare: SnapCompare, make_app: MakeApp
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
         await until_chat(pilot)
-        chat = app.chat_controller
+        chat = app.conversation.chat
         assert chat is not None
         app.run_action_id("attach", str(picture(tmp_path)))
         await until(pilot, lambda: len(chat.draft.attachments) == 1)

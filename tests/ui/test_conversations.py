@@ -40,6 +40,7 @@ from vlmtui.ui.conversations import ConversationListView, ConversationsScreen, s
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.stored_conversations import StoredConversations
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
@@ -457,7 +458,7 @@ async def test_a_new_chat_is_begun_once(chatting: StartChat) -> None:
 
 async def test_a_search_entered_at_once_opens_its_match(listing: ShowList, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[ConversationId] = []
-    monkeypatch.setattr(VlmtuiApp, "open_conversation", lambda app, id: opened.append(id))
+    monkeypatch.setattr(StoredConversations, "open", lambda stored, id: opened.append(id))
     async with listing(three) as shown:
         shown.press_at_once("slash", *"sofa", "enter")
         await shown.until(lambda: bool(opened))

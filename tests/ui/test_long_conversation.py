@@ -19,7 +19,7 @@ WIDGETS_MAX = 100
 async def test_two_thousand_stored_turns_with_five_hundred_images(chatting: StartChat) -> None:
     async with chatting() as chat:
         conversation = await chat.app.services.store.run(lambda store: bulk(store, STORED, IMAGES))
-        chat.app.open_conversation(conversation)
+        chat.app.stored.open(conversation)
         # Pictures take other lines once it is known that their files are not there.
         await chat.until(lambda: chat.screen_text().count("The stored image") > 1)
         await chat.until(lambda: f"turn {STORED - 1} of" in chat.screen_text())

@@ -268,7 +268,7 @@ async def test_the_mark_stays_while_an_answer_streams_and_when_the_next_one_come
 async def test_in_a_long_conversation_older_messages_come_as_the_cursor_does(chatting: StartChat) -> None:
     async with chatting(size=(80, 24)) as chat:
         conversation = await chat.app.services.store.run(lambda store: bulk(store, 600, 0))
-        chat.app.open_conversation(conversation)
+        chat.app.stored.open(conversation)
         await chat.until(lambda: "turn 599 of" in chat.screen_text())
         everything = chat.controller.branch.all
         await chat.pilot.press("up", "home")
@@ -292,7 +292,7 @@ async def test_in_a_long_conversation_older_messages_come_as_the_cursor_does(cha
 async def test_the_wheel_takes_the_mark_along(chatting: StartChat) -> None:
     async with chatting(size=(80, 24)) as chat:
         conversation = await chat.app.services.store.run(lambda store: bulk(store, 100, 0))
-        chat.app.open_conversation(conversation)
+        chat.app.stored.open(conversation)
         await chat.until(lambda: "turn 99 of" in chat.screen_text())
         await chat.pilot.press("up")
         transcript = chat.screen.query_one(Transcript)

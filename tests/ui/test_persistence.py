@@ -320,7 +320,7 @@ async def test_a_new_chat_is_another_conversation_and_the_old_one_can_be_opened(
         await chat.say("second")
         assert chat.controller.id != first
         await chat.write("half")
-        chat.app.open_conversation(first)
+        chat.app.stored.open(first)
         await chat.until(lambda: chat.controller.id == first)
         await chat.until(lambda: chat.composer.text == "" and "One." in chat.screen_text())
         assert store.draft(store.last() or first).text == "half"

@@ -30,7 +30,7 @@ from vlmtui.terminal import TerminalQuestion
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, bindings, method_of
 from vlmtui.ui.departure import Departure
-from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
+from vlmtui.ui.keys import KeyBindings, error_text, spell_key, with_remedy
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.model_loading import ModelLoading
 from vlmtui.ui.models.screen import ModelsScreen
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from vlmtui.media.folder import FolderView
     from vlmtui.session.answer_places import AnswerPlaces
     from vlmtui.session.comparison import CompareController, ComparedMessage
-    from vlmtui.session.conversation import Conversation
     from vlmtui.session.cost import EstimateTokens
     from vlmtui.session.fan_out import FanOut, Plan
     from vlmtui.session.lanes import InFlightRequest
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
     from vlmtui.session.recovery import InterruptedAnswers
     from vlmtui.session.seeing import ModelView, OcclusionPlan
     from vlmtui.session.settings import ChatSettings
-    from vlmtui.store.records import ConversationId
     from vlmtui.ui.attachments.browser import FilesChoice
     from vlmtui.ui.attachments.frames import FramesChoice
     from vlmtui.ui.chat.screen import ChatScreen
@@ -215,10 +213,6 @@ class VlmtuiApp(App[ExitReport | None]):
         """Load the same model again, after its engine died or failed to load."""
         self.models.restart()
 
-    def load_model(self, model: Model) -> None:
-        """Load a model, after a question where another is loaded."""
-        self.models.load(model)
-
     def interrupt(self) -> None:
         """Show how to quit; the second call within two seconds quits."""
         self._departure.interrupt()
@@ -232,22 +226,9 @@ class VlmtuiApp(App[ExitReport | None]):
         else:
             self.call_later(action, *parameters, *filter(None, [argument]))
 
-    def key_of(self, id: str) -> str:
-        """Return an action's key as shown to people."""
-        return key_of(self, id)
-
     def get_key_display(self, binding: Binding) -> str:
         """Show the same key name in the footer, in sentences and in the help."""
         return spell_key(binding.key)
-
-    @property
-    def chat_controller(self) -> Conversation | None:
-        """The conversation; None before a model was loaded."""
-        return self.conversation.chat
-
-    def open_conversation(self, conversation: ConversationId) -> None:
-        """Open a stored conversation with the loaded model, or else with its own model."""
-        self.stored.open(conversation)
 
     # -- screens
 
@@ -424,66 +405,6 @@ class VlmtuiApp(App[ExitReport | None]):
         while self.screen is not screen:
             self.pop_screen()
 
-    def open_models(self) -> None:
-        """Show the models over the current screen, unless they or the loading screen are shown."""
-        if not isinstance(self.screen, ModelsScreen) and not self.shows_a_load():
-            self.push_models()
-
-    def open_log(self) -> None:
-        """Show the engine's log over the current screen, or close it."""
-        from vlmtui.ui.models.log import LogScreen
-
-        if isinstance(self.screen, LogScreen):
-            self.screen.dismiss()
-        else:
-            self.push_screen(LogScreen(self.engines))
-
-    def open_leader(self) -> None:
-        """Show the keys that work after the leader, or close that strip."""
-        from vlmtui.ui.help import show_leader
-
-        show_leader(self)
-
-    def open_help(self) -> None:
-        """Show every key and command, the current screen's first, or close the help."""
-        from vlmtui.ui.help import HelpScreen
-
-        screen = self.screen
-        if isinstance(screen, HelpScreen):
-            screen.dismiss()
-        elif not isinstance(screen, SystemModalScreen):
-            first = getattr(screen.focused, "SCOPE", "")
-            self.push_screen(HelpScreen(getattr(screen, "SCOPE", ""), first=first))
-
-    def open_conversations(self, *, open_id: ConversationId | None) -> None:
-        """Show the list of conversations, unless a model is loading. `open_id`: the conversation of the chat."""
-        from vlmtui.ui.conversations import ConversationsScreen
-        from vlmtui.ui.models.loading import LoadingScreen
-
-        if not isinstance(self.screen, ConversationsScreen | LoadingScreen):
-            self.push_screen(ConversationsScreen(self.services.store, open_id=open_id))
-
-    async def open_batch(self, output: Path) -> None:
-        """Show the results of a batch in a file. Says why if the file cannot be read."""
-        from vlmtui.session.batch.results import ResultTable
-        from vlmtui.ui.batch import BatchScreen
-
-        try:
-            table = await asyncio.to_thread(ResultTable, output)
-        except VlmtuiError as error:
-            self.tell_error(error)
-            return
-        self.push_screen(BatchScreen(table, show_inspector=self.open_inspector))
-
-    def leave_conversations(self) -> bool:
-        """Close the list; False if it was closed already."""
-        from vlmtui.ui.conversations import ConversationsScreen
-
-        is_shown = isinstance(self.screen, ConversationsScreen)
-        if is_shown:
-            self.pop_screen()
-        return is_shown
-
     def new_chat(self) -> ChatScreen:
         """Return a new screen for the conversation."""
         from vlmtui.ui.chat.screen import ChatScreen
@@ -533,10 +454,13 @@ class VlmtuiApp(App[ExitReport | None]):
         self.models.restart()
 
     def on_conversations_screen_conversation_chosen(self, event: ConversationsScreen.ConversationChosen) -> None:
-        self.open_conversation(event.id)
+        self.stored.open(event.id)
 
     def on_conversations_screen_new_chat_wanted(self) -> None:
-        if self.leave_conversations():  # the key may arrive twice in a row
+        from vlmtui.ui.conversations import ConversationsScreen
+
+        if isinstance(self.screen, ConversationsScreen):  # the key may arrive twice in a row
+            self.pop_screen()
             self.call_later(self.run_action_id, "new_chat")
 
     def on_attachment_view_clicked(self, event: AttachmentView.Clicked) -> None:
@@ -548,32 +472,52 @@ class VlmtuiApp(App[ExitReport | None]):
         """Show the models over the chat; with a name, load that model at once."""
         if name:
             self.models.choose_by_name(name)
-        else:
-            self.open_models()
+        elif not isinstance(self.screen, ModelsScreen) and not self.shows_a_load():
+            self.push_models()
 
     def action_engine(self, name: str = "") -> None:
         """Use another engine by its name or address; without one, show the models."""
         if name:
             self.models.choose_engine(name)
         else:
-            self.open_models()
+            self.action_models()
 
     def action_conversations(self) -> None:
-        """Show the list of conversations."""
-        chat = self.conversation.chat
-        self.open_conversations(open_id=chat.id if chat is not None else None)
+        """Show the list of conversations, unless a model is loading."""
+        from vlmtui.ui.conversations import ConversationsScreen
+
+        if not isinstance(self.screen, ConversationsScreen) and not self.shows_a_load():
+            chat = self.conversation.chat
+            open_id = chat.id if chat is not None else None
+            self.push_screen(ConversationsScreen(self.services.store, open_id=open_id))
 
     def action_batch(self, file: str = "") -> None:
         """Show the results of a batch."""
-        self.start_dialog(lambda: self.open_batch(Path(file.strip() or _ANSWERS).expanduser()))
+        self.start_dialog(partial(self._open_batch, Path(file.strip() or _ANSWERS).expanduser()))
+
+    async def _open_batch(self, output: Path) -> None:
+        from vlmtui.session.batch.results import ResultTable
+        from vlmtui.ui.batch import BatchScreen
+
+        try:
+            table = await asyncio.to_thread(ResultTable, output)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        self.push_screen(BatchScreen(table, show_inspector=self.open_inspector))
 
     def action_cleanup(self) -> None:
         """Stop workers that are no longer usable."""
         self.models.clean_up()
 
     def action_show_log(self) -> None:
-        """Show the engine's log over the current screen."""
-        self.open_log()
+        """Show the engine's log over the current screen, or close it."""
+        from vlmtui.ui.models.log import LogScreen
+
+        if isinstance(self.screen, LogScreen):
+            self.screen.dismiss()
+        else:
+            self.push_screen(LogScreen(self.engines))
 
     def action_restart_engine(self) -> None:
         """Load the same model again, unless its engine answers."""
@@ -591,11 +535,20 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def action_leader(self) -> None:
         """Show the keys that work after the leader, or close that strip."""
-        self.open_leader()
+        from vlmtui.ui.help import show_leader
+
+        show_leader(self)
 
     def action_help(self) -> None:
-        """Show every key and command, the current screen's first; close the help if it is open."""
-        self.open_help()
+        """Show every key and command, the current screen's first, or close the help."""
+        from vlmtui.ui.help import HelpScreen
+
+        screen = self.screen
+        if isinstance(screen, HelpScreen):
+            screen.dismiss()
+        elif not isinstance(screen, SystemModalScreen):
+            first = getattr(screen.focused, "SCOPE", "")
+            self.push_screen(HelpScreen(getattr(screen, "SCOPE", ""), first=first))
 
     def action_help_quit(self) -> None:
         """Ctrl+C with nothing to copy or stop: show how to quit; quit if pressed twice within two seconds."""

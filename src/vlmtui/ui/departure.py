@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from vlmtui.session.engines import EngineState
 from vlmtui.terminal import detach
 from vlmtui.text import one_line
+from vlmtui.ui.keys import key_of
 from vlmtui.ui.services import ExitReport
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Departure:
             self.leave()
             return
         self._interrupted_at = now
-        self._app.tell(f"{self._app.key_of('quit')} quits; so does pressing the same key again.", seconds=again_s)
+        self._app.tell(f"{key_of(self._app, 'quit')} quits; so does pressing the same key again.", seconds=again_s)
 
     def leave(self, return_code: int = 0, *, hung_up: bool = False) -> None:
         """Quit. `hung_up`: the terminal is gone; a running answer continues in the engine."""

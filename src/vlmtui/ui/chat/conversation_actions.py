@@ -196,7 +196,7 @@ class Settings(ChatPart):
         )
         if not await self._app.confirm(question, yes=f"Load {name} again", no="Cancel"):
             return False
-        self._app.load_model(with_adapters(model, adapter))
+        self._app.models.load(with_adapters(model, adapter))
         return True
 
     def _apply(self, settings: ChatSettings, unchanged: str = "No setting has changed.") -> None:
