@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Failure, Timings
+from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Failure, Timings
 from vlmtui.domain.thinking import COMMON_TAGS
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind
@@ -44,10 +44,8 @@ class LiveAnswers:
         self._is_detached = False
 
     def begin(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> None:
-        """Start a new answer for the exchange, and begin to store it; `answer` requests it."""
-        pending = self._recorder.begin(conversation, exchange, record)
-        self._running_answers[exchange] = _RunningAnswer(pending)
-        self._recorder.write_now(pending)
+        """Start a new answer for the exchange; `answer` stores and requests it."""
+        self._running_answers[exchange] = _RunningAnswer(self._recorder.begin(conversation, exchange, record))
 
     async def answer(self, engine: Engine, exchange: Exchange) -> None:
         """Store the turn, if possible now, send its request, and receive the answer. Cancelling the caller does not
@@ -68,12 +66,11 @@ class LiveAnswers:
         self._notify(AnswerReplaced(exchange))
         return True
 
-    async def resume(self, engine: Engine, exchange: Exchange, on_live: Callable[[], None] = lambda: None) -> bool:
+    async def resume(self, engine: Engine, exchange: Exchange) -> bool:
         """Receive what the engine has kept of a taken-over answer. False, with the previous answer restored, if the
-        engine has less of it. `on_live` is called once the answer grows, which shows that it was still running."""
+        engine has less of it."""
         answer = exchange.answer
-        events = _watched(engine.resume(answer.request_id), on_live)
-        await self._run(self._follow(engine, exchange, events))
+        await self._run(self._follow(engine, exchange, engine.resume(answer.request_id)))
         return exchange.answer is answer
 
     def restore(self, host: EngineHost, exchange: Exchange, events: Iterable[EngineEvent]) -> None:
@@ -173,7 +170,6 @@ class LiveAnswers:
         return Failed(request_id=event.request_id, failure=Failure(kind=ErrorKind.INTERNAL, message=why))
 
     def _restore_previous(self, exchange: Exchange, before: Answer) -> None:
-        """Restore the answer that was taken over, as stored."""
         exchange.answer = before
         running, turn = self._running_answers.pop(exchange), exchange.answer_id
         self._recorder.abandon(running.pending)
@@ -206,20 +202,6 @@ def _has_less(event: EngineEvent, answer: Answer, before: Answer) -> bool:
         return False
     kind = event.failure.kind
     return kind is ErrorKind.NOT_KEPT or (kind is ErrorKind.ENGINE_DIED and len(answer.text) <= len(before.text))
-
-
-async def _watched(
-    events: AsyncGenerator[EngineEvent, None], on_live: Callable[[], None]
-) -> AsyncGenerator[EngineEvent, None]:
-    """Yield the events of a kept request; call `on_live` at the second delta, as the first is the answer so far."""
-    deltas = 0
-    async with aclosing(events):
-        async for event in events:
-            if isinstance(event, Delta):
-                deltas += 1
-                if deltas == 2:
-                    on_live()
-            yield event
 
 
 async def _wait(task: asyncio.Task[None]) -> None:

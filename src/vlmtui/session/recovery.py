@@ -35,35 +35,20 @@ _ANSWERED_WITHIN_S = 7 * 24 * 3600.0
 _SETTLE_S = 2.0
 
 
-class _Report:
-    """Says what became of an interrupted answer."""
-
-    def __init__(self, teller: Teller, title: str) -> None:
-        self._teller = teller
-        self._title = one_line(title)
-        self._was_live = False
-
-    def is_live(self) -> None:
-        """It is still running."""
-        self._was_live = True
-        self._tell("Still answering")
-
-    def ended(self, answer: Answer) -> None:
-        """Say how it ended; nothing if the app leaves it."""
-        match answer.outcome:
-            case Finished():
-                self._tell("Finished" if self._was_live else "Finished while you were away")
-            case Failed(failure=failure) if failure.kind is ErrorKind.ENGINE_DIED:
-                self._tell("The engine died during this answer")
-            case Failed():
-                self._tell("This answer failed")
-            case Cancelled():
-                self._tell("This answer was stopped")
-            case None:
-                pass
-
-    def _tell(self, what: str) -> None:
-        self._teller.tell(f"{what}: {self._title}", seconds=15)
+def _tell_end(teller: Teller, title: str, answer: Answer) -> None:
+    """Say how an interrupted answer ended; nothing if the app leaves it."""
+    match answer.outcome:
+        case Finished():
+            what = "Finished"
+        case Failed(failure=failure) if failure.kind is ErrorKind.ENGINE_DIED:
+            what = "The engine died during this answer"
+        case Failed():
+            what = "This answer failed"
+        case Cancelled():
+            what = "This answer was stopped"
+        case None:
+            return
+    teller.tell(f"{what}: {one_line(title)}", seconds=15)
 
 
 class InterruptedAnswers:
@@ -109,7 +94,6 @@ class InterruptedAnswers:
                 await host.forget(request_id)
 
     async def _find(self, turn: StoredTurn, title: str) -> UnfetchedAnswer | None:
-        """Return an interrupted answer that an engine or a spool has kept; None if none has."""
         assert turn.generation is not None
         request_id = turn.generation.request_id
         spec = await self._host.holder(request_id)
@@ -118,12 +102,11 @@ class InterruptedAnswers:
 
     async def _bring_back(self, unfetched: UnfetchedAnswer) -> bool:
         """False if the answer is no longer kept."""
-        report = _Report(self._holder.teller, unfetched.title)
         if self._may_show(unfetched):
-            return await self._go_on_with(unfetched, report)
-        answer = await self._fetch(unfetched, report)
+            return await self._go_on_with(unfetched)
+        answer = await self._fetch(unfetched)
         if answer is not None:
-            report.ended(answer)
+            _tell_end(self._holder.teller, unfetched.title, answer)
         return answer is not None
 
     def _may_show(self, unfetched: UnfetchedAnswer) -> bool:
@@ -136,7 +119,7 @@ class InterruptedAnswers:
         is_free = chat is None or (chat.id is None and not chat.draft.text)
         return not self._opens_another and is_free and (model is None or unfetched.spec in (None, model.spec))
 
-    async def _go_on_with(self, unfetched: UnfetchedAnswer, report: _Report) -> bool:
+    async def _go_on_with(self, unfetched: UnfetchedAnswer) -> bool:
         """Show the answer and receive the rest of it. False if its engine no longer keeps it."""
         chat = self._holder.require_chat()
         await self._holder.store.run(lambda store: store.activate(unfetched.turn.id))
@@ -148,7 +131,7 @@ class InterruptedAnswers:
         if unfetched.spec is None:
             if await chat.answers.take_over(chat.live, exchange):
                 chat.answers.restore(self._host, exchange, unfetched.events)
-                report.ended(exchange.answer)
+                _tell_end(self._holder.teller, unfetched.title, exchange.answer)
             await self._show(is_open)
             return True
         # The engine is one of this user's, so its spec holds as it is.
@@ -160,12 +143,12 @@ class InterruptedAnswers:
             return False
         if chat.branch.find(unfetched.turn.id) is not exchange or not await chat.answers.take_over(chat.live, exchange):
             return True
-        is_more = await chat.answers.resume(engine, exchange, report.is_live)
+        is_more = await chat.answers.resume(engine, exchange)
         if is_more:
-            report.ended(exchange.answer)
+            _tell_end(self._holder.teller, unfetched.title, exchange.answer)
         return is_more
 
-    async def _fetch(self, unfetched: UnfetchedAnswer, report: _Report) -> Answer | None:
+    async def _fetch(self, unfetched: UnfetchedAnswer) -> Answer | None:
         """Complete an answer in the store, without a screen, and return it; None if that failed."""
         parent, recorder = unfetched.turn.parent, self._holder.recorder()
         if parent is None:
@@ -186,7 +169,7 @@ class InterruptedAnswers:
         try:
             if not await _loaded(engine) or not await answers.take_over(conversation, exchange):
                 return None
-            is_more = await answers.resume(engine, exchange, report.is_live)
+            is_more = await answers.resume(engine, exchange)
             await recorder.settle(_SETTLE_S)
             return exchange.answer if is_more else None
         finally:
