@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
@@ -112,12 +113,14 @@ async def test_keys_that_come_all_at_once_act_in_their_order(chatting: StartChat
 async def test_text_typed_while_a_message_is_stored_stays(chatting: StartChat) -> None:
     gate = threading.Event()
     async with chatting(["a"]) as chat:
-        chat.controller.recorder.store.begin(lambda store: gate.wait(10))
+        waiting = asyncio.ensure_future(chat.controller.recorder.store.run(lambda store: gate.wait(10)))
+        await asyncio.sleep(0)
         await chat.write("a message")
         chat.composer.post_message(Composer.Submitted("a message"))  # no key: further ones do not wait for it
         await chat.until(lambda: len(chat.controller.exchanges) == 1)
         chat.composer.insert("x", chat.composer.document.end)
         gate.set()
         await chat.until(lambda: chat.composer.text == "x")
+        await waiting
         await chat.until(lambda: not chat.last.is_running)
         assert chat.composer.text == "x"

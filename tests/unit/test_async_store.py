@@ -277,21 +277,6 @@ async def test_another_model_asked_in_a_conversation_is_noted(tmp_path: Path, mo
         assert engine.forgotten == [exchange.request.request_id]
 
 
-async def test_a_message_is_being_stored_before_the_loop_does_anything_else(tmp_path: Path, model: Model) -> None:
-    async with chatting(tmp_path) as chat:
-        await ask(chat, model, "first", ["yes"])
-        chat.draft.text = "second"
-        exchange = chat.begin(model)
-        # No await since: the store's thread alone has written it.
-        conversation = chat.id
-        assert conversation is not None
-        stored = chat.recorder.store.run_now(lambda store: [turn.text for turn in store.path(conversation)])
-        assert stored == ["first", "yes", "second", ""]
-        await chat.recorder.flush()
-        assert exchange.user_id is not None
-        assert texts(tmp_path).count("second") == 1
-
-
 async def test_messages_of_a_new_conversation_that_begin_together_are_stored_in_it(
     tmp_path: Path, model: Model
 ) -> None:

@@ -36,21 +36,16 @@ class AsyncStore:
 
         A caller that is cancelled meanwhile does not stop the work.
         """
-        return await self.result(self.begin(work))
+        return await asyncio.shield(asyncio.wrap_future(self._begun(work)))
 
-    def begin(self, work: Callable[[Store], _T]) -> Future[_T]:
-        """Begin to run `work` on the store's thread, without waiting for the event loop; `result` waits for it."""
+    def _begun(self, work: Callable[[Store], _T]) -> Future[_T]:
         if self._closed:
             raise VlmtuiError(ErrorKind.INTERNAL, "The conversation store is closed: vlmtui is exiting.")
         return self._thread.submit(self._work, work)
 
-    async def result(self, begun: Future[_T]) -> _T:
-        """Return the result of work that was begun. A caller that is cancelled meanwhile does not stop the work."""
-        return await asyncio.shield(asyncio.wrap_future(begun))
-
     def run_now(self, work: Callable[[Store], _T]) -> _T:
         """Run `work` like `run`, for a caller without an event loop; block until it is done."""
-        return self.begin(work).result()
+        return self._begun(work).result()
 
     async def restore(self) -> str:
         """Continue with the newest good backup of a damaged database. Return what was done. Raises VlmtuiError."""

@@ -83,10 +83,6 @@ class MessageQueue:
         """Append a draft."""
         self.messages.append(QueuedMessage(StoredDraft(text=draft.text, attachments=draft.numbered), editing))
 
-    def take_first(self) -> None:
-        """Remove the first message: it was sent."""
-        del self.messages[0]
-
     def take_all(self, draft: Draft) -> Exchange | None:
         """Move all messages to the start of a draft. Return the exchange that the first one replaces."""
         editing, merged = self.editing, self._with(draft, draft.text)
@@ -116,8 +112,7 @@ class Conversation:
         self.recorder = recorder
         self.draft = Draft()
         self.queue = MessageQueue()
-        self.branch = Branch()
-        self.live = LiveConversation(branch=self.branch)
+        self.live = LiveConversation()
         self.editing: Exchange | None = None
         """The exchange that the next message replaces, on a new branch."""
         self.subscribers = Subscribers()
@@ -130,6 +125,10 @@ class Conversation:
     def id(self) -> ConversationId | None:
         """None until it is stored."""
         return self.live.id
+
+    @property
+    def branch(self) -> Branch:
+        return self.live.branch
 
     @property
     def exchanges(self) -> list[Exchange]:
@@ -160,12 +159,11 @@ class Conversation:
         """Return the number of the exchange's message in the conversation, from 1."""
         return self.branch.all.index(exchange) + 1
 
-    def turns_until(self, exchange: Exchange | None = None, *, system_prompt: str | None = None) -> list[Turn]:
+    def turns_until(self, exchange: Exchange | None = None) -> list[Turn]:
         """Return the turns of a request for an answer to `exchange`, or to the draft (None)."""
-        system = self.settings.system_prompt if system_prompt is None else system_prompt
         if exchange is not None:
-            return turns_until(exchange.above, exchange.sent_user, system)
-        return self._turns_to(self.draft, self.editing, system)
+            return turns_until(exchange.above, exchange.sent_user, self.settings.system_prompt)
+        return self._turns_to(self.draft, self.editing)
 
     def preview(self, family: Family) -> GenerateRequest:
         """Return the request that `begin` would send now. Raises VlmtuiError if the family does not accept it."""
@@ -191,10 +189,10 @@ class Conversation:
     def begin_queued(self, model: Model, info: EngineInfo | None = None) -> Exchange:
         """Begin the first message of the queue like `begin`; it stays queued if VlmtuiError is raised."""
         message = self.queue.messages[0]
-        turns = self._turns_to(message.draft, message.editing, self.settings.system_prompt)
+        turns = self._turns_to(message.draft, message.editing)
         made = self._generation(turns, model, info)
         exchange = self._add(turns[-1], made, instead_of=message.editing)
-        self.queue.take_first()
+        del self.queue.messages[0]
         self._begin(exchange, made)
         return exchange
 
@@ -343,9 +341,9 @@ class Conversation:
         if self.running is not None:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "Still answering.", remedy=Remedy.STOP_ANSWER)
 
-    def _turns_to(self, draft: Draft, editing: Exchange | None, system: str) -> list[Turn]:
+    def _turns_to(self, draft: Draft, editing: Exchange | None) -> list[Turn]:
         above = editing.above if editing is not None else self.last
-        return turns_until(above, Turn("user", draft.parts or (Text(""),)), system)
+        return turns_until(above, Turn("user", draft.parts or (Text(""),)), self.settings.system_prompt)
 
     def _require_last(self, exchange: Exchange) -> None:
         self.require_rest()
@@ -366,7 +364,7 @@ class Conversation:
 
     def _put_branch(self, branch: Branch) -> None:
         """Show this conversation, and end any editing."""
-        self.branch, self.editing, self.live.branch = branch, None, branch
+        self.live.branch, self.editing = branch, None
 
     def _generation(
         self,
@@ -382,17 +380,14 @@ class Conversation:
         return Generation(request, answer_to(request, model.family), model, info)
 
     def _begin(self, exchange: Exchange, made: Generation) -> None:
-        """Begin a new answer of an exchange."""
         self.answers.begin(self.live, exchange, self._put(exchange, made))
         self.draft_changed()
 
     def _record(self, exchange: Exchange, made: Generation) -> None:
-        """Store an exchange with an answer that has ended."""
         self.recorder.begin(self.live, exchange, self._put(exchange, made))
         self.draft_changed()
 
     def _put(self, exchange: Exchange, made: Generation) -> GenerationRecord:
-        """Set the exchange's answer and return its generation record."""
         self.live.model = made.model.spec.name
         record = made.record(self.settings)
         exchange.put_answer(made.answer, made.request, made.info, record)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,8 +40,8 @@ class LiveConversation:
     id: ConversationId | None = None
     model: str = ""
     """The user's name for the model that answered last."""
-    branch: Branch | None = None
-    """The branch on screen, to store it again if the store has lost it."""
+    branch: Branch = field(default_factory=Branch)
+    """The branch on screen."""
     draft: StoredDraft = field(default_factory=StoredDraft)
     """The draft that is stored, or soon will be."""
 
@@ -61,12 +59,10 @@ class PendingAnswer:
     """The number of the answer's pieces that are stored."""
     has_prompt: bool = False
     is_over: bool = False
-    begun: tuple[AnswerWrite, Future[WriteResult]] | None = None
-    """A write that the store has begun; the next flush waits for it."""
 
     def forget_stored(self) -> None:
         """Note that nothing of it is in the store any more."""
-        self.id, self.pieces, self.has_prompt, self.begun = None, 0, False, None
+        self.id, self.pieces, self.has_prompt = None, 0, False
         exchange = self.exchange
         exchange.user_id = exchange.answer_id = None
         exchange.user_siblings = exchange.answer_siblings = Siblings()
@@ -249,14 +245,6 @@ class Recorder:
         self._pending.append(pending)
         return pending
 
-    def write_now(self, pending: PendingAnswer) -> None:
-        """Begin to write an answer before the event loop does anything else; the next `flush` waits for it. Does
-        nothing where other writes come first."""
-        is_first = not any(other.is_dirty for other in self._pending if other is not pending)
-        if is_first and not self._lock.locked() and self.trouble is None:
-            with suppress(VlmtuiError):  # the store is closed: `flush` tells so
-                pending.begun = self._begun(pending)
-
     def rewrite(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> PendingAnswer:
         """Rewrite an answer that is stored in part and is received again from its beginning."""
         pending = self.begin(conversation, exchange, record)
@@ -326,7 +314,6 @@ class Recorder:
         self.spawn(self.flush())
 
     def _note_trouble(self, error: VlmtuiError | None) -> None:
-        """Report the first failure, and recovery."""
         was, self.trouble = self.trouble, error
         if (was is None) != (error is None):
             _log.warning("the store: %s", error.message if error else "all is written again")
@@ -348,19 +335,14 @@ class Recorder:
             await self._write_again(pending.conversation)
 
     async def _put(self, pending: PendingAnswer) -> None:
-        begun, pending.begun = pending.begun, None
-        write, writing = begun or self._begun(pending)
-        self._note(pending, write, await self.store.result(writing))
-
-    def _begun(self, pending: PendingAnswer) -> tuple[AnswerWrite, Future[WriteResult]]:
         write = write_of(pending)
-        return write, self.store.begin(write.write_to)
+        self._note(pending, write, await self.store.run(write.write_to))
 
     async def _write_again(self, conversation: LiveConversation) -> None:
         """Write a conversation that the store has lost, as a new one: all exchanges on screen, and pending answers."""
         waiting = [pending for pending in self._pending if pending.conversation is conversation]
         again: list[PendingAnswer] = []
-        for exchange in conversation.branch.all if conversation.branch is not None else []:
+        for exchange in conversation.branch.all:
             record = exchange.record or GenerationRecord(model=conversation.model, mode=exchange.mode)
             own = [pending for pending in waiting if pending.exchange is exchange]
             again += own or [PendingAnswer(conversation, exchange, exchange.answer, record)]
@@ -386,7 +368,6 @@ class Recorder:
             return False
 
     def _note(self, pending: PendingAnswer, write: AnswerWrite, written: WriteResult) -> None:
-        """Record in the pending answer which part is stored."""
         conversation = pending.conversation
         conversation.id, pending.id = written.conversation, written.answer
         pending.pieces, pending.has_prompt = write.pieces, bool(write.record.prompt)
