@@ -81,7 +81,7 @@ def _verify(paths: Paths, *, is_json: bool) -> int:
     if report.findings:
         rows = [[one.kind, _HASH.sub(r"\1…", one.where), one.what] for one in report.findings]
         print_table(["KIND", "WHERE", "WHAT"], rows)
-        if any(one.kind in ("database", "search") for one in report.findings):
+        if any(one.kind == "database" for one in report.findings):
             note("`vlmtui store restore` rebuilds the search index, or continues with the newest good backup.")
         if any(one.kind in ("missing media", "damaged media") for one in report.findings):
             note(_LOST_MEDIA_BACK)

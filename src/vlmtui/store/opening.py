@@ -6,9 +6,8 @@ import errno
 import os
 import shutil
 import sqlite3
-import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -42,11 +41,8 @@ COMPANIONS = ("-wal", "-shm")
 """Endings of SQLite's own files beside the database."""
 _CHECK_S = 1.0
 """Most seconds that an opening looks at the pages; a gigabyte takes half of it."""
-SAME_KIND_MAX = 20
-"""Most findings of a kind that are listed each; the rest is a count."""
-FaultKind = Literal["database", "search", "row", "missing media", "damaged media", "stray file"]
-"""`database`: the file, its header, its schema or its pages. `search`: an index for searching. `row`: a row that refers
-to one that is not there, or a value that cannot be decoded. `stray file`: among the media, but not of vlmtui."""
+FaultKind = Literal["database", "missing media", "damaged media", "stray file"]
+"""`stray file`: among the media, but not of vlmtui."""
 
 
 def prepare_database(folder: Path, media: Path, *, busy_s: float, thorough: bool = False) -> str:
@@ -125,7 +121,7 @@ def damage_of(path: Path, *, seconds: float | None = None, name: str = "") -> st
                 raise other_version(name or str(path), version)
             if (fault := schema_fault(connection) or _page_fault(connection, seconds)) is not None:
                 return fault
-            return None if seconds is not None else search_fault(connection)
+            return None if seconds is not None else _search_fault(connection)
         except sqlite3.DatabaseError as error:
             # A damaged schema is reported with SQLite's general error code.
             if is_damage(error) or code_of(error) == sqlite3.SQLITE_ERROR:
@@ -133,7 +129,7 @@ def damage_of(path: Path, *, seconds: float | None = None, name: str = "") -> st
             raise
 
 
-def search_fault(connection: sqlite3.Connection) -> str | None:
+def _search_fault(connection: sqlite3.Connection) -> str | None:
     """Return which index for searching does not match the texts, or None. Raises sqlite3.Error."""
     for index in SEARCHES:
         try:
@@ -313,63 +309,27 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_store(folder: Path, media: Path) -> StoreReport:
-    """Check the database in `folder`, and the files in `media`. Blocking; reads every page and every stored file.
-    Raises VlmtuiError if a file cannot be read."""
+    """Check the database in `folder`, and the files in `media`. Blocking; reads every page and every stored file."""
     path = folder / FILE
     findings: list[StoreFinding] = []
     counts = {"conversations": 0, "turns": 0}
     wanted: set[str] = set()
-    if os.path.lexists(path):
-        if not path.exists() or not stat.S_ISREG(path.stat().st_mode) or path.stat().st_size == 0:
-            findings.append(StoreFinding("database", FILE, "is a broken link, empty, or no regular file"))
-        else:
-            with explaining(path), closing(open_connection(path)) as connection:
-                findings += _check_database(connection)
-                with suppress(sqlite3.DatabaseError):
-                    wanted = {str(row[0]) for row in connection.execute("SELECT sha256 FROM media_references")}
-                    for table in counts:
-                        counts[table] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    if path.is_file():
+        try:
+            with explaining(path):
+                fault = damage_of(path)
+        except VlmtuiError as error:
+            fault = error.message
+        if fault is not None:
+            findings.append(StoreFinding("database", FILE, fault))
+        with suppress(sqlite3.Error), closing(open_connection(path)) as connection:
+            wanted = {str(row[0]) for row in connection.execute("SELECT sha256 FROM media_references")}
+            for table in counts:
+                counts[table] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    elif os.path.lexists(path):
+        findings.append(StoreFinding("database", FILE, "is a broken link, or no regular file"))
     found, stored, unused = _check_media(media, wanted)
     return StoreReport(findings=(*findings, *found), **counts, media=stored, unused_media=unused)
-
-
-def _check_database(connection: sqlite3.Connection) -> Iterator[StoreFinding]:
-    """Check header and schema, then the pages, then the rows and the search indexes; stop where there are faults."""
-    kind: FaultKind = "database"
-    try:
-        version = version_of(connection)
-        fault = schema_fault(connection)
-        if version not in (0, VERSION):
-            fault = f"is of another version of vlmtui (schema version {version})"
-        told = [fault] if fault else [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
-        if told != ["ok"]:
-            yield from (StoreFinding(kind, FILE, " ".join(one.split())) for one in told)
-            return
-        yield from _limited(_odd_rows(connection))
-        kind = "search"
-        if (index := search_fault(connection)) is not None:
-            yield StoreFinding(kind, FILE, index)
-    except sqlite3.DatabaseError as error:
-        yield StoreFinding(kind, FILE, str(error))
-
-
-def _odd_rows(connection: sqlite3.Connection) -> Iterator[StoreFinding]:
-    for table, row, other, _ in connection.execute("PRAGMA foreign_key_check"):
-        yield StoreFinding("row", f"{table} {row}", f"refers to a row of {other} that is not there")
-    for checked in TABLES:
-        for number, *values in connection.execute(f"SELECT rowid, {checked.names} FROM {checked.name} NOT INDEXED"):
-            for column, value in zip(checked.columns, values, strict=True):
-                if (problem := column.problem(value)) is not None:
-                    yield StoreFinding("row", f"{checked.name} {number}", f"{column.name}: {problem}")
-
-
-def _limited(found: Iterable[StoreFinding]) -> Iterator[StoreFinding]:
-    count = 0
-    for count, finding in enumerate(found, 1):
-        if count <= SAME_KIND_MAX:
-            yield finding
-    if count > SAME_KIND_MAX:
-        yield StoreFinding("row", "and", f"{count - SAME_KIND_MAX:,} more of this kind")
 
 
 def _check_media(media: Path, wanted: set[str]) -> tuple[list[StoreFinding], int, int]:
