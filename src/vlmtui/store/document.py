@@ -101,23 +101,12 @@ class Document(ConversationData, frozen=True, kw_only=True):
 def document_of(store: Store, conversation: ConversationId) -> Document:
     """Return the conversation's current state. A running answer counts as interrupted."""
     row = store.conversation(conversation)
-    turns = store.tree(conversation)
-    shown = store.turns(conversation, limit=1)
     return Document(
         **fields_of(ConversationData, row),
-        active_root=_root_of({turn.id: turn for turn in turns}, shown[0].id) if shown else None,
+        active_root=row.active_root,
         draft=store.draft(conversation),
-        turns=tuple(_exported(store, turn) for turn in turns),
+        turns=tuple(_exported(store, turn) for turn in store.tree(conversation)),
     )
-
-
-def _root_of(turns: dict[TurnId, StoredTurn], turn: TurnId) -> TurnId:
-    """Return the topmost ancestor of a turn. For a cycle, which only a damaged database contains, any of its turns."""
-    seen: set[TurnId] = set()
-    while turn in turns and turn not in seen and (parent := turns[turn].parent) in turns:
-        seen.add(turn)
-        turn = parent
-    return turn
 
 
 def _exported(store: Store, turn: StoredTurn) -> DocumentTurn:
@@ -232,7 +221,6 @@ def _add_turn(store: Store, conversation: ConversationId, turn: DocumentTurn, id
 
 
 def _content(item: DocumentMedia, folder: Path, where: str) -> bytes | None:
-    """Return the bytes that the document has of a file, or None."""
     try:
         if item.base64 is not None:
             return base64.b64decode(item.base64, validate=True)

@@ -110,8 +110,10 @@ class ConversationRecord(ConversationData, frozen=True, kw_only=True):
     """Set: hidden until it is restored or purged."""
     length: int = 0
     """Number of turns in the active branch."""
+    active_root: TurnId | None = None
+    """The first turn of the active branch."""
     leaf: TurnId | None = None
-    """The last turn of the active branch: the parent of the next turn."""
+    """Its last turn: the parent of the next turn."""
 
 
 class TurnData(msgspec.Struct, frozen=True, kw_only=True):

@@ -361,16 +361,11 @@ class Store:
         """Raises VlmtuiError if there is none."""
         return _turn(self._row_of(turn, _columns()))
 
-    def turns(
-        self, conversation: ConversationId, before: TurnId | None = None, limit: int = 50, *, generations: bool = True
-    ) -> list[StoredTurn]:
-        """Return the last `limit` turns of the active branch, or those just above `before`; oldest first. Reads no
-        other turn. Without `generations`, generation records, which contain whole prompts, are not read."""
+    def turns(self, conversation: ConversationId, limit: int = 50, *, generations: bool = True) -> list[StoredTurn]:
+        """Return the last `limit` turns of the active branch, oldest first. Reads no other turn. Without `generations`,
+        generation records, which contain whole prompts, are not read."""
         with self.database.reading():
-            end = self.conversation(conversation).leaf
-            if before is not None:
-                end = self._row_of(before, "t.parent")[0]
-            return self._branch(end, limit, generations=generations)
+            return self._branch(self.conversation(conversation).leaf, limit, generations=generations)
 
     def path(self, conversation: ConversationId) -> list[StoredTurn]:
         """Return the active branch, oldest turn first."""
@@ -510,7 +505,6 @@ class Store:
         self.activate(turn)
 
     def _refer(self, turn: TurnId, attachments: Iterable[Attachment]) -> None:
-        """Record that a turn uses these stored files."""
         for sha256 in dict.fromkeys(item.sha256 for item in attachments):
             self.database.insert("media_references", {"sha256": sha256, "turn": turn})
 
@@ -552,7 +546,7 @@ def _entry() -> str:
 
 def _conversation(row: Row) -> ConversationRecord:
     fields = CONVERSATIONS.decode(row)
-    del fields["number"], fields["active_root"]
+    del fields["number"]
     return ConversationRecord(length=row[-1], **fields)
 
 

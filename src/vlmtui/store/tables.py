@@ -52,16 +52,6 @@ class Column(NamedTuple):
         except msgspec.ValidationError:
             return min(max(value, 0), LAST_MS)
 
-    def problem(self, value: Value) -> str | None:
-        """Return why a stored JSON value cannot be decoded; None if it can be, or is no JSON."""
-        if not self.is_json or value is None:
-            return None
-        try:
-            decode_json(str(value), self.type)
-        except ValueError as error:
-            return str(error)
-        return None
-
     def encode(self, value: object) -> Value:
         """Convert a field's value to the stored value."""
         if value is None:
@@ -72,7 +62,6 @@ class Column(NamedTuple):
 
 
 def _default(field: msgspec.structs.FieldInfo) -> object:
-    """Return the field's default; None if the field is required."""
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return None if field.required else field.default
@@ -129,9 +118,7 @@ class Table:
         return {column.name: column.encode(fields[column.field]) for column in self.columns if column.field in fields}
 
 
-CONVERSATIONS = Table(
-    "conversations", ConversationRecord, own={"number": int, "active_root": int | None}, computed=("length",)
-)
+CONVERSATIONS = Table("conversations", ConversationRecord, own={"number": int}, computed=("length",))
 TURNS = Table(
     "turns",
     StoredTurn,

@@ -308,13 +308,12 @@ def test_a_window_touches_only_the_window(store: Store) -> None:
     assert len({turn.turn.attachments[0].sha256 for turn in store.path(large) if turn.turn.attachments}) == 500
 
 
-def test_windows_join_to_the_whole(store: Store) -> None:
+def test_the_last_turns_and_those_above_are_the_whole(store: Store) -> None:
     conversation = bulk(store, 123)
     found = store.turns(conversation)
-    while above := store.turns(conversation, before=found[0].id):
-        found = above + found
-    assert found == store.path(conversation)
-    assert [turn.depth for turn in found] == list(range(123))
+    whole = [*store.above(found[0].id), *found]
+    assert [turn.id for turn in whole] == [turn.id for turn in store.path(conversation)]
+    assert [turn.depth for turn in whole] == list(range(123))
     assert store.turns(conversation, limit=0) == []
 
 
