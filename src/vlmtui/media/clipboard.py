@@ -88,7 +88,6 @@ def clipboard_pictures(
 
 
 def _usable(inbox: Path | None, environ: Mapping[str, str]) -> list[_Tool]:
-    """Return the tools whose display and program are available. Raises VlmtuiError if there are none."""
     displays = [tool for tool in _TOOLS if environ.get(tool.display)]
     if not displays:
         hint = "Save the picture on your own computer, and copy it to this machine"
@@ -118,7 +117,6 @@ def _picture(tool: _Tool, types: list[str], folder: Path, until: float) -> Path 
 
 
 def _files(tool: _Tool, types: list[str], until: float) -> tuple[Path, ...]:
-    """Return the media files that a file manager copied."""
     if "text/uri-list" not in types:
         return ()
     text = os.fsdecode(_run((*tool.giving, "text/uri-list"), until, _TYPES_MAX))

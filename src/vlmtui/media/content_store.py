@@ -16,9 +16,6 @@ from vlmtui.paths import private_dir
 from vlmtui.reading import opened, shown_name
 from vlmtui.text import one_line
 
-FLAT = ".flat"
-"""Ends the name of a store whose files lie side by side: one that few files pass through and that is soon removed. To
-remove the folders of the others takes 1-2 ms each."""
 _BYTES_MAX = 16_000_000_000
 _CHUNK = 4 * 1024 * 1024
 _HASH = re.compile("[0-9a-f]{64}")
@@ -34,8 +31,7 @@ class StoredCopy(NamedTuple):
 
 
 def store_bytes(data: bytes, store: Path, suffix: str, *, name: str) -> StoredCopy:
-    """Store `data` as `store/ab/<sha256><suffix>` (0600), unless an intact copy exists already. A store whose name ends
-    in `FLAT` has no `ab/`.
+    """Store `data` as `store/ab/<sha256><suffix>` (0600), unless an intact copy exists already.
 
     `name` is for errors. Raises VlmtuiError if it cannot be written.
     """
@@ -122,8 +118,7 @@ def require_intact(path: Path) -> None:
 
 
 def _folder_of(store: Path, sha256: str) -> Path:
-    """Return the private folder of this content, and make it if it is missing."""
-    return private_dir(store) if store.suffix == FLAT else private_dir(private_dir(store) / sha256[:2])
+    return private_dir(private_dir(store) / sha256[:2])
 
 
 def _is_sound(target: Path, sha256: str) -> bool:
@@ -144,7 +139,6 @@ def _digest_now(path: Path) -> str:
 
 @lru_cache(maxsize=1024)
 def _digest(path: Path, _version: tuple[int, ...]) -> str:
-    """Return the file's hex SHA-256; each version is read once."""
     digest = hashlib.sha256()
     with opened(path, bytes_max=_BYTES_MAX) as file:
         while chunk := file.read(_CHUNK):

@@ -31,7 +31,6 @@ def attachment_facts(attachment: Attachment) -> str:
 
 
 def _sound_facts(attachment: Attachment) -> list[str]:
-    """Return `4.2 s`, `44.1 kHz`, `2 channels`."""
     parts = [human_duration(attachment.duration_s or 0.0)]
     if attachment.sample_rate is not None:
         parts.append(f"{attachment.sample_rate / 1000:g} kHz")

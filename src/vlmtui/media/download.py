@@ -14,7 +14,6 @@ import ssl
 import unicodedata
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from email.message import Message
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
@@ -80,9 +79,8 @@ async def download(url: str, folder: Path, *, limits: DownloadLimits = LIMITS) -
 async def _fetch(asked: httpx2.URL, folder: Path, limits: DownloadLimits) -> Path:
     with new_file(private_dir(folder), "The download") as new:
         async with await asyncio.to_thread(_client, limits) as client, _answer(client, asked, limits) as (at, response):
-            given = _given_name(response)
             digest = await _receive(response, new, limits, at)
-        names = (given, asked.path, response.url.path)
+        names = (asked.path, response.url.path)
         name = next((name for name in map(_harmless_name, names) if name), "picture")
         return await asyncio.to_thread(_keep, new, folder, digest, name)
 
@@ -181,15 +179,6 @@ def _too_large(name: str, limits: DownloadLimits) -> VlmtuiError:
     return bad_input(f"{name} is too large: the limit for downloads is {human_bytes(limits.bytes_max)}.")
 
 
-def _given_name(response: httpx2.Response) -> str:
-    """Return the file name from Content-Disposition; empty if missing or unreadable."""
-    message = Message()
-    with suppress(LookupError, ValueError, TypeError):
-        message["Content-Disposition"] = response.headers.get("Content-Disposition", "")
-        return message.get_filename() or ""
-    return ""
-
-
 def _harmless_name(name: str) -> str:
     """Return the last part of a path as a file name of letters, digits and `_ . + -`; may be empty."""
     last = unicodedata.normalize("NFC", re.split(r"[/\\]", unquote(name))[-1])
@@ -216,7 +205,6 @@ def _keep(new: NewFile, folder: Path, digest: str, name: str) -> Path:
 
 @contextmanager
 def _network_errors(name: str, limits: DownloadLimits, *, receiving: bool = False) -> Iterator[None]:
-    """Convert network errors to VlmtuiError. `receiving`: while reading the body, after a valid response header."""
     try:
         yield
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
@@ -243,7 +231,6 @@ def _explained(error: Exception, name: str, limits: DownloadLimits, *, receiving
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -163,7 +163,6 @@ def _count(number: int, what: str) -> str:
 
 
 def _entry(item: os.DirEntry[str]) -> FolderEntry | None:
-    """Return an entry, or None if the item is neither a folder nor a media file, or is gone."""
     path = Path(item.path)
     try:
         is_folder = item.is_dir()

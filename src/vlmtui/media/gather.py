@@ -53,7 +53,7 @@ def gather(text: str, *, base: Path, entries_max: int = ENTRIES_MAX, files_max: 
     search = _Search(base, entries_max, files_max)
     for word in _words(text, base):
         search.take(word)
-    return search.gathered()
+    return GatherResult(tuple(search.paths), tuple(search.urls), tuple(search.problems))
 
 
 def natural_key(path: Path) -> list[tuple[list[str | int], str, str]]:
@@ -73,9 +73,6 @@ class _Search:
     problems: list[VlmtuiError] = field(default_factory=list)
     is_over: bool = False
     looked_at: dict[Path, list[str]] = field(default_factory=dict)
-
-    def gathered(self) -> GatherResult:
-        return GatherResult(tuple(self.paths), tuple(self.urls), tuple(self.problems))
 
     def take(self, word: str | Path) -> None:
         """Add one word of the command, unquoted, or a path that is known to exist."""
@@ -222,7 +219,6 @@ def _path(word: str, base: Path) -> Path:
 
 
 def _failure(path: Path) -> OSError | ValueError | None:
-    """Return the error of accessing `path`, or None if it exists."""
     try:
         path.stat()
     except (OSError, ValueError) as error:

@@ -5,7 +5,6 @@ The preview and the model both use the stored image, through `open_prepared`.
 
 from __future__ import annotations
 
-import importlib
 import io
 import logging
 import struct
@@ -16,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps
 
 from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
@@ -224,7 +223,9 @@ def open_image(data: bytes, path: Path) -> Image.Image:
     if found.kind not in (Kind.IMAGE, Kind.ANIMATION):
         raise bad_input(f"{shown_name(path)} is {found.title}, not a picture.")
     if found is FileType.HEIC:
-        _add_heif(path)
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
     if found is FileType.TIFF:
         _silence_libtiff()
     try:
@@ -235,13 +236,6 @@ def open_image(data: bytes, path: Path) -> Image.Image:
             detail=str(error),
             hint="Scale it down first.",
         ) from error
-    except UnidentifiedImageError as error:
-        if found is FileType.AVIF and "AVIF" not in _known_formats():
-            raise bad_input(
-                f"{shown_name(path)} is an AVIF picture, and this Pillow was built without AVIF.",
-                hint="Install Pillow 11.3 or newer from PyPI, or convert the picture to PNG.",
-            ) from error
-        raise _damaged(path, found.title, error) from error
     except DECODER_ERRORS as error:
         raise _damaged(path, found.title, error) from error
     _require_fitting(image, path, len(data))
@@ -312,7 +306,6 @@ def smaller_note(original: tuple[int, int]) -> str:
 
 
 def _is_plain(image: Image.Image, kind: str, pages: int) -> bool:
-    """Return True if an image's file can be kept as it is, if it is upright."""
     is_one = pages == 1 and image.format != "MPO" and "transparency" not in image.info
     return is_one and (kind, image.mode) in _SAME_WHEN_RGB
 
@@ -377,17 +370,6 @@ def _damaged(path: Path, what: str, error: BaseException) -> VlmtuiError:
 def _known_formats() -> frozenset[str]:
     Image.init()
     return frozenset(Image.OPEN)
-
-
-def _add_heif(path: Path) -> None:
-    try:
-        plugin = importlib.import_module("pillow_heif")
-    except ImportError as error:
-        raise bad_input(
-            f"{shown_name(path)} is a HEIC picture, and Pillow's HEIF plug-in is not installed.",
-            hint="Install it with `pip install pillow-heif`, or convert the picture to JPEG.",
-        ) from error
-    plugin.register_heif_opener()
 
 
 def _silence_libtiff() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import ipaddress
 import os
 import shlex
 import socket
@@ -73,7 +72,7 @@ def scp_line(folder: Path, *, environ: Mapping[str, str] = os.environ) -> str:
     host, port = _address(environ.get("SSH_CONNECTION", ""))
     user = environ.get("USER") or environ.get("LOGNAME") or _user()
     there = str(folder.absolute()).rstrip("/") + "/"
-    option = f"-P {port} " if port != "22" else ""
+    option = f"-P {shlex.quote(port)} " if port != "22" else ""
     quoted = "'" + there.replace("'", "'\\''") + "'"
     return f"scp {option}FILE {shlex.quote(f'{user}@{host}')}:{quoted}"
 
@@ -88,16 +87,10 @@ def _user() -> str:
 def _address(connection: str) -> tuple[str, str]:
     """Return this machine's address and port from `SSH_CONNECTION` (client, its port, server, its port)."""
     fields = connection.split()
-    if len(fields) == 4 and fields[3].isascii() and fields[3].isdigit():
-        try:
-            address = ipaddress.ip_address(fields[2])
-        except ValueError:
-            return socket.gethostname(), "22"
-        if isinstance(address, ipaddress.IPv4Address):
-            return str(address), fields[3]
-        mapped = address.ipv4_mapped
-        return (str(mapped) if mapped else f"[{address}]"), fields[3]
-    return socket.gethostname(), "22"
+    if len(fields) != 4:
+        return socket.gethostname(), "22"
+    _, _, host, port = fields
+    return (f"[{host}]" if ":" in host else host), port
 
 
 def _is_partial(name: str) -> bool:

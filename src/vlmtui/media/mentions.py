@@ -196,7 +196,7 @@ def _path(name: str, base: Path) -> Path:
 def _existing(one: _Spelling, path: Path, status: os.stat_result) -> Mention | None:
     is_path = _PREFIX.match(one.name) is not None
     if stat.S_ISDIR(status.st_mode):
-        return _folder(one, path) if is_path and not _is_root(path) else None
+        return _folder(one, path) if is_path and path.name else None
     if not stat.S_ISREG(status.st_mode):
         return Mention(one.start, one.end, one.name, MentionKind.OTHER, title="no ordinary file") if is_path else None
     try:
@@ -220,10 +220,6 @@ def _folder(one: _Spelling, path: Path) -> Mention:
     files = tuple(sorted((file for file in media if file.is_file()), key=natural_key))
     kind = MentionKind.FOLDER if files else MentionKind.OTHER
     return Mention(one.start, one.end, one.name, kind, files, "a folder")
-
-
-def _is_root(path: Path) -> bool:
-    return not path.name
 
 
 def _file_type(path: Path) -> FileType:

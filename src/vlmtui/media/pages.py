@@ -201,9 +201,9 @@ class PagePicture(NamedTuple):
     pages: int
 
 
-def page_picture(path: Path, page: int = 1) -> PagePicture:
-    """Draw a page of a document, from 1, without storing it. Blocking. Raises VlmtuiError naming the document."""
-    facts, png = _rendered(read_whole(path, bytes_max=BYTES_MAX), path, page)
+def page_picture(path: Path) -> PagePicture:
+    """Draw the first page of a document, without storing it. Blocking. Raises VlmtuiError naming the document."""
+    facts, png = _rendered(read_whole(path, bytes_max=BYTES_MAX), path, 1)
     with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
         return PagePicture(image.convert("RGB"), facts.pages)
 

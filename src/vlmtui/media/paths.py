@@ -137,7 +137,6 @@ def _as_spaced_paths(text: str) -> list[Path] | None:
 
 
 def _all_of(items: list[str], read: Callable[[str], list[Path] | None]) -> list[Path] | None:
-    """Apply `read` to every item and join the results; None if it fails for one."""
     paths: list[Path] = []
     for item in items:
         found = read(item)
@@ -153,7 +152,6 @@ def _one_word(word: str) -> list[Path] | None:
 
 
 def _existing(name: str) -> Path | None:
-    """Return the path for one unquoted name, if it exists."""
     if name.startswith("file:"):
         name = path_of_file_url(name) or ""
     path = Path(name)

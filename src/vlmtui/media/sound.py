@@ -114,7 +114,6 @@ def has_sound_only(path: Path) -> bool:
 
 @contextmanager
 def _track(file: BinaryIO, path: Path) -> Iterator[tuple[SoundFacts, Iterator[av.AudioFrame]]]:
-    """Yield the facts of the first audio track, and its frames."""
     name = shown_name(path)
     with closing(open_container(file, name)) as container:
         if not container.streams.audio:

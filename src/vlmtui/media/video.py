@@ -479,12 +479,10 @@ class AnimatedImage:
         self._image.close()
 
     def _notes(self) -> tuple[str, ...]:
-        """Return the notes of the first frame, which apply to all."""
         self._image.seek(0)
         return images.to_rgb(self._image.copy()).notes
 
     def _timeline(self) -> tuple[list[float], float]:
-        """Return when each frame appears and when the last one ends, in seconds."""
         image, starts, now_ms = self._image, list[float](), 0.0
         is_large = image.width * image.height > FRAME_PIXELS_MAX
         if is_large and getattr(image, "is_animated", False):
@@ -509,7 +507,6 @@ class AnimatedImage:
         return starts, now_ms / 1000
 
     def _too_large(self, frames: int) -> VlmtuiError:
-        """Return the error for an animation with at least this many frames."""
         image = self._image
         return bad_input(
             f"{shown_name(self._path)} has too many frames: at least {frames} of {image.width} × {image.height} "

@@ -155,23 +155,21 @@ def test_the_same_content_is_one_file(tmp_path: Path, png: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "stem"),
+    ("path", "stem"),
     [
-        ('filename="../../etc/evil.png"', "evil"),
-        ("filename*=UTF-8''%C3%BCbung.png", "übung"),
-        ('filename="a\x1b[31m\\b.png"', "31m-b"),
-        ('filename=""', "cat"),
-        ("filename*=nonsense'", "cat"),
-        ('filename="' + "x" * 500 + '.png"', "x" * 40),
+        ("/etc/evil.png", "evil"),
+        ("/%C3%BCbung.png", "übung"),
+        ("/a%1b[31m%5Cb.png", "b"),
+        ("/", "picture"),
+        ("/" + "x" * 500 + ".png", "x" * 40),
     ],
 )
-def test_given_names_are_tamed(tmp_path: Path, png: bytes, given: str, stem: str) -> None:
-    with _serve(_says(png, f"Content-Disposition: attachment; {given}")) as server:
-        path = fetch(f"{server.url}/cat.png", tmp_path, limits=_QUICK)
-    assert path.parent == tmp_path
-    assert path.name.isprintable() and len(os.fsencode(path.name)) < 200
-    if "nonsense" not in given and "\\b" not in given:
-        assert path.stem.rpartition("-")[0] == stem
+def test_names_are_tamed(tmp_path: Path, png: bytes, path: str, stem: str) -> None:
+    with _serve(_says(png)) as server:
+        kept = fetch(f"{server.url}{path}", tmp_path, limits=_QUICK)
+    assert kept.parent == tmp_path
+    assert kept.name.isprintable() and len(os.fsencode(kept.name)) < 200
+    assert kept.stem.rpartition("-")[0] == stem
 
 
 def test_without_a_length(tmp_path: Path, png: bytes) -> None:

@@ -22,7 +22,6 @@ import msgspec
 from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.files import write_atomically
-from vlmtui.media.content_store import FLAT
 from vlmtui.media.images import BYTES_MAX, as_png, open_image
 from vlmtui.media.pages import sound_source, with_page
 from vlmtui.media.paths import is_url, public_address
@@ -72,7 +71,7 @@ class MediaDesk:
         """Return a medium as it is sent, in a folder of its own, to be given to `remove` in the end. Raises VlmtuiError
         with the file and the reason."""
         self._number += 1
-        store = self._folder / f"{self._number}{FLAT}"
+        store = self._folder / str(self._number)
         if not is_url(source.place):
             return await asyncio.to_thread(self._prepare, source, source.place, store)
         file = await download_source(source.place, self._folder / "downloads")
