@@ -29,4 +29,3 @@ def test_a_delayed_answer_shows_its_wait(queued_s: float | None, cached: int, sa
         )
     )
     assert answer_marks(answer) == said
-    assert answer_marks(answer, "2 of 3") == " · ".join(filter(None, (said, "2 of 3")))

@@ -38,7 +38,6 @@ from vlmtui.inspection.tokens import Piece
 Mode = Literal["chat", "raw"]
 Outcome = Finished | Failed | Cancelled
 _NAMES = {"chat": "the chat template", "raw": "the raw prompt"}
-_NO_BYTES: Mapping[str, bytes] = {}
 
 
 def prompt_tokens(prompt: PromptReady, attachments: Sequence[Attachment], *, name: str = "") -> PromptTokens:
@@ -116,12 +115,9 @@ def comparison_of(
     attachments: Sequence[Attachment],
     sides: Sequence[Side],
     *,
-    content: Mapping[str, bytes] | None = None,
     generation_prompt: str = "",
 ) -> Comparison:
-    """Return the comparison document. `content` maps the SHA-256 of an attachment to the bytes to embed;
-    `generation_prompt` is the family's, to detect that it is missing."""
-    found = _NO_BYTES if content is None else content
+    """Return the comparison document. `generation_prompt` is the family's, to detect that it is missing."""
     return Comparison(
         model=info.spec.name,
         revision=info.revision,
@@ -132,7 +128,7 @@ def comparison_of(
         dtype=info.dtype,
         engine_args=info.engine_args,
         sampling=sampling,
-        attachments=tuple(media_record(item, found.get(item.sha256)) for item in attachments),
+        attachments=tuple(map(media_record, attachments)),
         sides=tuple(sides),
         difference=_difference(sides, attachments, generation_prompt),
     )

@@ -43,7 +43,6 @@ class Change(NamedTuple):
 
 
 def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
-    """Return each sentence once, at most `MOST` and a count of the rest."""
     said = list(dict.fromkeys(change.sentence for change in changes))
     more = len(said) - MOST
     return tuple(said) if more <= 0 else (*said[:MOST], f"{more:,} more difference{'' if more == 1 else 's'}")
@@ -57,12 +56,8 @@ def _after(text: str) -> str:
     return f"after {quoted(text)}" if text else "at the start"
 
 
-def _system(text: str) -> str:
-    return quoted(text) if text else "an empty one"
-
-
-def _space(text: str) -> str:
-    return quoted(text) if text else "none"
+def _shown(text: str, empty: str) -> str:
+    return quoted(text) if text else empty
 
 
 class TurnMark(msgspec.Struct, frozen=True):
@@ -196,7 +191,6 @@ Sides = tuple[Outline, Outline]
 
 
 def _at(sides: Sides, block: Block, sentence: str) -> Change:
-    """Return the change at the beginning of a block."""
     return Change(sides[0].place(block.left[0]), sides[1].place(block.right[0]), sentence)
 
 
@@ -458,9 +452,11 @@ def _system_prompts(sides: Sides, blocks: Sequence[Block]) -> Iterator[_Explaine
     ]
     (left, right), (one, other) = sides, texts
     if one is not None and other is not None:
-        said = f"the system prompts differ: {_system(one)} in {left.name}, {_system(other)} in {right.name}"
+        shown = [_shown(text, "an empty one") for text in (one, other)]
+        said = f"the system prompts differ: {shown[0]} in {left.name}, {shown[1]} in {right.name}"
     else:
-        said = f"{left.name if other is None else right.name} adds a system prompt: {_system(one or other or '')}"
+        added = _shown(one or other or "", "an empty one")
+        said = f"{left.name if other is None else right.name} adds a system prompt: {added}"
     yield _at(sides, Block(*(part or (0, 0) for part in ranges)), said), told
 
 
@@ -568,12 +564,11 @@ def _white_space(sides: Sides, block: Block, texts: Sequence[str]) -> Iterator[C
         is_end = all(end == len(one.text) for one, (_, end) in zip(sides, runs, strict=True))
         if spaces[0] != spaces[1] and (following or is_end):
             where = f"before {quoted(following)}" if following else "at the end"
-            shown = [f"{_space(space)} in {one.name}" for one, space in zip(sides, spaces, strict=True)]
+            shown = [f"{_shown(space, 'none')} in {one.name}" for one, space in zip(sides, spaces, strict=True)]
             yield _at(sides, block, f"white space {where}: {shown[0]}, {shown[1]}")
 
 
 def _run(text: str, at: int) -> tuple[int, int]:
-    """Return the run of white space around `at`."""
     behind = text[at:]
     return len(text[:at].rstrip()), at + len(behind) - len(behind.lstrip())
 

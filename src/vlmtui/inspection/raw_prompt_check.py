@@ -438,7 +438,6 @@ def _unwrapped(count: PlaceholderCount, bare: Occurrence) -> Finding:
 
 
 def _spaced(text: str) -> str:
-    """Return a pattern for the text, with white space anywhere in it."""
     return r"\s*".join(re.escape(one) for one in text if not one.isspace())
 
 
@@ -541,7 +540,6 @@ def _generation_prompt(shape: CheckedPrompt) -> Finding | None:
 
 
 def _completed(text: str, raw: RawTemplate) -> Fix:
-    """Return the edit that appends the generation prompt, or the missing rest of it."""
     wanted, said = raw.generation_prompt, text.rstrip()
     label = f"insert {quoted(wanted)} at the end"
     begun = [wanted[: match.end()].rstrip() for match in _BREAK.finditer(wanted)] + [head_of(raw.assistant)]
@@ -690,7 +688,6 @@ def _shape(text: str, template: tuple[RawTemplate, bool] | None, found: _Found) 
 
 
 def _lead(text: str, found: _Found) -> int:
-    """Return the offset after the placeholders at the start of the text."""
     pattern = pattern_of({form.full for _, form, _ in found.values()})
     match = re.match(rf"(?:\s*(?:{pattern}))*", text) if pattern else None
     return match.end() if match else 0

@@ -57,7 +57,6 @@ def _logprob_json(one: TokenLogprob, vocabulary: Vocabulary) -> dict[str, object
 
 
 def _milliseconds(seconds: float | None) -> float | None:
-    """Round seconds to milliseconds."""
     return None if seconds is None else round(seconds, 3)
 
 

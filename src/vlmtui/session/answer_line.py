@@ -45,9 +45,8 @@ def answer_speed(answer: Answer) -> list[tuple[str, str]]:
     return found
 
 
-def answer_marks(answer: Answer, marks: str = "") -> str:
-    """Return why the answer is incomplete, whether it fits its schema, why it came late, and its other marks; empty for
-    most."""
+def answer_marks(answer: Answer) -> str:
+    """Return why the answer is incomplete, whether it fits its schema, and why it came late; empty for most."""
     match answer.outcome:
         case Finished(finish_reason="length"):
             mark = "ended by the token limit"
@@ -60,7 +59,7 @@ def answer_marks(answer: Answer, marks: str = "") -> str:
         case _:
             assert_never(answer.outcome)
     structure = one_line(answer.structure.message) if answer.structure is not None else ""
-    return " · ".join(part for part in (mark, structure, _why_late(answer), marks) if part)
+    return " · ".join(part for part in (mark, structure, _why_late(answer)) if part)
 
 
 def _why_late(answer: Answer) -> str:

@@ -139,7 +139,6 @@ def typed_parameters(sampling: Sampling, family: Family | None) -> dict[str, str
 
 
 def _kinds(family: Family | None) -> dict[str, ArgumentKind]:
-    """Return the kinds of the arguments of the family's processor, by name."""
     return {name: argument.kind for name, argument in family.processor.items()} if family is not None else {}
 
 

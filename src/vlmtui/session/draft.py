@@ -120,14 +120,10 @@ class Draft:
             at = token.end
             at = behind if at == gap else at
         parts += [Text(self.text[at:])] if at < len(self.text) else []
-        first = next((place for place, part in enumerate(parts) if isinstance(part, Text)), None)
-        if first is not None and self.words.startswith("//"):
-            parts[first] = Text(self.text_of_part(parts[first])[1:])
+        if self.words.startswith("//"):
+            place, first = next((place, part) for place, part in enumerate(parts) if isinstance(part, Text))
+            parts[place] = Text(first.text[1:])
         return tuple(parts)
-
-    @staticmethod
-    def text_of_part(part: Part) -> str:
-        return part.text if isinstance(part, Text) else ""
 
     def without_tokens(self, text: str) -> str:
         for token in reversed(self.tokens_in(text)):

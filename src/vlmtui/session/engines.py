@@ -456,7 +456,6 @@ class AppEngines:
         return False
 
     def _changed(self, held: AppEngine) -> None:
-        """Report a change of the current engine."""
         if held is not self._current:
             return
         if held.state is EngineState.READY:
@@ -536,7 +535,6 @@ class AppEngines:
         ending.add_done_callback(self._endings.discard)
 
     async def _ended(self) -> None:
-        """Wait until the previous engines have stopped."""
         if self._endings:
             await asyncio.wait(set(self._endings))
 
@@ -554,10 +552,10 @@ class AppEngines:
         self._died_at = now
 
 
-def engine_died(detail: str = "") -> VlmtuiError:
+def engine_died() -> VlmtuiError:
     """Return the error for a turn without an engine."""
     message = "The engine is not running."
-    return VlmtuiError(ErrorKind.ENGINE_DIED, message, detail=detail, remedy=Remedy.RESTART_ENGINE)
+    return VlmtuiError(ErrorKind.ENGINE_DIED, message, remedy=Remedy.RESTART_ENGINE)
 
 
 _SPAN_S = 300.0

@@ -192,7 +192,6 @@ def make_request(
     sampling: Sampling,
     *,
     mode: PromptMode = "chat",
-    request_id: str | None = None,
     logprobs: int | None = None,
     adapter: str = "",
     keep: bool = False,
@@ -200,8 +199,7 @@ def make_request(
     """Return the request for an answer to the last turn. `adapter`: the folder of a LoRA adapter. Raises VlmtuiError
     if the family does not accept the conversation."""
     build = chat_prompt if mode == "chat" else raw_prompt
-    prompt = build(family, turns)
-    return request_for(prompt, family, sampling, request_id=request_id, logprobs=logprobs, adapter=adapter, keep=keep)
+    return request_for(build(family, turns), family, sampling, logprobs=logprobs, adapter=adapter, keep=keep)
 
 
 def request_for(
@@ -209,15 +207,14 @@ def request_for(
     family: Family,
     sampling: Sampling,
     *,
-    request_id: str | None = None,
     logprobs: int | None = None,
     adapter: str = "",
     keep: bool = False,
 ) -> GenerateRequest:
-    """Return the request for a prompt, with a new id if none is given."""
+    """Return the request for a prompt, with a new id."""
     own = _own_arguments(family, prompt, sampling)
     return GenerateRequest(
-        request_id=request_id or new_request_id(),
+        request_id=new_request_id(),
         prompt=prompt,
         sampling=with_family_tokens(family, with_arguments(sampling, own)),
         own_arguments=tuple(own),

@@ -141,8 +141,6 @@ def model_choices(
 
 
 class _Rows:
-    """The rows for a query."""
-
     def __init__(
         self,
         registry: Registry,

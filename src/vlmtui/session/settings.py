@@ -93,7 +93,6 @@ class ChatSettings(msgspec.Struct, frozen=True):
 
 
 def _shown(value: object) -> str:
-    """Return a further parameter's value in a few words."""
     if value is None:
         return "default"
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -104,7 +104,6 @@ def _passes(*_: object) -> Iterator[Any]:
 
 
 def _has_key(schema: object, key: str) -> bool:
-    """Return whether a table anywhere in the schema has this key."""
     waiting = [schema]
     while waiting:
         one = waiting.pop()

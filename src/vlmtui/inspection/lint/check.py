@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from vlmtui.domain.conversation import Media, RawPrompt, Text
-from vlmtui.domain.model_reading import LIMITS, ModelReading, ReadTrouble, TemplateReading, TemplateTrouble
+from vlmtui.domain.model_reading import LIMITS, ModelReading, ReadTrouble, TemplateTrouble
 from vlmtui.inspection.lint.finding import LintFinding, LintKind
 from vlmtui.inspection.lint.subject import (
     AGAIN,
@@ -497,12 +497,8 @@ def _disagreements(family: Family, reading: ModelReading, canned: Sequence[Canne
         return
     first, *others = (Subject(family, one, canned, reading.tokenizer) for one in reading.templates)
     for other in others:
-        if not _same_source(first.template, other.template) and (found := _disagreement(first, other)):
+        if first.template.source.strip() != other.template.source.strip() and (found := _disagreement(first, other)):
             yield found
-
-
-def _same_source(first: TemplateReading, second: TemplateReading) -> bool:
-    return first.source.strip() == second.source.strip()
 
 
 def _disagreement(first: Subject, other: Subject) -> LintFinding | None:
