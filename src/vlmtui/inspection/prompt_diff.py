@@ -16,7 +16,7 @@ from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.inspection.sequence_diff import DiffBlock, Operation, common_start, diff_blocks
 from vlmtui.inspection.tokens import Piece, attachment_of, pieces_of
-from vlmtui.text import one_line, quoted
+from vlmtui.text import counted, one_line, quoted
 
 PLACEHOLDER = re.compile(
     r"<(?![^<>]*(?:/|end|begin|_start))\|?[^<>\s]*(?:image|img|video|vision|media|patch)[^<>\s]*>|\[IMG\]",
@@ -45,7 +45,7 @@ class Change(NamedTuple):
 def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
     said = list(dict.fromkeys(change.sentence for change in changes))
     more = len(said) - MOST
-    return tuple(said) if more <= 0 else (*said[:MOST], f"{more:,} more difference{'' if more == 1 else 's'}")
+    return tuple(said) if more <= 0 else (*said[:MOST], counted(more, "more difference"))
 
 
 def _times(count: int) -> str:
@@ -517,8 +517,8 @@ def _plain(sides: Sides, block: Block) -> Iterator[Change]:
     if texts[0] == texts[1]:
         if texts[0]:
             one, other = (side.place(part[1]) - side.place(part[0]) for side, part in _each(sides, block))
-            counted = f"{one:,} token{'' if one == 1 else 's'} in {left.name}, {other:,} in {right.name}"
-            yield _at(sides, block, f"{_after(after)}: {quoted(texts[0])} tokenized differently, {counted}")
+            tokens = f"{counted(one, 'token')} in {left.name}, {other:,} in {right.name}"
+            yield _at(sides, block, f"{_after(after)}: {quoted(texts[0])} tokenized differently, {tokens}")
         return
     if texts[0].strip() == texts[1].strip() and (spaces := list(_white_space(sides, block, texts))):
         yield from spaces

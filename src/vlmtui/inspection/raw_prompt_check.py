@@ -15,7 +15,7 @@ from vlmtui.domain.conversation import Attachment, Modality
 from vlmtui.inspection.placeholders import MODALITIES, Form, Occurrence, all_forms, forms_of, occurrences, pattern_of
 from vlmtui.inspection.prompt_turns import head_of, own_tokens, segments, special_pattern, tail_of, template_for
 from vlmtui.registry.schema import Family, Layout, RawTemplate
-from vlmtui.text import one_line, quoted
+from vlmtui.text import counted, one_line, quoted
 
 _SURE = r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>"
 _NEAR = r"\[/?[A-Z][A-Z_]+\]|<\|[^\s<>|]{1,80}>|<[^\s<>|]{1,80}\|>|</?[a-z]+(?:_[a-z]+)+>"
@@ -443,12 +443,11 @@ def _spaced(text: str) -> str:
 
 def _in_words(count: PlaceholderCount) -> str:
     things = _things(count.form.modality, count.wanted)
-    found = len(count.found)
-    return f"The prompt has {found:,} {count.form.modality} placeholder{'' if found == 1 else 's'} for {things}"
+    return f"The prompt has {counted(len(count.found), f'{count.form.modality} placeholder')} for {things}"
 
 
 def _things(modality: Modality, count: int) -> str:
-    return f"no {modality}" if not count else f"{count} {modality}{'' if count == 1 else 's'}"
+    return counted(count, modality) if count else f"no {modality}"
 
 
 class CheckedPrompt(msgspec.Struct, frozen=True):
@@ -614,7 +613,9 @@ def check_raw(
     counts = list(_counted(text, wanted, found, foreign, attachments, wrong))
     findings = [*_not_taken(wanted, family), *_foreign(foreign, family, found, wanted)]
     findings += [one for count in counts for one in placeholder_findings(count, insertion)]
-    findings += template_findings(_shape(text, template, found), stops - {"@eos_token"}, bos, adds_bos=adds_bos)
+    raw, is_exact = template or (None, False)
+    shape = CheckedPrompt(text, raw, is_exact, _lead(text, found))
+    findings += template_findings(shape, stops - {"@eos_token"}, bos, adds_bos=adds_bos)
     return sorted(_unexplained(findings, wrong, counts), key=lambda finding: (not finding.blocks, finding.start))
 
 
@@ -680,11 +681,6 @@ def _foreign(
         numbers = lacking.get(one.modality)
         own = found[one.modality][1] if one.modality in found else None
         yield foreign_finding(one, family, own, number=numbers.pop(0) if numbers else None)
-
-
-def _shape(text: str, template: tuple[RawTemplate, bool] | None, found: _Found) -> CheckedPrompt:
-    raw, is_exact = template or (None, False)
-    return CheckedPrompt(text, raw, is_exact, _lead(text, found))
 
 
 def _lead(text: str, found: _Found) -> int:

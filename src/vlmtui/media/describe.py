@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vlmtui.domain.conversation import Attachment, VideoSampling
-from vlmtui.text import human_bytes
+from vlmtui.text import counted, human_bytes
 
 
 def attachment_line(attachment: Attachment) -> str:
@@ -42,7 +42,7 @@ def _sound_facts(attachment: Attachment) -> list[str]:
 def _sampled(sampling: VideoSampling) -> str:
     if sampling.fps is not None:
         return f"{sampling.fps:g} frames per second"
-    return f"{sampling.num_frames} frame{'s' if sampling.num_frames != 1 else ''}"
+    return counted(sampling.num_frames, "frame")
 
 
 def human_duration(seconds: float) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from vlmtui.errors import bad_input
 from vlmtui.media.paths import looks_like_media
-from vlmtui.text import human_bytes, one_line
+from vlmtui.text import counted, human_bytes, one_line
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -92,8 +92,8 @@ class FolderView:
         folders = [entry.is_folder for entry in shown]
         files, of_all = folders.count(False), [entry.is_folder for entry in self.shown(entries, "")].count(False)
         if not are_recent:
-            parts.append(f"{files:,} of {_count(of_all, 'file')}" if files < of_all else _count(files, "file"))
-        parts += [_count(folders.count(True), "folder")] if any(folders) or are_recent else []
+            parts.append(f"{files:,} of {counted(of_all, 'file')}" if files < of_all else counted(files, "file"))
+        parts += [counted(folders.count(True), "folder")] if any(folders) or are_recent else []
         parts.append(Sort.NEWEST if are_recent else self.sort)
         parts += ["hidden too"] if self.hidden else []
         return " · ".join(parts)
@@ -156,10 +156,6 @@ def typed_path(text: str) -> tuple[Path, str] | None:
     if not expanded.startswith("/"):
         return None
     return Path(os.path.normpath(expanded)), name
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _entry(item: os.DirEntry[str]) -> FolderEntry | None:

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.session.generation import Answer
-from vlmtui.text import one_line
+from vlmtui.text import counted, one_line
 
 _LATE_S = 1.0
 """A shorter wait for other requests explains nothing."""
@@ -18,7 +18,7 @@ def answer_line(answer: Answer, marks: str = "") -> str:
     if answer.outcome is None:
         return ""
     tokens = answer.usage.completion_tokens
-    parts = [f"{tokens:,} token{'s' if tokens != 1 else ''}"] if tokens else []
+    parts = [counted(tokens, "token")] if tokens else []
     for name, value in answer_speed(answer):
         parts.append(value if name == "speed" else f"{name} {value}".strip())
     parts.append(answer_marks(answer))

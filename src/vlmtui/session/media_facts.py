@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,7 +70,7 @@ def media_facts(item: PromptMedia, times_s: Sequence[float] = ()) -> list[tuple[
         rows.append(("resized to", f"{width} × {height} pixels" + (" (as it was)" if same else "")))
     for span in item.spans:
         if span.grid:
-            rows.append(("grid", " × ".join(map(str, span.grid)) + f" = {_product(span.grid):,} patches or tiles"))
+            rows.append(("grid", " × ".join(map(str, span.grid)) + f" = {math.prod(span.grid):,} patches or tiles"))
         separators = f" ({span.length:,} with separators)" if span.length != span.tokens else ""
         last = span.offset + span.length - 1
         rows.append(("tokens", f"{span.tokens:,}{separators}, at {span.offset:,} to {last:,} of the prompt"))
@@ -128,10 +129,3 @@ def _frames(attachment: Attachment, times_s: Sequence[float]) -> list[tuple[str,
         fps = attachment.sampling.fps
         rows.append(("frames", f"{attachment.sampling.num_frames}" if fps is None else f"{fps:g} a second"))
     return rows
-
-
-def _product(numbers: Sequence[int]) -> int:
-    product = 1
-    for number in numbers:
-        product *= number
-    return product

@@ -20,7 +20,7 @@ from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.registry.routes import choices_of, mark_of, model_closed
 from vlmtui.registry.schema import Family
 from vlmtui.session.exchange import Exchange
-from vlmtui.text import one_line
+from vlmtui.text import counted, one_line
 
 if TYPE_CHECKING:
     from vlmtui.engine.remote_models import Server
@@ -325,8 +325,7 @@ class LoadChecks:
 
 def _which(code: RemoteCode) -> str:
     if code.files is not None:
-        count = len(code.files) - 1
-        which = f"{count} Python file{'' if count == 1 else 's'} of that folder"
+        which = f"{counted(len(code.files) - 1, 'Python file')} of that folder"
     elif code.revision is not None:
         which = f"revision {code.revision[:12]}"
     else:
@@ -389,11 +388,7 @@ def excess_media(exchanges: Iterable[Exchange], family: Family) -> str:
     for modality, count in sorted(counts.items()):
         takes = family.takes.get(modality)
         if takes is None:
-            problems.append(f"{_so_many(count, modality)} so far; this model does not accept {modality}s")
+            problems.append(f"{counted(count, modality)} so far; this model does not accept {modality}s")
         elif count > takes.max_items:
-            problems.append(f"{_so_many(count, modality)} so far; the limit is {takes.max_items}")
+            problems.append(f"{counted(count, modality)} so far; the limit is {takes.max_items}")
     return " ".join(f"{problem}." for problem in problems)
-
-
-def _so_many(count: int, modality: Modality) -> str:
-    return f"{count} {modality}{'s' if count != 1 else ''}"
