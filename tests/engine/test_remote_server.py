@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx2
 import msgspec
 import psutil
 import pytest
@@ -210,38 +209,6 @@ async def test_a_stopped_server_times_out_and_answers_later(served: Served) -> N
             pass
     assert "What came is kept" in failed.value.hint
     assert (await told(server, chat("Hello"), 5)).end is not None
-    await server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def drowsy(shapes: Model) -> Iterator[Served]:
-    """A server that can be put to sleep."""
-    with serve(shapes, VLLM_SERVER_DEV_MODE="1") as found:
-        yield found
-
-
-@pytest.mark.parametrize("when", ["before it is asked", "in the middle of an answer"])
-async def test_a_sleeping_server_is_reported_and_answers_once_awake(drowsy: Served, when: str) -> None:
-    """On a CPU the weights stay where they are (`--enable-sleep-mode` is refused); requests are held as on a GPU."""
-    server = await remote(drowsy.address, stall_s=1.0)
-    await told(server, chat("Hello"), 6)
-    transport = httpx2.AsyncHTTPTransport(uds=drowsy.address.removeprefix("unix:"))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://server") as dev:
-        events = server.generate(ENDLESS)
-        with slowed(drowsy.server):
-            if when == "in the middle of an answer":
-                while not isinstance(await anext(events), Delta):
-                    pass
-            assert (await dev.post("/sleep", params={"mode": "keep"})).json() == {"status": "sleeping", "level": 1}
-        try:
-            assert (await dev.get("/health")).status_code == 200
-            with pytest.raises(VlmtuiError, match="is asleep") as failed:
-                async for _ in events:
-                    pass
-            assert "POST /wake_up" in failed.value.hint
-        finally:
-            assert (await dev.post("/wake_up")).json()["status"] == "awake"
-    assert (await told(server, chat("Hello"), 6)).end is not None
     await server.shutdown()
 
 

@@ -30,4 +30,4 @@ async def test_recorded_answers_of_llama_cpp_are_read(tmp_path: Path) -> None:
         5,
     )
     assert "longer than the server's context" in told["too long"].failure
-    assert "can't read one of the attachments" in told["no picture"].failure
+    assert "refused the request (400)" in told["no picture"].failure

@@ -135,20 +135,6 @@ async def test_names_of_tokens_do_not_hold_up_an_answer(server: FaultServer, tmp
     assert len(server.replies["/detokenize"]) < 9, "they were asked for"
 
 
-async def test_a_sleeping_server_is_reported(server: FaultServer, tmp_path: Path) -> None:
-    server.replies |= {CHAT: [says_nothing], "/is_sleeping": [sends({"is_sleeping": True})]}
-    error, _ = await failed_and_kept(server, tmp_path, stall_s=0.05)
-    assert "is asleep" in error.message and "/wake_up" in error.hint
-
-
-async def test_a_server_whose_engine_does_not_say_whether_it_sleeps_is_silent_not_deaf(
-    server: FaultServer, tmp_path: Path
-) -> None:
-    server.replies |= {CHAT: [says_nothing], "/is_sleeping": [says_nothing] * 50}
-    error, _ = await failed_and_kept(server, tmp_path, stall_s=0.05, health_s=0.2, silence_max_s=0.5)
-    assert "has been silent for" in error.message and "says that it is well" in error.hint
-
-
 @pytest.mark.parametrize("reply", [is_cut_off, resets])
 async def test_a_broken_connection_keeps_the_partial_answer(server: FaultServer, tmp_path: Path, reply: Reply) -> None:
     server.replies[CHAT] = [reply]

@@ -136,10 +136,7 @@ def spans_between(
 ) -> tuple[MediaSpan, ...]:
     """Return the places of the media in a prompt with expanded placeholders (`given`): where it has more tokens than
     the prompt with one placeholder each (`written`). Empty if that is not one place for each attachment."""
-    runs = _repeated(written, given)
-    if runs is None or len(runs) != len(attachments):
-        runs = _added(written, given)
-    return spans_at(runs, given, attachments)
+    return spans_at(_added(written, given), given, attachments)
 
 
 def spans_at(
@@ -176,27 +173,6 @@ def expansions(ids: Sequence[int], vocabulary: Vocabulary, written: str) -> list
         else:
             runs.append((index - 1, index + 1))
     return runs if position == len(written) else None
-
-
-def _repeated(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]] | None:
-    """Return the runs of one token that are longer in `given`; None where the two differ in anything else."""
-    runs: list[tuple[int, int]] = []
-    one, other = 0, 0
-    while one < len(written) and other < len(given) and written[one] == given[other]:
-        until, end = _run_end(written, one), _run_end(given, other)
-        if end - other > until - one:
-            runs.append((other, end))
-        elif end - other < until - one:
-            return None
-        one, other = until, end
-    return runs if one == len(written) and other == len(given) else None
-
-
-def _run_end(ids: Sequence[int], start: int) -> int:
-    end = start + 1
-    while end < len(ids) and ids[end] == ids[start]:
-        end += 1
-    return end
 
 
 def _added(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]]:

@@ -8,13 +8,12 @@ import os
 import re
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.protocol.endpoint import peer_uid, require_owner
@@ -22,84 +21,41 @@ from vlmtui.text import one_line
 from vlmtui.worker.backends.remote.options import ServerOptions, server_address
 
 _SETTING = "in config.toml: [engines.NAME]"
-CLIENT_CERTIFICATE = f'Name a certificate and key that it accepts {_SETTING} client_cert = "FILE".'
-_CA = f'If it is your own, name the certificate that signed it {_SETTING} ca = "FILE".'
-_CLOCK = "Have it renewed on the server; is this machine's clock right?"
-_HOST = "Give the address by the name that the certificate is made for."
-_PLAIN = "Is it http:// instead?"
-_CLOSED_HINT = f"Some servers refuse a client without a certificate like that. {CLIENT_CERTIFICATE}"
-
-_CERTIFICATES = {
-    9: ("The certificate of {} is not valid yet.", _CLOCK),
-    10: ("The certificate of {} has expired.", _CLOCK),
-    18: ("The certificate of {} is signed by itself, so nothing vouches for it.", _CA),
-    19: ("The certificate of {} is signed by an authority that is not trusted here.", _CA),
-    20: ("The certificate of {} is signed by an authority that is not trusted here.", _CA),
-    21: ("The certificate of {} is signed by an authority that is not trusted here.", _CA),
-    62: ("The certificate of {} is made for another host.", _HOST),
-    64: ("The certificate of {} is made for another host.", _HOST),
-}
-"""The messages, by OpenSSL's number of the reason (`X509_V_ERR_…`)."""
-_REASONS = (
-    ("CERTIFICATE_REQUIRED", "{} asks for a certificate of its clients.", CLIENT_CERTIFICATE),
-    ("ALERT_UNKNOWN_CA", "{} does not accept this client's certificate.", CLIENT_CERTIFICATE),
-    ("ALERT_BAD_CERTIFICATE", "{} does not accept this client's certificate.", CLIENT_CERTIFICATE),
-    ("ALERT_CERTIFICATE", "{} does not accept this client's certificate.", CLIENT_CERTIFICATE),
-    ("ALERT_ACCESS_DENIED", "{} does not accept this client's certificate.", CLIENT_CERTIFICATE),
-    ("HANDSHAKE_FAILURE", "{} refused the secure connection.", _CLOSED_HINT),
-    ("WRONG_VERSION_NUMBER", "{} does not speak TLS.", _PLAIN),
-    ("RECORD_LAYER_FAILURE", "{} does not speak TLS.", _PLAIN),
-    ("HTTP_REQUEST", "{} does not speak TLS.", _PLAIN),
+_CERTIFICATE_HINT = (
+    f'If it is your own, name the certificate that signed it {_SETTING} ca = "FILE". Otherwise: is the clock of this '
+    "machine right, and the address the name that the certificate is made for?"
 )
-"""The messages, by a part of OpenSSL's reason. An alert comes from the server."""
+_CLIENT_HINT = (
+    "Some servers refuse a client without a certificate. Name a certificate and key that it accepts "
+    f'{_SETTING} client_cert = "FILE".'
+)
 
 
-def secure_connection_failed(error: Exception, *, shown: str) -> VlmtuiError | None:
-    """Return the error of a failed TLS connection; None if the connection failed for another reason."""
-    for cause in _causes(error):
-        if isinstance(cause, ssl.SSLError):
-            message, hint = _meaning(cause)
-            detail = f"{type(cause).__name__}: {cause}"
-            return VlmtuiError(ErrorKind.NO_NETWORK, message.format(shown), detail=detail, hint=hint)
-    return None
-
-
-def closed_without_a_word(shown: str, detail: str) -> VlmtuiError:
-    """Return the error for a secure connection that the server closed before it answered anything."""
-    message = f"{shown} closed the secure connection without an answer."
-    return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=_CLOSED_HINT)
-
-
-def _meaning(error: ssl.SSLError) -> tuple[str, str]:
-    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _CERTIFICATES:
-        return _CERTIFICATES[error.verify_code]
+def secure_connection_failed(error: ssl.SSLError, shown: str) -> VlmtuiError:
+    """Return the error of a failed TLS connection."""
+    reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return "The certificate of {} is not valid.", _CA
-    if isinstance(error, ssl.SSLEOFError):
-        return "{} closed the secure connection while it was being made.", _CLOSED_HINT
-    for word, message, hint in _REASONS:
-        if word in (error.reason or ""):
-            return message, hint
-    return "The secure connection to {} failed.", f"{_CA} {_PLAIN}"
+        message, hint = f"The certificate of {shown} is not trusted: {error.verify_message}.", _CERTIFICATE_HINT
+    elif isinstance(error, ssl.SSLEOFError):
+        message, hint = f"{shown} closed the secure connection while it was being made.", _CLIENT_HINT
+    elif "ALERT" in reason or "CERTIFICATE_REQUIRED" in reason:
+        message, hint = f"{shown} refused the secure connection: {reason.lower().replace('_', ' ')}.", _CLIENT_HINT
+    else:
+        message, hint = f"{shown} does not speak TLS.", "Is it http:// instead?"
+    detail = f"{type(error).__name__}: {error}"
+    return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=hint)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or current.__context__
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """Return the error of TLS among an error and its causes."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 _TEXT_MAX = 400
 NOT_NOW = (502, 503, 504)
 """The status codes of a server, or of a proxy before it, while it loads a model or is briefly unreachable."""
-_PROXY_ON_TLS = re.compile(
-    r"(SSL certificate (?:was sent|error))|plain HTTP request was sent to HTTPS port", re.IGNORECASE
-)
-"""nginx's words for a missing or wrong client certificate, and for `http://` instead of `https://`."""
 _AGAIN = "Send the message again."
 _NO_KEY = (
     "Name the variable that holds it: --key-env NAME, or in config.toml: [engines.NAME] api_key_env (or api_key_file)."
@@ -127,91 +83,34 @@ class ServerError(VlmtuiError):
         self.code = code
 
 
-class _Known(msgspec.Struct, frozen=True):
-    """A message of a server, and its meaning."""
-
-    pattern: str
-    kind: ErrorKind
-    say: str
-    hint: str = ""
-
-
 _KNOWN = (
-    _Known(
-        r"max_tokens=(\d+) cannot be greater than max_model_len=(\d+)|'max_tokens' or .* is too large: (\d+)",
-        ErrorKind.BAD_INPUT,
-        "The answer may not be as long as max_tokens says: that is more than the server's context.",
-        "Lower max tokens in the settings, or leave it empty.",
-    ),
-    _Known(
-        r"maximum context length|exceeds model's maximum context"
-        r"|exceeds the available context size",
+    (
+        r"maximum context length|exceeds model's maximum context|exceeds the available context size",
         ErrorKind.CONTEXT_TOO_LONG,
         "The prompt is longer than the server's context.",
         "Shorten the message, make its images smaller, or leave older ones out.",
     ),
-    _Known(
-        r"At most (\d+) (image|video|audio)\(s\) may be provided",
-        ErrorKind.BAD_INPUT,
-        "The server takes at most {0} {1}(s) in one prompt.",
-        "Start it with --limit-mm-per-prompt for more, or leave some out.",
-    ),
-    _Known(
+    (
         r"Failed to apply prompt replacement",
         ErrorKind.PLACEHOLDER_MISMATCH,
         "The prompt has fewer placeholders than there are attachments.",
         "Use exactly one placeholder for each attachment.",
     ),
-    _Known(
-        r"Failed to load image|Non-base64 digit|Could not open video stream|cannot identify image",
-        ErrorKind.BAD_INPUT,
-        "The server can't read one of the attachments.",
-        "Its own words are above; they don't name which one.",
-    ),
-    _Known(
-        r"The model `(.*?)` does not exist",
-        ErrorKind.MODEL_UNKNOWN,
-        "The server doesn't serve a model called {0}.",
-        "The list of models in the app names its models.",
-    ),
-    _Known(
-        r"--trust-request-chat-template",
-        ErrorKind.UNSUPPORTED,
-        "The server takes no chat template with a request.",
-        "Start it with --trust-request-chat-template.",
-    ),
-    _Known(
-        r"--trust-request-mm-kwargs|Per-request mm_processor_kwargs",
-        ErrorKind.UNSUPPORTED,
-        "The server takes no processor arguments with a request.",
-        "Start it with --trust-request-mm-kwargs.",
-    ),
-    _Known(
-        r"--enable-scale-out|Scale-out endpoints are disabled",
-        ErrorKind.UNSUPPORTED,
-        "The server takes no token ids, so no raw prompt with attachments.",
-        "Start it with --enable-scale-out.",
-    ),
-    _Known(
+    (
         r"EngineCore encountered an issue|EngineDeadError|engine (core )?(is )?dead",
         ErrorKind.NO_NETWORK,
         "The server's engine died.",
         "Its own log says why. Once it runs again, send the message again.",
     ),
-    _Known(
-        r"logprobs.*(max|greater)|Requested sample logprobs",
-        ErrorKind.BAD_INPUT,
-        "The server gives fewer log-probabilities than asked for.",
-        "Ask for fewer, or start it with --max-logprobs.",
-    ),
 )
+"""What a server says (a pattern), and its meaning: kind, message and hint. Other words are shown as they are."""
 
 
 def refusal(code: int, body: bytes, content_type: str, *, shown: str, has_key: bool) -> ServerError:
     """Return what a response that is no success means. `shown` is the server's address; `has_key`: a key, or another
     header, was sent."""
     text = _message_of(body)
-    if code in (401, 403) and "scale-out" not in text.lower():
+    if code in (401, 403):
         message = f"{shown} refused this key ({code})." if has_key else f"{shown} wants a key ({code}); none was sent."
         hint = _WRONG_KEY if has_key else _NO_KEY
         return ServerError(ErrorKind.BAD_ENGINE_ARGUMENT, message, code, detail=text[:_TEXT_MAX], hint=hint)
@@ -219,22 +118,18 @@ def refusal(code: int, body: bytes, content_type: str, *, shown: str, has_key: b
         hint = "Give the address where it really is."
         message = f"{shown} sends requests to another address ({code}), which is not followed: the key would go along."
         return ServerError(ErrorKind.PROTOCOL, message, code, hint=hint)
-    if code == 400 and (asked := _PROXY_ON_TLS.search(text)):
-        message = "asks for a certificate of its clients" if asked[1] else "speaks TLS"
-        hint = CLIENT_CERTIFICATE if asked[1] else "Write https:// instead."
-        return ServerError(ErrorKind.NO_NETWORK, f"{shown} {message}.", code, detail=text, hint=hint)
     if "html" in content_type or body.lstrip()[:1] == b"<":
         hint = "Is the address that of vLLM, and is a proxy in between?"
         message = f"{shown} answered with a web page ({code}), not as a model server."
         return ServerError(ErrorKind.PROTOCOL, message, code, detail=text, hint=hint)
-    return _known(text, code) or _unknown(text, code, shown)
+    return _meaning(text, code, shown)
 
 
 def event_error(error: object, *, shown: str) -> ServerError:
     """Return what an error inside a stream means."""
     text, code = _text_of(error), error.get("code", 500) if isinstance(error, dict) else 500
     code = code if isinstance(code, int) else 500
-    return _known(text, code) or _unknown(text, code, shown)
+    return _meaning(text, code, shown)
 
 
 def broken(error: httpx2.HTTPError | ssl.SSLError, *, shown: str, is_answering: bool) -> VlmtuiError:
@@ -243,15 +138,16 @@ def broken(error: httpx2.HTTPError | ssl.SSLError, *, shown: str, is_answering: 
     if is_answering:
         message = f"The connection to {shown} broke in the middle of the answer."
         return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=f"What came is kept. {_AGAIN}")
-    if failed := secure_connection_failed(error, shown=shown):
-        return failed
+    if (failed := _tls_error(error)) is not None:
+        return secure_connection_failed(failed, shown)
     if isinstance(error, httpx2.ConnectError):
         hint = "Is it running, and is the address right?"
         return NothingListens(ErrorKind.NO_NETWORK, f"Nothing listens at {shown}.", detail=detail, hint=hint)
     if isinstance(error, httpx2.TimeoutException):
         return Unanswered(ErrorKind.NO_NETWORK, f"{shown} did not answer in time.", detail=detail, hint=_AGAIN)
     if shown.startswith("https:") and isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
-        return closed_without_a_word(shown, detail)
+        message = f"{shown} closed the secure connection without an answer."
+        return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=_CLIENT_HINT)
     return ConnectionBroken(ErrorKind.NO_NETWORK, f"The connection to {shown} broke.", detail=detail, hint=_AGAIN)
 
 
@@ -261,25 +157,14 @@ def endless(shown: str) -> VlmtuiError:
     return VlmtuiError(ErrorKind.PROTOCOL, message, hint="Is it a model server?")
 
 
-def _known(text: str, code: int) -> ServerError | None:
-    for known in _KNOWN:
-        if match := re.search(known.pattern, text, re.IGNORECASE):
-            groups = [one_line(group or "") for group in match.groups()]
-            message = re.sub(r"\{(\d)\}", _group(groups), known.say)
-            return ServerError(known.kind, message, code, detail=text[:_TEXT_MAX], hint=known.hint)
-    return None
-
-
-def _group(groups: list[str]) -> Callable[[re.Match[str]], str]:
-    return lambda match: groups[int(match[1])]
-
-
-def _unknown(text: str, code: int, shown: str) -> ServerError:
+def _meaning(text: str, code: int, shown: str) -> ServerError:
+    for pattern, kind, message, hint in _KNOWN:
+        if re.search(pattern, text, re.IGNORECASE):
+            return ServerError(kind, message, code, detail=text[:_TEXT_MAX], hint=hint)
     kind = ErrorKind.BAD_INPUT if 400 <= code < 500 else ErrorKind.INTERNAL
     said = one_line(text)[:_TEXT_MAX] or "(nothing)"
-    return ServerError(
-        kind, f"{shown} refused the request ({code}).", code, detail=said, hint="Its own words are above."
-    )
+    message = f"{shown} refused the request ({code})."
+    return ServerError(kind, message, code, detail=said, hint="Its own words are above.")
 
 
 def _message_of(body: bytes) -> str:
@@ -457,7 +342,6 @@ class ServerApi:
         engine has it."""
         try:
             code, _ = await self.status("/health", seconds=self._options.health_s)
-            is_asleep = code == 200 and await self._is_asleep()
         except Unanswered as error:
             if (silent_s := time.monotonic() - since) < self._options.deaf_max_s:
                 return
@@ -471,25 +355,10 @@ class ServerApi:
         if code >= 500:
             hint = "Its own log says why. Once it runs again, send the message again."
             raise VlmtuiError(ErrorKind.NO_NETWORK, f"The engine of {self.shown} died.", hint=hint)
-        if is_asleep:
-            hint = "Wake it (POST /wake_up), and send the message again."
-            raise VlmtuiError(ErrorKind.NO_NETWORK, f"{self.shown} is asleep.", hint=hint)
         if (silent_s := time.monotonic() - since) >= self._options.silence_max_s:
             hint = "It may hang or sleep, though it says that it is well. Look at its log."
             message = f"{self.shown} has been silent for {silent_s:.0f} seconds."
             raise VlmtuiError(ErrorKind.NO_NETWORK, message, hint=hint)
-
-    async def _is_asleep(self) -> bool:
-        """Return True if the server reports that it sleeps. Only a vLLM server in development mode can sleep and report
-        it. The server asks its engine, so there is no reply if the engine hangs."""
-        try:
-            code, content = await self.status("/is_sleeping", seconds=self._options.health_s)
-        except Unanswered:
-            return False
-        try:
-            return code == 200 and _decoded(content) == {"is_sleeping": True}
-        except (ValueError, RecursionError):
-            return False
 
     async def _json(self, method: str, path: str, body: object | None, seconds: float = _ANSWER_S) -> Any:
         code, content, kind = await self._answered(method, path, body, seconds)
