@@ -94,7 +94,7 @@ SLICES = {
     "worker.backends.remote.bodies": "what is sent to a server",
     "worker.backends.served.engine": "the engine; its importer only names it",
     "worker.backends.transformers.engine": "the engine; its importer only names it",
-    "worker.backends.transformers.prompt_inputs": "a prompt as tensors",
+    "worker.backends.transformers.loading": "loads a model; the engine answers with it",
     "worker.backends.transformers.sampling": "vLLM's sampling parameters as Transformers has them",
     "worker.backends.vllm.engine": "the engine; its importer only names it",
     "worker.backends.vllm.requests": "a prompt and its parameters as vLLM takes them",

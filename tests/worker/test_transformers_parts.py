@@ -18,13 +18,13 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.transformers.backend import explain_load, explain_request, read_progress
 from vlmtui.worker.backends.transformers.engine import AnswerReader, ForwardGate
 from vlmtui.worker.backends.transformers.loading import cross_attention_note, read_arguments
-from vlmtui.worker.backends.transformers.prompt_inputs import runs_of
 from vlmtui.worker.backends.transformers.sampling import (
     Logprobs,
     SamplingPlan,
     TokenChooser,
     plan_sampling,
 )
+from vlmtui.worker.hf.prompt_inputs import runs_of
 
 torch = pytest.importorskip("torch")
 EOS = 7

@@ -31,7 +31,7 @@ class MediaItem(msgspec.Struct, frozen=True):
 async def load_items(attachments: Sequence[Attachment], rate: int = RATE) -> list[MediaItem]:
     """Decode all attachments in parallel; the order is kept. `rate`: samples of sound a second. Raises VlmtuiError
     naming the unreadable file."""
-    return list(await asyncio.gather(*(asyncio.to_thread(_load, attachment, rate) for attachment in attachments)))
+    return list(await asyncio.gather(*(asyncio.to_thread(load_item, attachment, rate) for attachment in attachments)))
 
 
 def cached_items(attachments: Sequence[Attachment], rate: int = RATE) -> list[MediaItem]:
@@ -46,7 +46,8 @@ def sound_rate_of(processor: Any) -> int:
     return int(rate) if rate else RATE
 
 
-def _load(attachment: Attachment, rate: int) -> MediaItem:
+def load_item(attachment: Attachment, rate: int = RATE) -> MediaItem:
+    """Decode an attachment. Raises VlmtuiError naming an unreadable file."""
     uuid = _uuid(attachment, rate)
     if attachment.modality == "audio":
         from vlmtui.media.sound import read_sound

@@ -46,7 +46,6 @@ from vlmtui.worker.backends.transformers.loading import (
     read_arguments,
     read_engine_info,
 )
-from vlmtui.worker.backends.transformers.prompt_inputs import PromptBuilder, PromptInputs, check_limits, seen_media
 from vlmtui.worker.backends.transformers.sampling import (
     Logprobs,
     SamplingPlan,
@@ -55,6 +54,7 @@ from vlmtui.worker.backends.transformers.sampling import (
     plan_sampling,
 )
 from vlmtui.worker.hf.media_items import MediaItem, load_items
+from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs, check_limits, seen_media
 from vlmtui.worker.hf.remote_code import pin_remote_code
 from vlmtui.worker.hf.rendering import within_limits
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader
@@ -233,7 +233,7 @@ class TransformersEngine:
         self.info = read_engine_info(loaded, spec, arguments)
         self._loaded = loaded
         self._raw_special_tokens = arguments.raw_special_tokens
-        self._builder = PromptBuilder(loaded.processor, loaded.tokenizer, loaded.config, arguments)
+        self._builder = PromptBuilder(loaded.processor, loaded.tokenizer, loaded.config, arguments.mm_processor_kwargs)
         self._decoder = copy.deepcopy(loaded.tokenizer)  # a tokenizer is for one thread at a time
         self._vocabulary = VocabularyReader(loaded.tokenizer)
         self._defaults = configured_sampling(loaded.generation_config)

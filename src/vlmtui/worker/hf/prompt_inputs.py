@@ -15,7 +15,6 @@ import msgspec
 from vlmtui.domain.conversation import ChatPrompt, Message, MessagesPrompt, Modality, Text, Turn
 from vlmtui.domain.generation import MediaSpan, SeenMedium, View
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.worker.backends.transformers.loading import Arguments
 from vlmtui.worker.hf.media_items import PICTURES, MediaItem, patch_size_of, shape_of, size_and_grid
 from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.rendering import render_messages
@@ -183,10 +182,13 @@ class PromptInputs(msgspec.Struct, frozen=True):
 class PromptBuilder:
     """Builds the inputs of one model. Not for several threads at once: tokenizers are not."""
 
-    def __init__(self, processor: Any, tokenizer: Any, config: Any, arguments: Arguments) -> None:
+    def __init__(
+        self, processor: Any, tokenizer: Any, config: Any, arguments: Mapping[str, object] | None = None
+    ) -> None:
+        """`arguments`: given to the processor with every prompt."""
         self.processor = processor
         self._tokenizer = tokenizer
-        self._arguments = arguments
+        self._arguments = arguments or {}
         self._tokens = media_tokens(processor, config)
         self._patch_size = patch_size_of(config)
 
@@ -222,7 +224,7 @@ class PromptBuilder:
         Raises VlmtuiError if placeholders and attachments do not match, or whatever the processor raises."""
         if items and arguments:
             check_arguments(self.processor, arguments)
-        given = {**self._arguments.mm_processor_kwargs, **(arguments or {})}
+        given = {**self._arguments, **(arguments or {})}
         try:
             outputs = self._process(text, items, special_tokens, given)
         except StopIteration as error:  # which no future can carry
@@ -311,11 +313,9 @@ def _parts(turn: Turn) -> Iterator[dict[str, object]]:
 
 
 def _videos(videos: Sequence[Any]) -> dict[str, Any]:
-    from transformers.video_utils import VideoMetadata
-
     known = ("total_num_frames", "fps", "duration", "frames_indices", "video_backend")
     metadata = [
-        VideoMetadata(**{name: about[name] for name in known}, height=frames.shape[1], width=frames.shape[2])
+        {**{name: about[name] for name in known}, "height": frames.shape[1], "width": frames.shape[2]}
         for frames, about in videos
     ]
     return {"videos": [frames for frames, _ in videos], "video_metadata": metadata, "do_sample_frames": False}
