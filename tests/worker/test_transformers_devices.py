@@ -59,7 +59,7 @@ async def test_a_spread_model_answers_as_a_whole_one(tmp_path: Path) -> None:
     _, _, adapted = await told({}, picture, strong)
     assert adapted != pytest.approx(numbers, abs=0.1)
     ways: list[dict[str, object]] = [
-        {"device_map": "auto"}, {"device_map": SPREAD}, {"device_map": "auto", "max_memory": {"cpu": "3MB"}}
+        {"device_map": "auto"}, {"device_map": SPREAD}
     ]  # fmt: skip
     for way in ways:
         info, said, likely = await told(way, picture)
@@ -78,7 +78,6 @@ async def test_a_spread_model_answers_as_a_whole_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"max_memory": {"cpu": "3MB"}}, "max_memory and offload_folder are for models that are spread over devices."),
         ({"device_map": "auto", "device": "cpu"}, "device_map goes neither with device nor with load_format = dummy."),
         ({"device_map": {}}, "An engine argument has a wrong value."),
     ],

@@ -52,7 +52,7 @@ GUARDED: Mapping[Names, frozenset[str]] = {
     Names.FILE: _words("""
     allowed_local_media_path ca chat_template client_cert default_mm_loras download_dir enable_offline_docs
     generation_config hf_config_path lora_modules mm_encoder_fp8_scale_path mm_encoder_fp8_scale_save_path
-    model_loader_extra_config model_weights offload_folder profiler_config root_path ssl_ca_certs ssl_certfile
+    model_loader_extra_config model_weights profiler_config root_path ssl_ca_certs ssl_certfile
     ssl_keyfile
     """),
     Names.MODEL: _words("""
@@ -73,7 +73,7 @@ GUARDED: Mapping[Names, frozenset[str]] = {
     trust_request_chat_template trust_request_mm_kwargs
     """),
     Names.DEVICE: _words("""
-    cpu_offload_params device device_ids device_map max_memory mm_processor_device numa_bind numa_bind_cpus
+    cpu_offload_params device device_ids device_map mm_processor_device numa_bind numa_bind_cpus
     numa_bind_nodes offload_params pt_load_map_location
     """),
 }

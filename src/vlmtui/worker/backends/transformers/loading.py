@@ -21,7 +21,6 @@ from vlmtui.domain.conversation import Modality, attachments_of
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage, LoraAdapter, adapter_for, adapters_of
 from vlmtui.domain.generation import GenerateRequest, ScoreRequest
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.text import is_number
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.hf.vocabulary import VocabularyReader, special_texts
 
@@ -44,10 +43,6 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     device_map: _Name | Annotated[dict[str, int | str], msgspec.Meta(min_length=1)] | None = None
     """How the layers are spread over several GPUs, memory and disk, as in Transformers: `auto`, or the device of each
     module by its name. Needs the package accelerate."""
-    max_memory: dict[str, int | str] = msgspec.field(default_factory=dict)
-    """The most memory to use of each device, by its number or `cpu`, with `device_map = "auto"`: `{0 = "20GB"}`."""
-    offload_folder: _Name | None = None
-    """The folder for layers on the disk that can't be read from the model's own files."""
     attn_implementation: _Name | None = None
     """Transformers' name of the attention: `sdpa`, `eager`, `flash_attention_2`."""
     load_format: Literal["auto", "dummy"] = "auto"
@@ -87,9 +82,6 @@ def read_arguments(spec: LoadSpec) -> Arguments:
             detail=str(error),
             hint="Correct it in the settings or in the model's record.",
         ) from error
-    if found.device_map is None and (found.max_memory or found.offload_folder):
-        message = "max_memory and offload_folder are for models that are spread over devices."
-        raise VlmtuiError(ErrorKind.BAD_ENGINE_ARGUMENT, message, hint='Add device_map = "auto".')
     if found.device_map is not None and (found.device or found.load_format == "dummy"):
         message = "device_map goes neither with device nor with load_format = dummy."
         raise VlmtuiError(ErrorKind.BAD_ENGINE_ARGUMENT, message, hint="Leave the others out.")
@@ -115,12 +107,7 @@ def spreading(arguments: Arguments) -> dict[str, Any]:
             "device_map needs the package accelerate, which is not installed.",
             hint="Install it with the engine: pip install accelerate",
         )
-    found: dict[str, Any] = {"device_map": arguments.device_map}
-    if arguments.max_memory:
-        found["max_memory"] = {int(at) if is_number(at) else at: most for at, most in arguments.max_memory.items()}
-    if arguments.offload_folder is not None:
-        found["offload_folder"] = arguments.offload_folder
-    return found
+    return {"device_map": arguments.device_map}
 
 
 def input_device(model: Any) -> Any:
