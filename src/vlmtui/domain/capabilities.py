@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from vlmtui.domain.conversation import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.domain.generation import GenerateRequest, RenderRequest, Request, ScoreRequest
 from vlmtui.errors import ErrorKind, VlmtuiError
+
+if TYPE_CHECKING:
+    from vlmtui.domain.engine import EngineInfo
 
 Capability = Literal[
     "raw_prompts",
@@ -101,31 +104,20 @@ _LACKS: dict[Capability, str] = {
 }
 
 
-class Capable(Protocol):
-    """Anything with capabilities, such as `EngineInfo`."""
-
-    @property
-    def engine(self) -> str: ...
-    @property
-    def capabilities(self) -> Capabilities: ...
-    @property
-    def remedies(self) -> dict[str, str]: ...
-
-
-def lack(info: Capable | None, wanted: Capability) -> str:
+def lack(info: EngineInfo | None, wanted: Capability) -> str:
     """Return why the engine can't do this, as a sentence; empty if it can, or if there is no engine yet."""
     if info is None or getattr(info.capabilities, wanted):
         return ""
     return " ".join(filter(None, (f"This engine ({info.engine}) {_LACKS[wanted]}.", info.remedies.get(wanted))))
 
 
-def require_capability(info: Capable | None, wanted: Capability) -> None:
+def require_capability(info: EngineInfo | None, wanted: Capability) -> None:
     """Raise VlmtuiError(UNSUPPORTED) with the sentence of `lack`, if the capability is missing."""
     if why := lack(info, wanted):
         raise VlmtuiError(ErrorKind.UNSUPPORTED, why, hint="Load the model with another engine.")
 
 
-def lack_for(info: Capable, request: Request) -> str:
+def lack_for(info: EngineInfo, request: Request) -> str:
     """Return why the engine can't run this request, as a sentence; empty if it can. A missing `seed` capability does
     not count: the engine answers without it."""
     return next((why for wanted in _needs(request) if (why := lack(info, wanted))), "")

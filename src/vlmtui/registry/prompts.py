@@ -27,28 +27,13 @@ from vlmtui.registry.schema import Family, Layout, RawTemplate, Takes
 _MODALITIES: tuple[Modality, ...] = get_args(Modality)
 
 
-_KNOWN_MAX = 64
-_known: dict[tuple[int, bool], tuple[Family, str | None]] = {}
-"""Templates by the identity of the family, which is held so that no other takes its place, and `several`."""
-
-
 def chat_template_of(family: Family, *, several: bool = False) -> str | None:
-    """Return a template for messages whose content parts are in prompt order. It is made once: a batch asks for it
-    twice an item.
+    """Return a template for messages whose content parts are in prompt order.
 
     None if the raw prompt itself is rendered with the model's own template.
 
     `several`: whether a modality has two or more items. The template uses only `messages` and `add_generation_prompt`.
     """
-    found = _known.get((id(family), several))
-    if found is None:
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        found = _known[id(family), several] = family, _made(family, several=several)
-    return found[1]
-
-
-def _made(family: Family, *, several: bool) -> str | None:
     raw = family.raw_several if several and family.raw_several else family.raw
     if raw.by != "text":
         return raw.chat_template

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,6 @@ from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Rep
 from vlmtui.worker.backends.vllm.engine_args import (
     CPU_ENVIRONMENT,
     EAGER_CPU_ENVIRONMENT,
-    cache_environment,
     engine_arguments,
     environment,
     has_no_peers,
@@ -239,7 +239,6 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
     engine = VllmEngine(llm, spec, arguments, notes)
     report(LoadStep(LoadStage.WARMUP, "first request"))
     await engine.warm_up()
-    cache_environment()
     return engine
 
 
@@ -319,7 +318,8 @@ class VllmEngine:
         rendered = await self._render(request, items, is_sent=False)
         ready = self._prompt_ready(request, rendered)
         if request.view is not None:
-            seen = await seen_media(request, request.view, items, rendered, self._processor(), self._render)
+            render = partial(self._render, is_sent=False)
+            seen = await seen_media(request, request.view, items, rendered, self._processor(), render)
             ready = msgspec.structs.replace(ready, seen=seen)
         yield ready
         yield _finished(request.request_id, "stop", None)

@@ -83,14 +83,6 @@ def environment(engine_args: Mapping[str, object]) -> dict[str, str]:
     return found | ONE_MACHINE_ENVIRONMENT if _is_of_one_machine(engine_args) else found
 
 
-def cache_environment() -> None:
-    """Have vLLM read its variables once: it asks for one at each token. Its core does the same in its own process."""
-    from vllm import envs
-
-    if enable := getattr(envs, "enable_envs_cache", None):
-        enable()
-
-
 def own_context(text: str) -> int | None:
     """Return the context of a model, in tokens, from vLLM's refusal of a longer `max_model_len`; None: it said
     something else."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from vlmtui.domain.dials import PROCESSOR, STRUCTURED
 from vlmtui.domain.generation import Delta, RenderRequest, ScoreRequest, SeenMedium, View, Vocabulary
@@ -186,21 +186,16 @@ def _mismatch(message: str) -> VlmtuiError:
     return VlmtuiError(ErrorKind.PLACEHOLDER_MISMATCH, message, hint=_HINT)
 
 
-class Render(Protocol):
-    """Makes the engine's input of a request and its attachments."""
-
-    async def __call__(self, request: RenderRequest, items: list[MediaItem], *, is_sent: bool) -> Any: ...
-
-
 async def seen_media(
     request: RenderRequest,
     view: View,
     items: list[MediaItem],
     rendered: Mapping[str, Any],
     processor: Any,
-    render: Render,
+    render: Callable[[RenderRequest, list[MediaItem]], Awaitable[Any]],
 ) -> tuple[SeenMedium, ...]:
-    """Write the pictures of every attachment into the view's folder. `rendered` is the engine's input.
+    """Write the pictures of every attachment into the view's folder. `rendered` is the engine's input, `render` makes
+    it for other attachments.
 
     A processor that does not say how it normalises is given black and white attachments. Raises VlmtuiError if the
     folder is not private, or a file cannot be written.
@@ -208,7 +203,7 @@ async def seen_media(
     seen = await asyncio.to_thread(_write, request.request_id, view, rendered, (), processor)
     if all(medium.is_exact for medium in seen):
         return seen
-    blank = [await render(request, blank_items(items, level), is_sent=False) for level in (BLACK, WHITE)]
+    blank = [await render(request, blank_items(items, level)) for level in (BLACK, WHITE)]
     return await asyncio.to_thread(_write, request.request_id, view, rendered, blank, processor)
 
 
