@@ -1,4 +1,4 @@
-"""Waiting for the end of a process, a byte in a pipe or a lock, without polling."""
+"""Waiting for the end of a process, a byte in a pipe or a lock."""
 
 from __future__ import annotations
 

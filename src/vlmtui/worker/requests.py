@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
@@ -34,49 +34,30 @@ from vlmtui.worker.engine_thread import EngineThread
 if TYPE_CHECKING:
     from vlmtui.worker.server import Connection
 
-_JOINED_AT = 1024
-"""Number of deltas collected before they are merged into one."""
+_MERGED_EVERY = 1024
+"""Number of recorded events after which they are merged."""
 _TOKENS_MAX = 8192
 """Most tokens in a merged delta. With log-probabilities, a longer one could exceed the message size limit."""
 
 
-class EventRecord:
-    """Holds the prompt, the answer so far (merged into few deltas), and the terminal event."""
-
-    def __init__(self) -> None:
-        self.outcome: Finished | Failed | Cancelled | None = None
-        self.changes = 0
-        """Number of events added."""
-        self._prompt: PromptReady | None = None
-        self._closed: list[Delta] = []
-        self._open: list[Delta] = []
-
-    def add(self, event: EngineEvent) -> None:
-        self.changes += 1
-        match event:
-            case PromptReady():
-                self._prompt = event
-            case Delta():
-                self._open.append(event)
-                if len(self._open) >= _JOINED_AT:
-                    self._join()
-            case Finished() | Failed() | Cancelled():
-                self.outcome = event
-
-    def events(self) -> list[EngineEvent]:
-        """Return the prompt, the answer so far as one delta (several if very long), and the terminal event."""
-        prompt = [self._prompt] if self._prompt else []
-        rest = [join_deltas(self._open)] if self._open else []
-        end = [self.outcome] if self.outcome else []
-        return [*prompt, *self._closed, *rest, *end]
-
-    def _join(self) -> None:
-        joined = join_deltas(self._open)
-        if joined.tokens >= _TOKENS_MAX:
-            self._closed.append(joined)
-            self._open = []
-        else:
-            self._open = [joined]
+def merged(events: Sequence[EngineEvent]) -> list[EngineEvent]:
+    """Return a request's events with its deltas joined into one, or a few if the answer is very long."""
+    joined: list[Delta] = []
+    together: list[Delta] = []
+    tokens = 0
+    for delta in events:
+        if not isinstance(delta, Delta):
+            continue
+        together.append(delta)
+        tokens += delta.tokens
+        if tokens >= _TOKENS_MAX:
+            joined.append(join_deltas(together))
+            together, tokens = [], 0
+    if together:
+        joined.append(join_deltas(together))
+    prompt = [event for event in events if isinstance(event, PromptReady)]
+    end = [event for event in events if isinstance(event, Finished | Failed | Cancelled)]
+    return [*prompt, *joined, *end]
 
 
 class TrackedRequest:
@@ -87,7 +68,10 @@ class TrackedRequest:
         self.owner = owner
         """None after its client has disconnected."""
         self.cancelled = False
-        self.record = EventRecord() if keep else None
+        self.record: list[EngineEvent] | None = [] if keep else None
+        """Its events so far, if `keep` is set."""
+        self.changes = 0
+        """Number of events recorded."""
         self._started = time.monotonic()
         self._ttft_s: float | None = None
         self._prompt: PromptReady | None = None
@@ -125,8 +109,8 @@ class TrackedRequest:
             self.send(event)
 
     def events(self) -> list[EngineEvent]:
-        """Return the recorded events so far; none if it is not recorded."""
-        return [] if self.record is None else self.record.events()
+        """Return the recorded events so far, merged; none if it is not recorded."""
+        return merged(self.record or ())
 
     def conclude(self, failure: Failure | None = None) -> EngineEvent | None:
         """Take no more events. Return the terminal message, recorded but not sent, of a request that got none from the
@@ -147,7 +131,10 @@ class TrackedRequest:
     def _recorded(self, event: EngineEvent) -> EngineEvent:
         event = self._counted(event)
         if self.record is not None:
-            self.record.add(event)
+            self.record.append(event)
+            self.changes += 1
+            if self.changes % _MERGED_EVERY == 0:
+                self.record = merged(self.record)
         return event
 
     def _counted(self, event: EngineEvent) -> EngineEvent:
@@ -209,7 +196,7 @@ class Requests:
         self._on_end = on_end
         self._ended_answers = ended_answers
         self._spooled: dict[str, int] = {}
-        """The number of the record's changes that are on disk, by request id."""
+        """The number of recorded events that are on disk, by request id."""
         self._writing = threading.Lock()
         self._is_over = False
 
@@ -288,7 +275,7 @@ class Requests:
         for item in self._recorded():
             if item.owner is not None or item.record is None:
                 continue
-            changes = item.record.changes
+            changes = item.changes
             if changes and self._spooled.get(item.request_id) != changes:
                 self._spooled[item.request_id] = changes
                 await asyncio.to_thread(self._write_unless_over, item.events())

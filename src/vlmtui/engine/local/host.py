@@ -204,8 +204,10 @@ class WorkerHost:
             cleanup.push_async_callback(self._end_processes, endpoint, shutdown_sent=False)
             started = self._launcher.start(program, endpoint, spec, keep_alive_s)
             self._children.append(started.process)
-            with started.closing():
+            try:
                 worker = await self._connect_started(started, endpoint, spec, client)
+            finally:
+                os.close(started.ready_pipe)
             cleanup.pop_all()
             return worker
 

@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -34,14 +34,6 @@ class StartedWorker(msgspec.Struct, frozen=True):
     process: subprocess.Popen[bytes]
     ready_pipe: int
     """Descriptor of a pipe: yields a byte when the worker listens, or its end if the worker exits first."""
-
-    @contextmanager
-    def closing(self) -> Iterator[None]:
-        """Close the pipe on exit."""
-        try:
-            yield
-        finally:
-            os.close(self.ready_pipe)
 
 
 class WorkerProgram(msgspec.Struct, frozen=True):
@@ -138,14 +130,6 @@ class Launcher(msgspec.Struct, frozen=True):
         return started
 
 
-def _search_path(program: WorkerProgram, endpoint: Endpoint) -> list[str]:
-    """Return the extra package folders of a worker in another interpreter: a folder with only a link to vlmtui, and
-    the program's own."""
-    if program.search_path is None:
-        return []
-    return [linked_package(endpoint.home), *program.search_path]
-
-
 def linked_package(home: Path) -> str:
     """Make a folder in `home` with only a link to vlmtui, for another interpreter's search path. Return its name."""
     link = home / "app" / APP
@@ -156,7 +140,9 @@ def linked_package(home: Path) -> str:
 
 
 def _spawn(program: WorkerProgram, arguments: Sequence[str], endpoint: Endpoint) -> StartedWorker:
-    environment = worker_environment(os.environ, endpoint, _search_path(program, endpoint))
+    other = program.search_path  # of another interpreter, which also needs vlmtui
+    folders = [] if other is None else [linked_package(endpoint.home), *other]
+    environment = worker_environment(os.environ, endpoint, folders)
     ready_pipe, write_end = os.pipe()
     try:
         with _fresh_log(endpoint.log) as log:

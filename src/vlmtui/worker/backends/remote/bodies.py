@@ -25,7 +25,6 @@ from vlmtui.domain.conversation import (
     RawPrompt,
     Text,
     Turn,
-    VideoSampling,
 )
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.generation import MediaSpan, Request, Token, Vocabulary
@@ -304,44 +303,35 @@ def _read(attachment: Attachment) -> MediaPart:
 
 
 def _sound(attachment: Attachment) -> MediaPart:
-    import hashlib
     import wave
 
-    from vlmtui.media.sound import RATE, read_sound
+    from vlmtui.worker.hf.media_items import RATE, load_item
 
-    samples = (read_sound(Path(attachment.path)) * 32767).round().clip(-32768, 32767).astype("<i2")
+    item = load_item(attachment)
+    samples = (item.data * 32767).round().clip(-32768, 32767).astype("<i2")
     written = io.BytesIO()
     with wave.open(written, "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(RATE)
         file.writeframes(samples.tobytes())
-    uuid = hashlib.sha256(f"{attachment.sha256} sound".encode()).hexdigest()
-    return MediaPart("audio", f"data:audio/wav;base64,{base64.b64encode(written.getvalue()).decode()}", uuid)
+    return MediaPart("audio", f"data:audio/wav;base64,{base64.b64encode(written.getvalue()).decode()}", item.uuid)
 
 
 def _video(attachment: Attachment) -> MediaPart:
-    import hashlib
-
     from PIL import Image
 
-    from vlmtui.media.frames import sample_frames
+    from vlmtui.worker.hf.media_items import load_item
 
-    sampling = attachment.sampling or VideoSampling()
-    found = sample_frames(Path(attachment.path), sampling)
+    item = load_item(attachment)
+    frames, about = item.data
     pictures: list[str] = []
-    for frame in found.frames:
+    for frame in frames:
         written = io.BytesIO()
         Image.fromarray(frame).save(written, "PNG", compress_level=1)
         pictures.append(base64.b64encode(written.getvalue()).decode())
-    uuid = hashlib.sha256(attachment.sha256.encode() + msgspec.json.encode(sampling)).hexdigest()
-    times = {
-        "fps": found.fps,
-        "frames_indices": list(found.indices),
-        "total_num_frames": found.total_frames,
-        "duration": found.duration_s,
-    }
-    return MediaPart("video", f"data:video/jpeg;base64,{','.join(pictures)}", uuid, times)
+    times = {name: about[name] for name in ("fps", "frames_indices", "total_num_frames", "duration")}
+    return MediaPart("video", f"data:video/jpeg;base64,{','.join(pictures)}", item.uuid, times)
 
 
 _COMPLETIONS = "/v1/completions"

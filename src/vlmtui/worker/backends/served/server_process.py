@@ -6,9 +6,9 @@ import asyncio
 import json
 import logging
 import os
+import re
 import secrets
 import socket
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -174,8 +174,9 @@ async def _declared_options(program: ServerProgram, given: dict[str, str]) -> fr
         )
     if not await _answer(program, f"{_NAME_CODE}; print(1)", given):
         _write_metadata(program, Path(given["PYTHONPATH"].split(os.pathsep)[1]))
-    texts = [_text(path) for pattern in _ARGUMENT_FILES for path in Path(found).glob(pattern)]
-    return frozenset(word for text in texts for word in _words(text))
+    files = [path for pattern in _ARGUMENT_FILES for path in Path(found).glob(pattern)]
+    words = re.findall(r"[\w-]+", "\n".join(path.read_text("utf-8", "replace") for path in files))
+    return frozenset(word.strip("-").replace("-", "_") for word in words)
 
 
 async def _answer(program: ServerProgram, code: str, given: dict[str, str]) -> str:
@@ -203,23 +204,6 @@ def _is_known(flag: str, declared: frozenset[str], spec: LoadSpec) -> bool:
     """Return True if this vLLM has the flag, or the user set it: vLLM then refuses a flag that it does not know."""
     name = flag.removeprefix("--").replace("-", "_")
     return bool({name, name.removeprefix("no_")} & {*declared, *spec.engine_args})
-
-
-def _words(text: str) -> Iterable[str]:
-    word = ""
-    for letter in text:
-        if letter.isalnum() or letter in "_-":
-            word += letter
-        elif word:
-            yield word.strip("-").replace("-", "_")
-            word = ""
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _free_port() -> int:
