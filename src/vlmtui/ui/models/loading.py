@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import msgspec
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -77,57 +76,18 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class Stages(msgspec.Struct, frozen=True):
-    """The progress of a load. Stages may be skipped: those before the newest count as done."""
-
-    progress: LoadProgress | None = None
-    began: Mapping[LoadStage, float] = msgspec.field(default_factory=dict)
-    """When each stage began, in seconds since the start of the load."""
-    failed: bool = False
-
-    def line(self, stage: LoadStage, frame: int = 0) -> Content:
-        """Return a stage's line of the checklist."""
-        title = stage.label.ljust(_TITLE)
-        order = list(LoadStage)
-        now = order.index(self.progress.stage) if self.progress else -1
-        at = order.index(stage)
-        if at < now:
-            return Content.assemble(("✓ ", "$text-success"), title, (self._took(stage), "$muted"))
-        if at > now or self.progress is None:
-            return Content.styled(f"○ {title}", "$faint")
-        if self.failed:
-            return Content.assemble(("✗ ", "bold $text-error"), (title, "bold"), self._measure(self.progress))
-        mark = _SPINNER[frame % len(_SPINNER)]
-        return Content.assemble((f"{mark} ", "$text-accent"), (title, "bold"), self._measure(self.progress))
-
-    def _took(self, stage: LoadStage) -> str:
-        if stage not in self.began:
-            return ""
-        later = [began for other, began in self.began.items() if began >= self.began[stage] and other is not stage]
-        return f"{min(later) - self.began[stage]:.1f} s" if later else ""
-
-    def _measure(self, progress: LoadProgress) -> Content:
-        detail = Content.styled(one_line(progress.detail), "$muted")
-        if progress.fraction is None:
-            return detail
-        fraction = min(max(progress.fraction, 0.0), 1.0)
-        filled = round(fraction * _BAR)
-        return Content.assemble(
-            ("━" * filled, "$text-accent"),
-            ("─" * (_BAR - filled), "$faint"),
-            f" {fraction:4.0%}  ",
-            detail,
-        )
-
-
 class StageList(Static):
-    """The checklist of a load, with a spinner at the current stage."""
+    """The checklist of a load, with a spinner at the current stage. Stages may be skipped: those before the newest
+    count as done."""
 
     DEFAULT_CSS = "StageList { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }"
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
-        self.stages = Stages()
+        self._progress: LoadProgress | None = None
+        self._began: Mapping[LoadStage, float] = {}
+        """When each stage began, in seconds since the start of the load."""
+        self._failed = False
         self._frame = 0
 
     def on_mount(self) -> None:
@@ -137,16 +97,47 @@ class StageList(Static):
 
     def show(self, progress: LoadProgress | None, began: Mapping[LoadStage, float], *, failed: bool = False) -> None:
         """Show the progress; None: the load has just begun."""
-        self.stages = Stages(progress, began, failed)
+        self._progress, self._began, self._failed = progress, began, failed
         self._draw()
 
     def _turn(self) -> None:
-        if self.screen.is_current and not self.stages.failed:
+        if self.screen.is_current and not self._failed:
             self._frame += 1
             self._draw()
 
     def _draw(self) -> None:
-        self.update(Content("\n").join(self.stages.line(stage, self._frame) for stage in LoadStage))
+        self.update(Content("\n").join(map(self._line, LoadStage)))
+
+    def _line(self, stage: LoadStage) -> Content:
+        title, progress = stage.label.ljust(_TITLE), self._progress
+        order = list(LoadStage)
+        now = order.index(progress.stage) if progress else -1
+        at = order.index(stage)
+        if at < now:
+            return Content.assemble(("✓ ", "$text-success"), title, (self._took(stage), "$muted"))
+        if at > now or progress is None:
+            return Content.styled(f"○ {title}", "$faint")
+        spinner = (f"{_SPINNER[self._frame % len(_SPINNER)]} ", "$text-accent")
+        mark = ("✗ ", "bold $text-error") if self._failed else spinner
+        return Content.assemble(mark, (title, "bold"), _measure(progress))
+
+    def _took(self, stage: LoadStage) -> str:
+        if stage not in self._began:
+            return ""
+        began = self._began[stage]
+        later = [at for other, at in self._began.items() if at >= began and other is not stage]
+        return f"{min(later) - began:.1f} s" if later else ""
+
+
+def _measure(progress: LoadProgress) -> Content:
+    detail = Content.styled(one_line(progress.detail), "$muted")
+    if progress.fraction is None:
+        return detail
+    fraction = min(max(progress.fraction, 0.0), 1.0)
+    filled = round(fraction * _BAR)
+    return Content.assemble(
+        ("━" * filled, "$text-accent"), ("─" * (_BAR - filled), "$faint"), f" {fraction:4.0%}  ", detail
+    )
 
 
 _TICK_S = 1.0
