@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
-from textual import on, work
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
@@ -37,6 +37,7 @@ from vlmtui.ui.widgets.line_editing import LineInput
 from vlmtui.ui.widgets.row_list import RowList
 
 if TYPE_CHECKING:
+    from vlmtui.config.settings import EngineSettings
     from vlmtui.engine.remote_models import Server
     from vlmtui.registry.loader import Registry
     from vlmtui.worker.backends.remote.probe import Feature
@@ -333,23 +334,6 @@ class ModelsScreen(Screen[None]):
         chosen = self._list.current
         self.query_one("#side", DocumentView).show(*(model_details(chosen, self.machine) if chosen else []))
 
-    def _machine_measured(self, machine: Machine) -> None:
-        self.machine = machine
-        self.query_one("#machine", Static).update(machine.describe())
-        self._fill()
-
-    def _downloaded_found(self, downloaded: list[Model]) -> None:
-        self.downloaded = downloaded
-        self._fill()
-
-    def _servers_found(self, servers: list[Server]) -> None:
-        self.servers = servers
-        silent = [f"{one_line(one.name)}: {one_line(str(one.error))}" for one in servers if one.error is not None]
-        line = self.query_one("#silent", Static)
-        line.update("\n".join(silent))
-        line.display = bool(silent)
-        self._fill()
-
     @on(EngineChanged)
     def _engine_changed(self) -> None:
         self._fill()
@@ -410,38 +394,15 @@ class ModelsScreen(Screen[None]):
         await asyncio.to_thread(self.services.registry.read)
         if not self._shows_all:
             self._fill()
-        self._measure()
-        self._find_running()
-        self._find_downloaded()
-        if self.services.settings.engines:
-            self._find_servers()
+        looks = (self._measure, self._find_running, self._find_downloaded, self._find_servers)
+        for look in looks:
+            self.run_worker(look(), group="look")
 
-    @work(thread=True, group="machine")
-    def _measure(self) -> None:
-        self.call_later(self._machine_measured, Machine.measure())
+    async def _measure(self) -> None:
+        self.machine = await asyncio.to_thread(Machine.measure)
+        self.query_one("#machine", Static).update(self.machine.describe())
+        self._fill()
 
-    @work(thread=True, group="downloaded")
-    def _find_downloaded(self) -> None:
-        found: list[Model] = []
-        for one in downloaded_models():
-            try:
-                found.append(resolve(self.services.registry, one.name))
-            except VlmtuiError:
-                # Not a vision-language model, or one with an empty config.
-                continue
-        if found:
-            self.call_later(self._downloaded_found, found)
-
-    @work(thread=True, group="servers")
-    def _find_servers(self) -> None:
-        from vlmtui.engine.remote_models import look_at_server  # the HTTP client takes a while to import
-
-        engines = self.services.settings.engines
-        with ThreadPoolExecutor(len(engines)) as threads:
-            found = threads.map(lambda name: look_at_server(self.services.registry, name, engines[name]), engines)
-            self.call_later(self._servers_found, list(found))
-
-    @work(group="running")
     async def _find_running(self) -> None:
         try:
             self.running = await self.services.host.running()
@@ -449,6 +410,20 @@ class ModelsScreen(Screen[None]):
             self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
         else:
             self._fill()
+
+    async def _find_downloaded(self) -> None:
+        self.downloaded = await asyncio.to_thread(_downloaded, self.services.registry)
+        self._fill()
+
+    async def _find_servers(self) -> None:
+        registry, engines = self.services.registry, self.services.settings.engines
+        looks = (asyncio.to_thread(_look_at_server, registry, name, engines[name]) for name in engines)
+        self.servers = await asyncio.gather(*looks)
+        silent = [f"{one_line(one.name)}: {one_line(str(one.error))}" for one in self.servers if one.error is not None]
+        line = self.query_one("#silent", Static)
+        line.update("\n".join(silent))
+        line.display = bool(silent)
+        self._fill()
 
     def _fill(self, registry: Registry | None = None) -> None:
         """Show the models of a registry, by default of the whole one."""
@@ -473,3 +448,19 @@ class ModelsScreen(Screen[None]):
         empty = f"No model matches “{one_line(query)}”. {key_of(self.app, 'model_list.back')} clears the filter."
         self._list.show(rows, highlight=next(same, next(named, 0)), empty=empty)
         self.refresh_bindings()
+
+
+def _downloaded(registry: Registry) -> list[Model]:
+    """Return the vision-language models whose files are on this machine. Blocking."""
+    found: list[Model] = []
+    for one in downloaded_models():
+        # Others are not vision-language models, or have an empty config.
+        with suppress(VlmtuiError):
+            found.append(resolve(registry, one.name))
+    return found
+
+
+def _look_at_server(registry: Registry, name: str, settings: EngineSettings) -> Server:
+    from vlmtui.engine.remote_models import look_at_server  # the HTTP client takes a while to import
+
+    return look_at_server(registry, name, settings)
