@@ -38,7 +38,6 @@ class DialogPanel(Vertical):
         background: $surface;
         border: round $primary;
         & Static { height: auto; }
-        & #title { text-style: bold; }
         & OptionList, & OptionList:focus {
             height: auto;
             margin-top: 1;

@@ -26,9 +26,6 @@ from vlmtui.ui.terminal.painter import placeholder_strip
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from vlmtui.inspection.grounding import PlacedMark
-    from vlmtui.session.answer_places import Badge
-
 _ENLARGED = 1000
 _GLYPHS = {"image": "▣", "video": "▶", "audio": "♪"}
 _PIXELS = (320, 320)
