@@ -144,7 +144,7 @@ async def compare(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     screen = app.screen
     assert isinstance(screen, CompareScreen)
     await until(pilot, lambda: screen.controller.chat.rendered is not None and bool(screen.controller.draft.text))
-    image = screen.controller.input.family.takes["image"].placeholder
+    image = screen.controller.family.takes["image"].placeholder
     screen.editor.fill(image + question)
     await pilot.press("ctrl+r")
     await until(pilot, lambda: screen.controller.is_over)

@@ -23,7 +23,6 @@ from vlmtui.inspection.replay import from_json
 from vlmtui.paths import Paths
 from vlmtui.session.comparison import (
     CompareController,
-    ComparisonInput,
     RawDraft,
     RawDrafts,
     SavedPrompts,
@@ -48,7 +47,7 @@ def comparing(
     *attachments: Attachment, sampling: Sampling | None = None, text: str = "What is this?"
 ) -> CompareController:
     turns: tuple[Turn, ...] = (user_turn(text, attachments),)
-    return CompareController(ComparisonInput(turns, SHAPES, scripted_info(), sampling or Sampling()), RawDraft())
+    return CompareController(turns, SHAPES, scripted_info(), sampling or Sampling(), RawDraft())
 
 
 async def ready(*answers: list[Step]) -> ScriptedEngine:

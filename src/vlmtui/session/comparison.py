@@ -346,28 +346,6 @@ class ComparedMessage:
         return [] if turn is None else await read_comparisons(self.conversation.recorder.store, turn)
 
 
-class ComparisonInput(msgspec.Struct, frozen=True):
-    """The model, the turns and the sampling of both sides."""
-
-    turns: tuple[Turn, ...]
-    family: Family
-    info: EngineInfo
-    sampling: Sampling
-    families: tuple[Family, ...] = ()
-    """The registry's families, whose placeholders the guard recognizes."""
-    adapter: str = ""
-    """The folder of the LoRA adapter that answers both; empty: none, or the engine's own."""
-
-    @property
-    def attachments(self) -> tuple[Attachment, ...]:
-        """The conversation's attachments, in order; the position is the number."""
-        return all_attachments(self.turns)
-
-    @property
-    def question(self) -> str:
-        return self.turns[-1].text
-
-
 @dataclass(eq=False, slots=True)
 class ComparedSide:
     """One side: its prompt as it would be sent, and its lane once it was sent."""
@@ -419,8 +397,16 @@ class ComparedSide:
 class CompareController:
     """One question, its two prompts, and the raw prompt's draft."""
 
-    input: ComparisonInput
+    turns: tuple[Turn, ...]
+    family: Family
+    info: EngineInfo
+    settings: Sampling
+    """The sampling as it is set, for both sides."""
     draft: RawDraft
+    families: tuple[Family, ...] = ()
+    """The registry's families, whose placeholders the guard recognizes."""
+    adapter: str = ""
+    """The folder of the LoRA adapter that answers both; empty: none, or the engine's own."""
     logprobs: bool = False
     """True to request log-probabilities with the next answers."""
     sampling: Sampling = field(init=False)
@@ -429,9 +415,19 @@ class CompareController:
     raw: ComparedSide = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sampling = self.input.sampling
+        self.sampling = self.settings
         self.chat, self.raw = ComparedSide("chat"), ComparedSide("raw")
         self._lanes = Lanes(())
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The conversation's attachments, in order; the position is the number."""
+        return all_attachments(self.turns)
+
+    @property
+    def added_bos(self) -> str:
+        """The token that the engine puts before a raw prompt; empty: none."""
+        return (self.info.bos_token or "") if self.info.adds_bos else ""
 
     @property
     def sides(self) -> tuple[ComparedSide, ComparedSide]:
@@ -454,11 +450,11 @@ class CompareController:
 
     def chat_prompt(self) -> Prompt:
         """Return the left prompt. Raises VlmtuiError when the family does not accept the conversation."""
-        return chat_prompt(self.input.family, self.input.turns)
+        return chat_prompt(self.family, self.turns)
 
     def template_prompt(self) -> Prompt:
         """Return the raw prompt built from the family's record. Raises VlmtuiError if that is not possible."""
-        return raw_prompt(self.input.family, self.input.turns)
+        return raw_prompt(self.family, self.turns)
 
     def raw_prompt(self) -> RawPrompt:
         """Return the raw prompt as currently written."""
@@ -469,13 +465,12 @@ class CompareController:
         try:
             return attachments_of(self.template_prompt())
         except VlmtuiError:
-            return self.input.attachments
+            return self.attachments
 
     def special_tokens(self) -> frozenset[str]:
         """The known texts that are one special token each."""
-        given = self.input
-        known = {*given.info.special_tokens, *given.info.stop_tokens, *given.family.stop_tokens}
-        return frozenset(known if given.info.special_tokens else known | own_tokens(given.family)) - {"@eos_token"}
+        known = {*self.info.special_tokens, *self.info.stop_tokens, *self.family.stop_tokens}
+        return frozenset(known if self.info.special_tokens else known | own_tokens(self.family)) - {"@eos_token"}
 
     async def render_chat(self, engine: Engine) -> PromptReady:
         """Render the left prompt. Raises VlmtuiError if that fails."""
@@ -502,26 +497,25 @@ class CompareController:
 
     def text_of(self, ready: PromptReady) -> str:
         """Return the raw text of a rendered prompt."""
-        info = self.input.info
-        return raw_text_of(ready, self.input.family, added_bos=(info.bos_token or "") if info.adds_bos else "")
+        return raw_text_of(ready, self.family, added_bos=self.added_bos)
 
     def check(self, text: str) -> list[Finding]:
         """Return the findings about a raw prompt, blocking ones first."""
-        info = self.input.info
+        info = self.info
         return check_raw(
             text,
             self.raw_attachments(),
-            self.input.family,
+            self.family,
             special_tokens=frozenset(info.special_tokens),
             stop_tokens=info.stop_tokens,
             bos=info.bos_token,
             adds_bos=info.adds_bos,
-            families=self.input.families,
+            families=self.families,
         )
 
     def placeholders(self, text: str) -> list[PlaceholderSlot]:
         """Return a raw prompt's placeholders with the attachments that they stand for."""
-        return placeholders(text, self.input.family, self.raw_attachments())
+        return placeholders(text, self.family, self.raw_attachments())
 
     def require_sendable(self) -> list[Finding]:
         """Return the findings about the raw prompt that do not block it.
@@ -547,7 +541,7 @@ class CompareController:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "Both answers are still running.", remedy=Remedy.STOP_COMPARISON)
         findings = self.require_sendable()
         self.chat_prompt()
-        self.sampling = with_seed(self.input.sampling)
+        self.sampling = with_seed(self.settings)
         return findings
 
     @property
@@ -577,7 +571,7 @@ class CompareController:
         """Compute the difference. Slow for long prompts."""
         return difference_of(
             [side.recorded() for side in self.sides],
-            generation_prompt=self.input.family.raw.generation_prompt,
+            generation_prompt=self.family.raw.generation_prompt,
             failed=[side.mode for side in self.sides if side.lane is not None and side.lane.has_failed],
             has_answers=self.is_over,
             is_stale=self.is_stale,
@@ -585,19 +579,18 @@ class CompareController:
 
     def document(self) -> Comparison:
         """Return the comparison as a document, to be stored, exported and run again; attachments are not embedded."""
-        return self._lanes.document(generation_prompt=self.input.family.raw.generation_prompt)
+        return self._lanes.document(generation_prompt=self.family.raw.generation_prompt)
 
     async def keep(self, message: ComparedMessage) -> None:
         """Store the answered comparison with its message. Raises VlmtuiError."""
         if any(side.answer is not None and side.answer.text for side in self.sides):
-            await message.store(await asyncio.to_thread(self.document), self.input.attachments)
+            await message.store(await asyncio.to_thread(self.document), self.attachments)
 
     def _request(self, prompt: Prompt) -> GenerateRequest:
-        family, adapter = self.input.family, self.input.adapter
-        return request_for(prompt, family, self.sampling, logprobs=self.alternatives, adapter=adapter)
+        return request_for(prompt, self.family, self.sampling, logprobs=self.alternatives, adapter=self.adapter)
 
     def _spec(self, mode: PromptMode, request: GenerateRequest) -> LaneSpec:
-        return LaneSpec(request=request, sampling=self.sampling, mode=mode, label=mode, turns=self.input.turns)
+        return LaneSpec(request=request, sampling=self.sampling, mode=mode, label=mode, turns=self.turns)
 
     async def _render(self, engine: Engine, side: ComparedSide, prompt: Prompt) -> PromptReady:
         ready = await render(engine, prompt, self._request(prompt).sampling)
@@ -615,5 +608,6 @@ def comparison_of_message(
     if all_attachments(message.turns):
         require_capability(info, "raw_media")
     settings = message.conversation.settings
-    shared = ComparisonInput(message.turns, model.family, info, settings.sampling, families, settings.adapter)
-    return CompareController(shared, draft)
+    return CompareController(
+        message.turns, model.family, info, settings.sampling, draft, families=families, adapter=settings.adapter
+    )

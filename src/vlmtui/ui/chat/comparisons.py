@@ -18,7 +18,6 @@ from vlmtui.registry.match import Model
 from vlmtui.session.comparison import (
     CompareController,
     ComparedMessage,
-    RawDraft,
     RawDrafts,
     comparison_of_message,
 )
@@ -182,10 +181,6 @@ class Comparisons(ChatPart):
         """Show the comparisons of the last message."""
         self._screen.start_dialog(self._look_at_stored)
 
-    def _controller(self, message: ComparedMessage, draft: RawDraft) -> CompareController:
-        families = tuple(self._screen.services.registry.values())
-        return comparison_of_message(message, draft, self._engines, families)
-
     def _send(self, message: ComparedMessage, controller: CompareController) -> InFlightRequest:
         """Send the draft as the conversation's next message, with the comparison's seed. Raises VlmtuiError."""
         self._screen.prompt_cost.check_room()
@@ -220,7 +215,8 @@ class Comparisons(ChatPart):
         try:
             message = self._screen.compared_message()
             draft = await self._raw_drafts.of(self._chat.live)
-            controller = self._controller(message, draft)
+            families = tuple(self._screen.services.registry.values())
+            controller = comparison_of_message(message, draft, self._engines, families)
         except VlmtuiError as error:
             self._screen.tell_error(error)
             return

@@ -343,7 +343,7 @@ class RawPane(Vertical):
 
     def _stands_for(self, text: str, placed: PlaceholderSlot) -> Content:
         shown = one_line(text[placed.start : placed.end])
-        label = one_line(chip(placed.attachment, self._controller.input.attachments))
+        label = one_line(chip(placed.attachment, self._controller.attachments))
         return Content.assemble((shown, "bold $accent on $panel"), f" = {label}")
 
     @work(group="check", exclusive=True)

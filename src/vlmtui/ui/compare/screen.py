@@ -67,7 +67,7 @@ class CompareScreen(SidesScreen):
     ) -> None:
         """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw
         text; `look` sends it without its pictures, and returns whether one of those answers was used."""
-        super().__init__("Compare", controller.input.question, controller.input.attachments)
+        super().__init__("Compare", controller.turns[-1].text, controller.attachments)
         self._left = PromptView(id="chat-prompt")
         self.pane = RawPane(controller, id="raw-prompt")
         self.controller = controller
@@ -98,7 +98,7 @@ class CompareScreen(SidesScreen):
 
     def on_mount(self) -> None:
         self._turns = AlignedTurns(self._left, self.editor)
-        self._saved = SavedPrompts(self.main_app.services.paths, self.controller.input.family.family)
+        self._saved = SavedPrompts(self.main_app.services.paths, self.controller.family.family)
         draft = self.controller.draft
         if draft.is_edited:
             self.pane.put(draft.text)
@@ -213,7 +213,7 @@ class CompareScreen(SidesScreen):
 
     def action_inspect(self) -> None:
         """Inspect the prompt and the answer of the focused side."""
-        known = self._focused_side().report(self.controller.input.info)
+        known = self._focused_side().report(self.controller.info)
         if known is None:
             self.main_app.tell("Its prompt is not rendered yet.", Remedy.COMPUTE_DIFFERENCE)
             return
@@ -362,7 +362,7 @@ class CompareScreen(SidesScreen):
         try:
             return attachments_of(self.controller.chat_prompt())
         except VlmtuiError:
-            return self.controller.input.attachments
+            return self.controller.attachments
 
     @work(group="turns", exclusive=True)
     async def _pair_turns(self) -> None:
@@ -373,11 +373,11 @@ class CompareScreen(SidesScreen):
             self._turns.show(pairs, text)
 
     def _pairs(self, ready: PromptReady, text: str, attachments: Sequence[Attachment]) -> Sequence[TurnPair]:
-        controller, given = self.controller, self.controller.input
-        special, bos = controller.special_tokens(), given.info.bos_token if given.info.adds_bos else None
-        parts = prompt_parts(ready, attachments, given.attachments, given.family, special, added_bos=bos or "")
-        raw = raw_turns(text, given.family, controller.placeholders(text))
-        return aligned(rendered_turns(parts, given.family), raw)
+        controller, family, special = self.controller, self.controller.family, self.controller.special_tokens()
+        bos = controller.added_bos
+        parts = prompt_parts(ready, attachments, controller.attachments, family, special, added_bos=bos)
+        raw = raw_turns(text, family, controller.placeholders(text))
+        return aligned(rendered_turns(parts, family), raw)
 
     # -- in the background
 
