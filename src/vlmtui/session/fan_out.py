@@ -376,11 +376,6 @@ class FanOut:
         else:
             await self._engines.run(self.lanes)
 
-    @property
-    def attachments(self) -> tuple[Attachment, ...]:
-        """The attachments of all requests, those of the first in the order of its placeholders."""
-        return self.lanes.attachments()
-
     def difference(self, number: int) -> AnswerDiff | None:
         """Compare lane `number` (right) with the base (left); None if it is the base, or if one has not ended. Slow
         for long answers with little in common."""
