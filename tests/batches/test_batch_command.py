@@ -117,8 +117,6 @@ def test_a_signal_leaves_whole_lines_and_prints_the_command_to_continue(client: 
         (("in.jsonl", "--image", "x.png"), "IN has its own media"),
         (("in.jsonl", "--modality", "video"), "--modality goes with --num-prompts."),
         (("in.jsonl", "--set", "temprature=1"), "has no parameter temprature."),
-        (("in.jsonl", "--report", "x.txt"), "must end in .html"),
-        (("in.jsonl", "--csv", "x.txt"), "must end in .csv"),
         (("out.jsonl",), "IN and OUT are the same file."),
         (("--num-prompts", "2", "--modality", "video", "--image-repeat-prob", "0.5"), "goes with pictures"),
     ],

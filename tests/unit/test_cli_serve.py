@@ -99,7 +99,7 @@ def test_an_open_address_is_warned_about_and_no_key_is_on_the_line(cli: CommandL
     "words",
     [
         ("serve", "no-such-model"),
-        ("serve", "shapes", "--port", "70000"),
+        ("serve", "shapes", "--port", "eighty"),
         ("serve", "shapes", "--engine-arg", "nonsense"),
         ("serve", "shapes", "--run"),
     ],

@@ -412,10 +412,6 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         problem = "--verify-mm-cache-hit-with-uuids asks one engine twice: not on Ray."
     elif arguments.verify_mm_cache_hit_with_uuids and arguments.disable_mm_processor_cache:
         problem = "--verify-mm-cache-hit-with-uuids needs the cache that --disable-mm-processor-cache switches off."
-    elif arguments.report is not None and Path(arguments.report).suffix.lower() != ".html":
-        problem = "--report writes a web page: its name must end in .html."
-    elif arguments.csv is not None and Path(arguments.csv).suffix.lower() != ".csv":
-        problem = "--csv writes a table: its name must end in .csv."
     if problem:
         raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui batch --help`.")
 

@@ -34,7 +34,7 @@ _NO_WORD = re.compile(r"[^\w]+")
 def fill_conversations(conversations: argparse.ArgumentParser) -> None:
     conversations.description = "List the conversations: pinned ones first, then the most recently changed."
     conversations.add_argument("query", metavar="QUERY", nargs="?", help="only those that contain these words")
-    conversations.add_argument("--limit", type=_count, default=50, metavar="N", help="at most so many (50); 0: all")
+    conversations.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50); 0: all")
     conversations.add_argument("--json", action="store_true", help="print a JSON array")
 
 
@@ -60,13 +60,6 @@ def fill_import(reading: argparse.ArgumentParser) -> None:
     )
     reading.add_argument("files", metavar="FILE", nargs="+", help="the JSON document, its media in it or next to it")
     reading.add_argument("--json", action="store_true", help="print a JSON array of the new conversations")
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 0:
-        raise ValueError
-    return count
 
 
 def conversations(arguments: argparse.Namespace) -> int:

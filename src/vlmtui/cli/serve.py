@@ -24,7 +24,7 @@ def fill_serve(serve: argparse.ArgumentParser) -> None:
     )
     serve.add_argument("name", metavar="MODEL", help="a family, a repository id or a local folder")
     serve.add_argument("--host", default="127.0.0.1", help="where it listens (127.0.0.1)")
-    serve.add_argument("--port", type=_port, default=8000, help="where it listens (8000)")
+    serve.add_argument("--port", type=int, default=8000, help="where it listens (8000)")
     serve.add_argument(
         "--trust-remote-code", action="store_true", help="let the model run Python code of its own repository"
     )
@@ -72,10 +72,3 @@ def _warnings(host: str, adapters: list[str]) -> Iterator[str]:
         )
     for name in adapters:
         yield f"The record's adapter {name!r} is not part of this line: add --lora-modules NAME=FOLDER."
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 1 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{text}: from 1 to 65535")
-    return port
