@@ -26,8 +26,6 @@ Multiplexer = Literal["", "tmux", "screen"]
 
 _ANSWERS_WITHIN_S: Final = 1.0
 _PLACE: Final = "#{pane_left} #{pane_top} #{status} #{status-position}"
-_SCREEN_MAX: Final = 700
-"""Most bytes that screen passes on in one sequence."""
 
 WayName = Literal["kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell"]
 WAY_NAMES: Final[tuple[WayName, ...]] = ("kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell")
@@ -37,7 +35,6 @@ _SIXEL: Final = 4
 _PLACEHOLDERS: Final = ("kitty", "ghostty")
 """Terminals that draw pictures where kitty's placeholders are. WezTerm and Konsole speak the protocol without them."""
 _ITERM: Final = ("iterm2", "wezterm", "mintty")
-_SIXEL_NAMES: Final = ("foot", "mlterm", "contour", "wezterm", "yaft")
 _SEXTANTS: Final = ("kitty", "ghostty", "wezterm", "foot", "contour", "iterm2", "konsole")
 """Terminals that draw the sextants themselves, whatever the font has."""
 _VTE: Final = re.compile(r"VTE\((\d+)\)")
@@ -79,48 +76,35 @@ def has_true_colour(environment: Mapping[str, str]) -> bool:
     return environment.get("COLORTERM", "") in ("truecolor", "24bit") and multiplexer_of(environment) != "screen"
 
 
-def wrap(text: str, multiplexer: Multiplexer) -> str:
-    """Return a sequence so that the multiplexer passes it on to the terminal."""
-    if multiplexer == "tmux":
-        doubled = text.replace("\x1b", "\x1b\x1b")
-        return f"\x1bPtmux;{doubled}\x1b\\"
-    if multiplexer == "screen":
-        # An end of string would end screen's own: it goes in two pieces.
-        pieces = text.replace("\x1b\\", "\x1b\0\\").split("\0")
-        cut = [piece[at : at + _SCREEN_MAX] for piece in pieces for at in range(0, len(piece), _SCREEN_MAX)]
-        return "".join(f"\x1bP{piece}\x1b\\" for piece in cut)
-    return text
+def passed_on(text: str) -> str:
+    """Return a sequence so that tmux passes it on to the terminal."""
+    doubled = text.replace("\x1b", "\x1b\x1b")
+    return f"\x1bPtmux;{doubled}\x1b\\"
 
 
 class Passage:
     """The way of sequences to the terminal that draws, and the place of this screen on it."""
 
-    def __init__(self, multiplexer: Multiplexer = "", environment: Mapping[str, str] = os.environ) -> None:
-        self._multiplexer: Multiplexer = multiplexer
+    def __init__(self, *, is_through: bool = False, environment: Mapping[str, str] = os.environ) -> None:
+        self.is_through: Final = is_through
+        """True if tmux stands in between."""
         self._environment = environment
         self.origin = (0, 0)
         """Column and line of the terminal at which this screen begins."""
 
-    @property
-    def is_through(self) -> bool:
-        """Return whether a multiplexer stands in between."""
-        return bool(self._multiplexer)
-
     def wrap(self, text: str) -> str:
-        return wrap(text, self._multiplexer)
+        return passed_on(text) if self.is_through else text
 
     def wrap_at(self, x: int, y: int, text: str) -> str:
         """Return a sequence that draws at column `x` of line `y` of this screen."""
         left, top = self.origin
-        placed = f"\x1b[{top + y + 1};{left + x + 1}H{text}"
-        # tmux finds out where it has left the cursor; screen takes it for where it was.
-        return self.wrap(f"\x1b7{placed}\x1b8" if self._multiplexer == "screen" else placed)
+        return self.wrap(f"\x1b[{top + y + 1};{left + x + 1}H{text}")
 
     def locate(self) -> None:
         """Ask tmux where its pane is. Blocking; another pane, or the status line, may have moved it."""
         pane = self._environment.get("TMUX_PANE")
         tmux = find_program("tmux", self._environment)
-        if self._multiplexer != "tmux" or not pane or tmux is None:
+        if not self.is_through or not pane or tmux is None:
             return
         command = [tmux, "display-message", "-p", "-t", pane, _PLACE]
         try:
@@ -167,7 +151,7 @@ class PictureWay(msgspec.Struct, frozen=True):
     hint: str = ""
     """A step that would make it possible; empty: no step is known."""
     is_passed_on: bool = False
-    """True if the multiplexer has to be asked to pass the sequences on."""
+    """True if tmux has to be asked to pass the sequences on."""
 
 
 def picture_ways(environment: Mapping[str, str], answers: Answers) -> list[PictureWay]:
@@ -175,8 +159,7 @@ def picture_ways(environment: Mapping[str, str], answers: Answers) -> list[Pictu
     if environment.get("TERM", "") in _DUMB:
         reason = f"TERM={environment['TERM']}: it only prints"
         return [PictureWay(name, False, reason, "Set TERM to the terminal's type.") for name in WAY_NAMES]
-    multiplexer = multiplexer_of(environment)
-    pixels = _behind(multiplexer, environment, answers) if multiplexer else _direct(environment, answers)
+    pixels = _behind(environment, answers) if multiplexer_of(environment) else _pixels(answers)
     return [*pixels, *_symbols(environment, answers)]
 
 
@@ -185,48 +168,23 @@ def best_way(ways: list[PictureWay]) -> PictureWay | None:
     return next((way for way in ways if way.is_possible), None)
 
 
-def _direct(environment: Mapping[str, str], answers: Answers) -> Iterator[PictureWay]:
-    term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "")
-    by_term, by_program = f"TERM={term}", f"TERM_PROGRAM={program}"
-    if term.removeprefix("xterm-").startswith(_PLACEHOLDERS):
-        yield PictureWay("kitty", True, by_term)
-    elif environment.get("KITTY_WINDOW_ID"):
-        yield PictureWay("kitty", True, "KITTY_WINDOW_ID is set")
-    else:
-        yield _kitty(answers)
-    if program in ("iTerm.app", "WezTerm", "mintty"):
-        yield PictureWay("iterm", True, by_program)
-    elif environment.get("LC_TERMINAL") == "iTerm2":
-        yield PictureWay("iterm", True, "LC_TERMINAL=iTerm2")
-    else:
-        yield _iterm(answers)
-    if term.startswith(_SIXEL_NAMES):
-        yield PictureWay("sixel", True, by_term)
-    else:
-        yield _sixel(answers)
+def _pixels(answers: Answers) -> list[PictureWay]:
+    return [_kitty(answers), _iterm(answers), _sixel(answers)]
 
 
-def _behind(multiplexer: Multiplexer, environment: Mapping[str, str], answers: Answers) -> Iterator[PictureWay]:
-    """Behind a multiplexer what counts is the terminal's own answer: the environment may be another terminal's."""
-    is_placed = multiplexer == "screen" or bool(environment.get("TMUX_PANE"))
+def _behind(environment: Mapping[str, str], answers: Answers) -> list[PictureWay]:
+    """Return the ways behind a multiplexer: it may draw Sixel itself, or pass on what the terminal draws."""
+    multiplexer = multiplexer_of(environment)
     if answers.attributes is None:
         reason = f"{multiplexer} does not pass on what the terminal is asked"
         hint = _PASS_ON if multiplexer == "tmux" else "tmux passes pictures on, if it may; or leave screen."
-        yield PictureWay("kitty", False, reason, hint)
-        yield PictureWay("iterm", False, reason, hint)
+        ways = [PictureWay(way.name, False, reason, hint) for way in _pixels(answers)]
     else:
-        kitty = _kitty(answers)
-        if multiplexer == "screen" and kitty.is_possible:
-            reason = "screen keeps the marks of a few hundred of its placeholders, then mixes them up"
-            kitty = PictureWay("kitty", False, reason, "tmux keeps them all.")
-        yield _passed(kitty, is_placed=True)
-        yield _passed(_iterm(answers), is_placed=is_placed)
+        is_placed = bool(environment.get("TMUX_PANE"))
+        ways = [_passed(way, is_placed=is_placed or way.name == "kitty") for way in _pixels(answers)]
     if answers.own_attributes and _SIXEL in answers.own_attributes:
-        yield PictureWay("sixel", True, f"{multiplexer} draws it itself (device attribute 4)")
-    elif answers.attributes is None:
-        yield PictureWay("sixel", False, reason, hint)
-    else:
-        yield _passed(_sixel(answers), is_placed=is_placed)
+        ways[-1] = PictureWay("sixel", True, f"{multiplexer} draws it itself (device attribute 4)")
+    return ways
 
 
 def _passed(way: PictureWay, *, is_placed: bool) -> PictureWay:
@@ -296,10 +254,9 @@ class Terminal(msgspec.Struct, frozen=True):
     """The ways of showing pictures, the best first."""
     answers: Answers = Answers()
 
-    def through(self, mode: str, environment: Mapping[str, str] = os.environ) -> Multiplexer:
-        """Return the multiplexer that has to pass on pictures drawn in this mode; empty: none."""
-        is_passed_on = any(way.name == mode and way.is_passed_on for way in self.ways)
-        return multiplexer_of(environment) if is_passed_on else ""
+    def passes_on(self, mode: str) -> bool:
+        """Return whether tmux has to pass on pictures drawn in this mode."""
+        return any(way.name == mode and way.is_passed_on for way in self.ways)
 
 
 class TerminalQuestion:
@@ -350,7 +307,7 @@ class TerminalQuestion:
     def _read(self) -> bytes:
         answer = b""
         deadline = self._asked_at + self._within_s
-        awaited = 2 if self._multiplexer else 1  # the multiplexer's attributes and the terminal's
+        awaited = 2 if self._multiplexer == "tmux" else 1  # tmux's attributes and the terminal's
         with suppress(OSError):
             while len(_ATTRIBUTES.findall(answer)) < awaited:
                 if not select.select([_input()], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -370,13 +327,16 @@ class TerminalQuestion:
 
 def questions(environment: Mapping[str, str]) -> str:
     """Return what to send to a terminal with this environment; its attributes, which all tell, are asked last."""
-    multiplexer = multiplexer_of(environment)
     asked = _ASK_NAME + _ASK_CELL + _ASK_ATTRIBUTES
     if environment.get("TERM_PROGRAM") != "Apple_Terminal":  # it would show the question
         asked = _ASK_KITTY + asked
-    if not multiplexer:
-        return asked
-    return _ASK_ATTRIBUTES + wrap(asked, multiplexer)
+    match multiplexer_of(environment):
+        case "tmux":
+            return _ASK_ATTRIBUTES + passed_on(asked)
+        case "screen":
+            return _ASK_ATTRIBUTES
+        case _:
+            return asked
 
 
 def parse_answers(answer: bytes, *, is_behind: bool) -> Answers:

@@ -43,13 +43,10 @@ def test_a_terminal_that_only_prints_shows_none() -> None:
     assert not any(way.is_possible for way in check.table)
 
 
-def test_in_screen_kittys_pictures_are_refused_with_the_reason_and_sixel_is_passed_on() -> None:
-    environment = {"TERM": "screen", "STY": "1.pts"}
-    ways = picture_ways(environment, Answers("kitty(0.35.2)", frozenset({4}), frozenset({2}), speaks_kitty=True))
-    kitty, _, sixel = ways[:3]
-    assert (kitty.is_possible, kitty.hint) == (False, "tmux keeps them all.")
-    assert "placeholders" in kitty.reason
-    assert (sixel.is_possible, sixel.is_passed_on) == (True, True)
+def test_in_screen_pictures_are_drawn_with_characters_and_tmux_is_named() -> None:
+    ways = picture_ways({"TERM": "screen", "STY": "1.pts"}, Answers(own_attributes=frozenset({2})))
+    assert not any(way.is_possible for way in ways[:3])
+    assert all("tmux passes pictures on" in way.hint for way in ways[:3])
 
 
 @pytest.mark.parametrize(("sty", "colours"), [("1.pts", "256 colours"), ("", "true colour")])

@@ -138,7 +138,7 @@ def test_engines_are_listed_added_and_set_up(hostile: HostileFolder, monkeypatch
 def test_programs_of_the_folder_are_not_started(hostile: HostileFolder) -> None:
     with pytest.raises(VlmtuiError):
         clipboard_pictures(hostile.path, environ={**os.environ, "WAYLAND_DISPLAY": "none", "DISPLAY": "none"})
-    Passage("tmux", {**os.environ, "TMUX_PANE": "%1"}).locate()
+    Passage(is_through=True, environment={**os.environ, "TMUX_PANE": "%1"}).locate()
     assert hostile.ran() == ""
 
 

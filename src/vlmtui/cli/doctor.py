@@ -319,8 +319,7 @@ def check_terminal(terminal: Terminal | None = None) -> Check:
     if best is None:
         facts.append("no pictures: the terminal only prints")
     else:
-        through = terminal.through(best.name)
-        facts.append(f"{_WAYS[best.name]} through {through}" if through else _WAYS[best.name])
+        facts.append(f"{_WAYS[best.name]} through tmux" if best.is_passed_on else _WAYS[best.name])
         if best.name in ("kitty", "iterm", "sixel"):
             facts.append("{}×{} pixels a cell".format(*terminal.cell))
     if forced := environment.get("VLMTUI_GRAPHICS"):
@@ -331,7 +330,7 @@ def check_terminal(terminal: Terminal | None = None) -> Check:
     elif not term or term == "dumb":
         hint = "Set TERM to your terminal's type, for example xterm-256color."
     elif terminal.answers.attributes is None and terminal.answers.own_attributes is not None and ways:
-        hint = ways[0].hint  # tmux answers, and passes nothing on
+        hint = ways[0].hint  # the multiplexer answers, and passes nothing on
     return Check("terminal", "warn" if hint else "ok", ", ".join(facts), hint, table=ways)
 
 

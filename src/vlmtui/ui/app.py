@@ -36,7 +36,7 @@ from vlmtui.ui.model_loading import ModelLoading
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.stored_conversations import StoredConversations
-from vlmtui.ui.terminal.graphics import Graphics, tones_of
+from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.key_queue import KeyQueue, Steps, ask_user, run_before_keys
 from vlmtui.ui.terminal.seam import sends_frames
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, begin_with_theme, theme_name
@@ -137,7 +137,7 @@ class VlmtuiApp(App[ExitReport | None]):
         """Run in the terminal, after asking how it draws pictures. Restores the terminal on return."""
         paints = sends_frames(os.environ)
         setting = self.services.settings.graphics
-        self.graphics = Graphics.detect(setting, self._question, tones=tones_of(self), paints=paints)
+        self.graphics = Graphics.detect(setting, self._question, coloured=not self.no_color, paints=paints)
         return super().run(**options)
 
     def get_driver_class(self) -> type[Driver]:

@@ -36,22 +36,28 @@ _SEXTANTS: Final = re.compile("[\U0001fb00-\U0001fb3b]")
 """Parts of pictures, of one cell."""
 
 
-class Cells:
-    """A strip as cells."""
+class CellRow:
+    """The cells of a strip, or of a line of the screen."""
 
-    __slots__ = ("chars", "has_picture", "is_risky", "pens", "text")
+    __slots__ = ("chars", "has_picture", "is_risky", "pens")
 
-    def __init__(self, chars: Chars, pens: Pens, text: str, *, is_risky: bool, has_picture: bool) -> None:
+    def __init__(self, chars: Chars, pens: Pens, *, is_risky: bool = False, has_picture: bool = False) -> None:
         self.chars = chars
         self.pens = pens
-        self.text = text
         self.is_risky = is_risky
-        """True if a terminal may count the cells differently."""
+        """True if terminals may count the row's cells differently. Such a row is written whole or not at all."""
         self.has_picture = has_picture
         """True if the terminal draws a part of a picture there."""
 
+    @property
+    def text(self) -> str:
+        return "".join(self.chars)
 
-def cells_of(strip: Strip, width: int, colours: ColorSystem) -> Cells | None:
+    def same_as(self, other: CellRow) -> bool:
+        return self.chars == other.chars and self.pens == other.pens
+
+
+def cells_of(strip: Strip, width: int, colours: ColorSystem) -> CellRow | None:
     """Return a strip's cells; None if it is not plain text of `width` cells: it holds sequences for the terminal."""
     chars: Chars = []
     pens: Pens = []
@@ -73,7 +79,7 @@ def cells_of(strip: Strip, width: int, colours: ColorSystem) -> Cells | None:
             is_risky = _add_graphemes(text, pen, chars, pens) or is_risky
     if len(chars) != width:
         return None
-    return Cells(chars, pens, "".join(chars), is_risky=is_risky, has_picture=has_picture)
+    return CellRow(chars, pens, is_risky=is_risky, has_picture=has_picture)
 
 
 def is_doubtful(char: str) -> bool:
@@ -103,33 +109,14 @@ def _add_graphemes(text: str, pen: Pen, chars: Chars, pens: Pens) -> bool:
 
 _GAP: Final = 4
 """The most unchanged cells that are written again instead of skipped: moving the cursor takes as many bytes."""
-_ERASED: Final = 12
-"""Fewest blanks inside a line that are erased and passed over rather than written."""
 _ERASED_AT_END: Final = 4
 """Fewest blanks at the end of a line that are erased."""
-
-
-class CellRow:
-    """A line of the screen."""
-
-    __slots__ = ("chars", "has_picture", "is_risky", "pens")
-
-    def __init__(self, chars: Chars, pens: Pens, *, is_risky: bool = False, has_picture: bool = False) -> None:
-        self.chars = chars
-        self.pens = pens
-        self.is_risky = is_risky
-        """True if terminals may count the row's cells differently. Such a row is written whole or not at all."""
-        self.has_picture = has_picture
-        """True if the terminal draws a picture there."""
-
-    def same_as(self, other: CellRow) -> bool:
-        return self.chars == other.chars and self.pens == other.pens
 
 
 def cells_changed(before: CellRow | None, now: CellRow) -> int:
     """Return how many cells differ; `before` None: unknown cells, of which those with text count."""
     if before is None:
-        return len("".join(now.chars).rstrip())
+        return len(now.text.rstrip())
     if before.same_as(now):
         return 0
     different = sum(map(ne, before.chars, now.chars)) if before.chars != now.chars else 0
@@ -189,23 +176,15 @@ class Writer:
     def _run(self, y: int, x: int, end: int, row: CellRow) -> None:
         """Write the cells `x` to `end` (exclusive)."""
         chars, pens, width = row.chars, row.pens, len(row.chars)
+        blank_from = _blank_from(row)
         self._written.setdefault(y, []).append((x, end))
         self._move(x, y)
         while x < end:
             char, pen = chars[x], pens[x]
-            if char == " " and pen.erases:
-                blanks = _blanks(row, x, end)
-                if x + blanks == end and (rest := _blanks(row, x, width)) >= _ERASED_AT_END and x + rest == width:
-                    self._take(pen)
-                    self._parts.append("\x1b[K")
-                    return
-                if blanks >= _ERASED and x + blanks < width:
-                    self._take(pen)
-                    self._parts.append(f"\x1b[{blanks}X")
-                    x += blanks
-                    if x < end:
-                        self._move(x, y)
-                    continue
+            if x >= blank_from:
+                self._take(pen)
+                self._parts.append("\x1b[K")
+                return
             if not (char == " " and self._pen.blank is pen):
                 self._take(pen)
             start, x = x, x + 1
@@ -231,19 +210,8 @@ class Writer:
         at, self._at = self._at, (x, y)
         if at == (x, y):
             return
-        place = f"\x1b[{y + 1};{x + 1}H" if x else f"\x1b[{y + 1}H" if y else "\x1b[H"
-        if at is not None and at[1] == y:
-            if x == 0:
-                place = "\r"
-            elif x > at[0]:
-                place = min(f"\x1b[{x - at[0]}C" if x - at[0] > 1 else "\x1b[C", f"\x1b[{x + 1}G", key=len)
-            else:
-                place = f"\x1b[{x + 1}G"
-        elif at is not None and x == 0 and y == at[1] + 1:
-            place = "\x1b[E"
-        elif at is not None and at[0] == x:
-            place = f"\x1b[{y + 1}d"
-        self._parts.append(place)
+        is_in_line = at is not None and at[1] == y
+        self._parts.append(f"\x1b[{x + 1}G" if is_in_line else f"\x1b[{y + 1};{x + 1}H")
 
 
 def _end_of_run(differs: list[bool], start: int) -> int:
@@ -259,13 +227,13 @@ def _end_of_run(differs: list[bool], start: int) -> int:
         end = following + 1
 
 
-def _blanks(row: CellRow, x: int, end: int) -> int:
-    """Return how many cells from `x` on are blanks of one pen."""
-    pen, chars, pens = row.pens[x], row.chars, row.pens
-    at = x + 1
-    while at < end and chars[at] == " " and pens[at] is pen:
-        at += 1
-    return at - x
+def _blank_from(row: CellRow) -> int:
+    """Return the column from which erasing the rest of the line is worth it, and leaves what it shows; or the width."""
+    start = width = len(row.chars)
+    pen = row.pens[-1] if row.pens else PLAIN
+    while start and row.chars[start - 1] == " " and row.pens[start - 1] is pen:
+        start -= 1
+    return start if pen.erases and width - start >= _ERASED_AT_END else width
 
 
 _COST: Final = 30
@@ -356,14 +324,14 @@ class FrameLayer:
         self._wanted: list[CellRow] = []
         self._shown: list[CellRow | None] = []
         """The lines that the terminal shows; None: unknown."""
-        self._placed: list[dict[int, tuple[Strip, Cells]]] = []
+        self._placed: list[dict[int, tuple[Strip, CellRow]]] = []
         """The strips of each line of `_wanted`, by column."""
         self._hints: Counter[int] = Counter()
         """The number of lines by which pieces of lines have moved up since the last frame."""
         self._changed: set[int] = set()
         """Lines of `_wanted` that may differ from those on the terminal."""
-        self._cells: dict[int, tuple[Strip, Cells]] = {}
-        self._older_cells: dict[int, tuple[Strip, Cells]] = {}
+        self._cells: dict[int, tuple[Strip, CellRow]] = {}
+        self._older_cells: dict[int, tuple[Strip, CellRow]] = {}
 
     def forget(self) -> None:
         """Forget what the terminal shows: the next update is a whole screen."""
@@ -445,7 +413,7 @@ class FrameLayer:
             self._placed = [{} for _ in range(height)]
             self._changed = set(range(height))
 
-    def _place(self, piece: PlacedStrip, cells: Cells) -> None:
+    def _place(self, piece: PlacedStrip, cells: CellRow) -> None:
         y, x, end, strip = piece
         row, placed = self._wanted[y], self._placed[y]
         row.chars[x:end] = cells.chars
@@ -460,7 +428,7 @@ class FrameLayer:
         row.has_picture = any(one.has_picture for _, one in placed.values())
         self._changed.add(y)
 
-    def _note_moves(self, pieces: list[tuple[PlacedStrip, Cells]]) -> None:
+    def _note_moves(self, pieces: list[tuple[PlacedStrip, CellRow]]) -> None:
         """Count how far texts have moved that stood in other lines before, each only if it stood in a single one."""
         wanted = {(piece.x, cells.text) for piece, cells in pieces if not cells.text.isspace()}
         if len({piece.y for piece, _ in pieces}) < 2:
@@ -475,7 +443,7 @@ class FrameLayer:
             if y >= 0 and y != piece.y:
                 self._hints[y - piece.y] += 1
 
-    def _cells_of(self, strip: Strip, width: int) -> Cells | None:
+    def _cells_of(self, strip: Strip, width: int) -> CellRow | None:
         found = self._cells.get(id(strip)) or self._older_cells.get(id(strip))
         is_known = found is not None and found[0] is strip and len(found[1].chars) == width
         cells = found[1] if found is not None and is_known else cells_of(strip, width, self._colours)

@@ -7,7 +7,7 @@ output, past the driver; and they know neither multiplexers nor parts of a cell 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import msgspec
 
@@ -16,11 +16,10 @@ from vlmtui.ui.terminal.painter import Painter, Protocol
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-    from textual.app import App
     from textual.strip import Strip
     from textual.widget import Widget
 
-    from vlmtui.ui.terminal.pictures import Symbols, Tones
+    from vlmtui.ui.terminal.pictures import Symbols
 
 GraphicsMode = Literal["kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"]
 
@@ -29,13 +28,6 @@ MAX_CELLS = 297
 _PIXELS: Final[dict[GraphicsMode, tuple[int, int]]] = {"halfcell": (1, 2), "quadrant": (2, 2), "sextant": (2, 3)}
 """Pixels across and down a cell, for the ways that draw with characters."""
 _NOT_ASKED: Final = ("off", "halfcell")
-
-
-def tones_of(app: App[Any]) -> Tones:
-    """Return how an app's pictures are drawn with characters: without colour if the user asked for none."""
-    if not app.no_color:
-        return "colour"
-    return "bright_ink" if app.current_theme.dark else "dark_ink"
 
 
 class Drawing(msgspec.Struct, frozen=True):
@@ -58,12 +50,10 @@ class Graphics:
         *,
         cell: tuple[int, int] = (10, 20),
         passage: Passage | None = None,
-        tones: Tones = "colour",
     ) -> None:
         self.mode: GraphicsMode = mode
         self.cell = cell
         """Width and height of a terminal cell, in pixels."""
-        self.tones: Tones = tones
         self.draws_symbols = mode in _PIXELS
         """True if pictures are drawn with characters."""
         self.pixels = _PIXELS.get(mode, cell)
@@ -78,23 +68,26 @@ class Graphics:
         setting: str = "auto",
         question: TerminalQuestion | None = None,
         *,
-        tones: Tones = "colour",
+        coloured: bool = True,
         paints: bool = True,
     ) -> Graphics:
         """Detect the mode from the setting (`auto`, a mode) and the terminal; call it before `App.run`.
 
         `question` may have been sent earlier, so that its answer has arrived. With `off` and `halfcell` the terminal is
-        not queried. `tones`: how to draw with characters. `paints`: whether the driver can have the terminal draw.
+        not queried. `coloured`: False: the user wants no colours, so nothing is drawn with characters. `paints`: False:
+        the driver cannot have the terminal draw.
         """
         if setting in _NOT_ASKED:
-            return cls(cast(GraphicsMode, setting), tones=tones)
+            return cls(cast(GraphicsMode, setting) if coloured else "off")
         with question or TerminalQuestion().ask() as asked:
             terminal = asked.answer()
         mode = cast(GraphicsMode, terminal.mode if setting == "auto" else setting)
         if not paints and mode not in (*_PIXELS, "off"):
             drawn = (way.name for way in terminal.ways if way.is_possible and way.name in _PIXELS)
             mode = next(drawn, "halfcell")
-        graphics = cls(mode, cell=terminal.cell, passage=Passage(terminal.through(mode)), tones=tones)
+        if not coloured and mode in _PIXELS:
+            mode = "off"
+        graphics = cls(mode, cell=terminal.cell, passage=Passage(is_through=terminal.passes_on(mode)))
         if graphics.painter is not None and graphics.painter.draws_over:
             graphics.painter.passage.locate()
         return graphics
@@ -127,7 +120,7 @@ class Graphics:
         """Return an image drawn with characters, `size` columns and rows large. The mode must be one of those."""
         from vlmtui.ui.terminal.pictures import symbol_strips
 
-        return symbol_strips(image, *size, cast("Symbols", self.mode), self.tones)
+        return symbol_strips(image, *size, cast("Symbols", self.mode))
 
     def _widget(self, image: Image) -> Widget:
         if self.painter is not None:
@@ -136,7 +129,7 @@ class Graphics:
             return PaintedPicture(image, self.painter)
         from vlmtui.ui.terminal.pictures import SymbolPicture
 
-        return SymbolPicture(image, cast("Symbols", self.mode), self.tones)
+        return SymbolPicture(image, cast("Symbols", self.mode))
 
     def fit(self, width: int, height: int, *, columns: int, rows: int) -> tuple[int, int]:
         """Return the cells that an image of this size in pixels takes: aspect ratio kept, never enlarged."""

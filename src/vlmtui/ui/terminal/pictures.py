@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, Literal
 
-from PIL.Image import Dither, Image, Resampling
-from PIL.ImageOps import invert
+from PIL.Image import Image, Resampling
 from rich.color import Color, ColorType
 from rich.color_triplet import ColorTriplet
 from rich.segment import Segment
@@ -23,8 +22,6 @@ if TYPE_CHECKING:  # it takes ten megabytes, and half cells need none of it
     _BYTES = npt.NDArray[np.uint8]
 
 Symbols = Literal["halfcell", "quadrant", "sextant"]
-Tones = Literal["colour", "bright_ink", "dark_ink"]
-"""The ways to draw pixels: with colours, or dithered with text brighter or darker than its background."""
 GRIDS: Final[dict[Symbols, tuple[int, int]]] = {"halfcell": (1, 2), "quadrant": (2, 2), "sextant": (2, 3)}
 """Pixels across and down a cell."""
 _FULL_SEXTANTS: Final = (0b010101, 0b101010)
@@ -71,30 +68,25 @@ class SymbolPicture(Widget):
     textual-image's own widget takes 20 ms for a thumbnail; with a dozen of them the screen would freeze noticeably.
     """
 
-    def __init__(self, image: Image, symbols: Symbols = "halfcell", tones: Tones = "colour") -> None:
+    def __init__(self, image: Image, symbols: Symbols = "halfcell") -> None:
         super().__init__()
         self.image = image
         self._symbols: Symbols = symbols
-        self._tones: Tones = tones
         self._strips: list[Strip] = []
 
     def render_line(self, y: int) -> Strip:
         width, height = self.size
         if len(self._strips) != height or self._strips[0].cell_length != width:
-            self._strips = symbol_strips(self.image, width, height, self._symbols, self._tones)
+            self._strips = symbol_strips(self.image, width, height, self._symbols)
         return self._strips[y] if y < height else Strip.blank(width)
 
 
-def symbol_strips(
-    image: Image, width: int, height: int, symbols: Symbols = "halfcell", tones: Tones = "colour"
-) -> list[Strip]:
+def symbol_strips(image: Image, width: int, height: int, symbols: Symbols = "halfcell") -> list[Strip]:
     """Return the image scaled to `width` × `height` cells, ignoring its aspect ratio."""
     if not width or not height:
         return []
     across, down = GRIDS[symbols]
     scaled = image.convert("RGB").resize((width * across, height * down), Resampling.BICUBIC)
-    if tones != "colour":
-        return _dithered(scaled if tones == "bright_ink" else invert(scaled), width, symbols)
     if symbols == "halfcell":
         return _halfcells(scaled, width)
     import numpy as np
@@ -171,17 +163,6 @@ def _halfcells(scaled: Image, width: int) -> list[Strip]:
         )
         for above, below in zip(rows[::2], rows[1::2], strict=True)
     ]
-
-
-def _dithered(scaled: Image, width: int, symbols: Symbols) -> list[Strip]:
-    import numpy as np
-
-    across, down = GRIDS[symbols]
-    lit = np.asarray(scaled.convert("L").convert("1", dither=Dither.FLOYDSTEINBERG), dtype=np.uint8)
-    cells = _by_cell(lit[:, :, None], across, down)[..., 0]
-    masks = (cells.astype(np.int64) << np.arange(across * down)).sum(axis=2)
-    rows = ["".join([symbol_of(mask, symbols) for mask in line]) for line in masks.tolist()]
-    return [Strip([Segment(row, Style())], width) for row in rows]  # Textual's NO_COLOR takes no text without a style
 
 
 def _colour(pixel: tuple[int, int, int] | bytes) -> Color:
