@@ -89,7 +89,7 @@ async def attach(app: VlmtuiApp, pilot: Pilot[ExitReport | None], *files: Path) 
         count = len(chat.draft.attachments)
         app.post_message(events.Paste(str(file)))
         await until(pilot, lambda count=count: len(chat.draft.attachments) > count)  # type: ignore[misc]
-    await until(pilot, lambda: screen.cost is not None)
+    await until(pilot, lambda: screen.prompt_cost.cost is not None)
     await pilot.pause(0.5)
 
 

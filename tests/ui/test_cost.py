@@ -28,11 +28,11 @@ async def test_tokens_of_each_attachment_and_of_the_whole_prompt(chatting: Start
 async def test_the_shown_cost_is_that_of_the_sent_prompt(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["A cat."]) as chat:
         chat.screen.sources.attach_files([picture(tmp_path)])
-        await chat.until(lambda: chat.screen.cost is not None)
-        before = chat.screen.cost
+        await chat.until(lambda: chat.screen.prompt_cost.cost is not None)
+        before = chat.screen.prompt_cost.cost
         await chat.write(" What is in this picture?")
-        await chat.until(lambda: chat.screen.cost != before)
-        told = chat.screen.cost
+        await chat.until(lambda: chat.screen.prompt_cost.cost != before)
+        told = chat.screen.prompt_cost.cost
         assert told is not None
         await chat.pilot.press("enter")
         await chat.until(lambda: bool(chat.controller.exchanges) and not chat.last.is_running)

@@ -17,6 +17,7 @@ from textual.widgets import Static
 from vlmtui.domain.conversation import Attachment, Modality
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.media.folder import FolderView
+from vlmtui.media.gather import ASK_ABOVE, gather
 from vlmtui.media.pages import SOUND_OF
 from vlmtui.media.stage import restage
 from vlmtui.paths import private_dir
@@ -37,26 +38,10 @@ if TYPE_CHECKING:
 PICTURE = 32
 """Most cells of a picture's width."""
 GUTTER = 2
-COLUMN = PICTURE + GUTTER
-"""Width in cells of a column with its gap."""
 _PICTURE_ROWS = 5
 _TALL = 32
 """Fewest terminal rows for pictures of the attachments."""
-ASK_ABOVE = 20
-"""Files attached without a confirmation."""
 _ANIMATIONS = ("GIF", "WEBP", "PNG", "AVIF")
-
-
-class AttachmentGrid(ItemGrid):
-    """Attachments side by side, in as many columns as fit."""
-
-    DEFAULT_CSS = "AttachmentGrid { height: auto; grid-gutter: 0 2; }"
-
-    def __init__(self, *, picture: int = PICTURE, id: str | None = None, classes: str | None = None) -> None:
-        """`picture`: most cells of a picture's width."""
-        super().__init__(
-            id=id, classes=classes, min_column_width=picture, max_column_width=picture + GUTTER, stretch_height=False
-        )
 
 
 class AttachmentBar(Vertical):
@@ -67,7 +52,13 @@ class AttachmentBar(Vertical):
         display: none;
         height: auto;
         margin: 1 2 0 4;
-        & > AttachmentGrid { max-height: 10; overflow-y: auto; scrollbar-size-vertical: 1; }
+        & > ItemGrid {
+            height: auto;
+            max-height: 10;
+            grid-gutter: 0 2;
+            overflow-y: auto;
+            scrollbar-size-vertical: 1;
+        }
         & > Static { display: none; height: auto; color: $muted; }
         & > Static.-shown { display: block; }
         & > .-too-much { color: $text-error; text-style: bold; }
@@ -82,7 +73,7 @@ class AttachmentBar(Vertical):
         self._rows = 0
         self._tokens: dict[int, int] = {}
         self._estimates: dict[int, int] = {}
-        self._grid = AttachmentGrid()
+        self._grid = ItemGrid(min_column_width=PICTURE, max_column_width=PICTURE + GUTTER, stretch_height=False)
         self._pending = Static("", id="pending", markup=False)
         self._cost = Static("", id="cost", markup=False)
 
@@ -100,31 +91,27 @@ class AttachmentBar(Vertical):
         if not self._grid.is_attached:
             return
         self._say(self._pending, f"reading {pending} file{'s' if pending != 1 else ''}…" if pending else "")
-        one_row = len(staged) <= max(1, self.app.size.width // COLUMN)
+        one_row = len(staged) <= max(1, self.app.size.width // (PICTURE + GUTTER))
         rows = _PICTURE_ROWS if one_row and self.app.size.height >= _TALL else 0
-        old = self._views if rows == self._rows else {}
-        kept = {n: old[n] for n, item in staged.items() if n in old and old[n].attachment == item}
-        order = [number for number in self._views if number in kept]
-        if rows != self._rows or list(self._views) != list(staged) or len(kept) < len(staged):
+        shown = [(number, view.attachment) for number, view in self._views.items()]
+        if rows != self._rows or shown != list(staged.items()):
+            old = self._views if rows == self._rows else {}
+            kept = {n: view for n, view in old.items() if staged.get(n) == view.attachment}
             grid, self._rows = self._grid, rows
             await grid.remove_children([view for number, view in self._views.items() if number not in kept])
             # A number may belong to another attachment now, with other tokens.
             self._tokens = {number: count for number, count in self._tokens.items() if number in kept}
             self._views = {number: kept.get(number) or self._view(number, item) for number, item in staged.items()}
             await grid.mount_all(view for number, view in self._views.items() if number not in kept)
-            if list(self._views)[: len(order)] != order:
-                grid.sort_children(key=lambda view: list(self._views.values()).index(view))  # type: ignore[arg-type]
+            grid.sort_children(key=lambda view: list(self._views.values()).index(view))  # type: ignore[arg-type]
         self._update_display()
 
-    def tell_tokens(self, tokens: Mapping[int, int]) -> None:
-        """Show the tokens of each attachment, by number."""
-        self._tokens = dict(tokens)
-        for number, view in self._views.items():
-            self._tell(view, number)
-
-    def tell_estimates(self, tokens: Mapping[int, int]) -> None:
-        """Show estimated tokens, by number, for attachments without counted tokens."""
-        self._estimates = dict(tokens)
+    def tell_tokens(self, tokens: Mapping[int, int], *, are_estimates: bool = False) -> None:
+        """Show the tokens of each attachment, by number. Estimates stand where nothing was counted."""
+        if are_estimates:
+            self._estimates = dict(tokens)
+        else:
+            self._tokens = dict(tokens)
         for number, view in self._views.items():
             self._tell(view, number)
 
@@ -195,8 +182,6 @@ class AttachmentSources(ChatPart):
             self._screen.panel.attach(sources)
 
     async def _gather(self, text: str) -> None:
-        from vlmtui.media.gather import gather
-
         found = await asyncio.to_thread(gather, text, base=Path.cwd())
         for problem in found.problems:
             self._screen.tell_error(problem)
@@ -295,8 +280,7 @@ class MessageAttachments(ChatPart):
 
     def action_frames(self, number: str = "") -> None:
         """Choose the frames to send of video `number`, or of the last one."""
-        tokens = [token for token in self._chat.draft.tokens if token.attachment and token.attachment.sampling]
-        chosen = [token for token in tokens if not number or str(token.number) == number]
+        chosen = self._chosen(number, lambda item: item.sampling is not None)
         if chosen:
             self._screen.start_dialog(partial(self._choose_frames, chosen[-1]))
         else:
@@ -320,14 +304,14 @@ class MessageAttachments(ChatPart):
 
     def action_sound(self, number: str = "") -> None:
         """Attach the audio track of video `number`, or of the last video, after the other attachments."""
-        numbered = self._chat.draft.numbered.items()
-        videos = [(at, attachment) for at, attachment in numbered if attachment.modality == "video"]
-        chosen = [video for at, video in videos if not number or str(at) == number]
+        chosen = self._chosen(number, lambda item: item.modality == "video")
         if not chosen:
             self._screen.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
             return
-        source = Path(chosen[-1].source)
-        path = source if source.is_absolute() and source.is_file() else Path(chosen[-1].path)
+        video = chosen[-1].attachment
+        assert video is not None
+        source = Path(video.source)
+        path = source if source.is_absolute() and source.is_file() else Path(video.path)
         self._screen.panel.attach([path.with_name(f"{path.name}{SOUND_OF}")])
 
     def action_smaller(self, number: str = "") -> None:
@@ -356,16 +340,18 @@ class MessageAttachments(ChatPart):
         else:
             self._screen.tell(f"{attachments_named(exchange)} now sent again with every prompt.", seconds=8)
 
+    def _chosen(self, number: str, fits: Callable[[Attachment], bool]) -> list[DraftToken]:
+        """Return the draft's attachments that fit; if a number is given, only the one that has it."""
+        tokens = [token for token in self._chat.draft.tokens if token.attachment and fits(token.attachment)]
+        return [token for token in tokens if not number or str(token.number) == number]
+
     def _smaller(self, attachment: Attachment) -> Attachment:
         from vlmtui.media.changed_images import smaller_image
 
         return smaller_image(attachment, self._screen.services.paths.media)
 
     def _change(self, modality: Modality, number: str, change: Callable[[Attachment], Attachment]) -> None:
-        tokens = [token for token in self._chat.draft.tokens if token.attachment]
-        chosen = [token for token in tokens if token.attachment and token.attachment.modality == modality]
-        if number:
-            chosen = [token for token in chosen if str(token.number) == number]
+        chosen = self._chosen(number, lambda item: item.modality == modality)
         if not chosen:
             self._screen.tell(f"The message has no {modality} {one_line(number)}".strip() + ".")
         for token in chosen:
@@ -393,8 +379,7 @@ class MessageAttachments(ChatPart):
         return changed
 
     def _restage(self, number: str, page: int) -> None:
-        tokens = [token for token in self._chat.draft.tokens if token.attachment and _has_parts(token.attachment)]
-        chosen = [token for token in tokens if not number or str(token.number) == number]
+        chosen = self._chosen(number, lambda item: item.pages > 1 or _is_animation(item))
         if chosen:
             again = partial(restage, store=self._screen.services.paths.media, page=page)
             self._screen.start(partial(self._restage_one, chosen[-1], again), "stage")
@@ -427,11 +412,6 @@ class MessageAttachments(ChatPart):
             self._screen.tell_error(error)
             return
         self._screen.panel.replace_with_several(token.number, images)
-
-
-def _has_parts(attachment: Attachment) -> bool:
-    """Return whether a file has several pages, or frames that can be attached as pictures."""
-    return attachment.pages > 1 or _is_animation(attachment)
 
 
 def _is_animation(attachment: Attachment) -> bool:

@@ -39,7 +39,7 @@ class PromptCost(ChatPart):
     def draft_changed(self) -> None:
         """Show an estimate at once, and count soon."""
         estimate = draft_estimate(self._chat, self._engines)
-        self._screen.panel.bar.tell_estimates(estimate.tokens if estimate else {})
+        self._screen.panel.bar.tell_tokens(estimate.tokens if estimate else {}, are_estimates=True)
         if not self._chat.draft.text:  # sent, or restored from the queue
             self.show(None)
         self.count_soon()

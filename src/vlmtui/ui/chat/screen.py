@@ -21,7 +21,6 @@ from vlmtui.domain.generation import Finished
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.session.comparison import ComparedMessage
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.cost import Cost
 from vlmtui.session.engines import EngineState
 from vlmtui.session.exchange import (
     AnswerEnded,
@@ -320,11 +319,6 @@ class ChatScreen(Screen[None]):
     def _is_left(self) -> bool:
         """True while the screen is removed: its widgets go first, and work on it may still wait."""
         return not all(self.query(kind) for kind in (StatusBar, Transcript, EditingBar, ComposerPanel, Composer))
-
-    @property
-    def cost(self) -> Cost | None:
-        """The cost of the current draft; None: unknown."""
-        return self.prompt_cost.cost
 
     def tell(
         self,

@@ -35,8 +35,8 @@ WAITING_MAX = 256 * 1024
 """Most bytes waiting for the terminal. Frames beyond that are dropped."""
 _CONTROL_MAX = 32
 """Longest sequence in characters that counts as a mode switch of the terminal; those are never dropped."""
-_FRAME_MARKS = ("\x1b[?2026h", "\x1b[?2026l")
-"""Start and end of a frame."""
+_FRAME_BEGINS, _FRAME_ENDS = "\x1b[?2026h", "\x1b[?2026l"
+"""Synchronized output: all in between appears at once."""
 _PASTE_BEGIN, _PASTE_END = "\x1b[200~", "\x1b[201~"
 _REPORT = re.compile(
     r"\x1b\[[?>=][0-9;:]*c"  # device attributes, primary to tertiary
@@ -65,9 +65,6 @@ _LAST_WORDS_S = 5.0
 _LONE_S = constants.ESCAPE_DELAY + 0.01
 """After this time without input, a lone Escape was a key."""
 _READ_BYTES = 4096
-_FRAME_BEGINS = "\x1b[?2026h"
-"""Synchronized output: all that follows appears at once, at `_FRAME_ENDS`."""
-_FRAME_ENDS = "\x1b[?2026l"
 _COLOURS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
 
 
@@ -107,7 +104,7 @@ class Output:
         was dropped."""
         with self._changed:
             is_behind = self._size > WAITING_MAX or (self._left_out and self._is_slow)
-            if is_behind and (len(text) > _CONTROL_MAX or text in _FRAME_MARKS):
+            if is_behind and (len(text) > _CONTROL_MAX or text in (_FRAME_BEGINS, _FRAME_ENDS)):
                 self._left_out = True
                 return False
             data = text.encode(self._encoding, errors="replace")
