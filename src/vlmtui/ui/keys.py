@@ -232,14 +232,9 @@ def hint(app: App[Any], *ids: str) -> str:
     return " · ".join(f"{key_of(app, id)} {ACTIONS[id].title}" for id in ids)
 
 
-def remedy_text(app: App[Any], remedy: Remedy) -> str:
-    """Return the sentence that names the key of a remedy."""
-    return with_keys(app, REMEDIES[remedy])
-
-
 def with_remedy(app: App[Any], text: str, remedy: Remedy | None) -> str:
-    """Append the remedy's sentence to a text."""
-    return f"{text} {remedy_text(app, remedy)}" if remedy is not None else text
+    """Append the remedy's sentence, which names its key, to a text."""
+    return f"{text} {with_keys(app, REMEDIES[remedy])}" if remedy is not None else text
 
 
 def error_text(app: App[Any], error: VlmtuiError) -> str:

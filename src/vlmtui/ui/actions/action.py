@@ -69,17 +69,17 @@ class Action(msgspec.Struct, frozen=True):
         """The slash command's argument (`PATH`); empty: none."""
         return self.usage.partition(" ")[2]
 
-    def binding(self, keys: str = "", *, command: str = "", show: bool | None = None) -> Binding:
-        """Return the Textual binding. `keys`, `command` and `show` override the action's own."""
+    def binding(self, *, command: str = "") -> Binding:
+        """Return the Textual binding. `command` overrides the action's own."""
         from textual.binding import Binding  # plain mode has the table, but not Textual
 
         return Binding(
-            keys or self.keys or UNBOUND,
+            self.keys or UNBOUND,
             command or self.command,
             self.title,
             id=self.id,
             tooltip=self.help,
-            show=self.footer if show is None else show,
+            show=self.footer,
             priority=self.priority,
         )
 

@@ -93,8 +93,8 @@ def path_at(text: str, cursor: int) -> Span | None:
 def complete(fragment: str, base: Path, *, limit: int = 50, look_s: float = LOOK_S) -> list[PathCompletion]:
     """Return folders and media files that complete `fragment`, best first. Blocking; never raises.
 
-    A relative path starts at `base`. Names with the last component as prefix come first, then those that contain it,
-    then those with its letters in order. Hidden names only if it begins with a dot.
+    A relative path starts at `base`. Names with the last component as prefix come first, then those that contain it.
+    Hidden names only if it begins with a dot.
     """
     if fragment == "~":
         fragment = "~/"
@@ -120,7 +120,7 @@ def complete(fragment: str, base: Path, *, limit: int = 50, look_s: float = LOOK
 
 def _matches(folder: Path, wanted: str) -> list[tuple[object, str, bool]]:
     """Return matching names in `folder`, with whether they are folders, best first. Files may be of any type."""
-    found: list[tuple[tuple[int, int, bool, object], str, bool]] = []
+    found: list[tuple[tuple[int, bool, object], str, bool]] = []
     with os.scandir(folder) as items:
         for item in islice(items, FOLDER_MAX):
             if item.name.startswith(".") and not wanted.startswith("."):
@@ -131,9 +131,9 @@ def _matches(folder: Path, wanted: str) -> list[tuple[object, str, bool]]:
                 # Continuing into a folder needs its name in the text.
                 if is_folder and one_line(item.name) != item.name:
                     continue
-                found.append(((*rank, not is_folder, natural(item.name)), item.name, is_folder))
+                found.append(((rank, not is_folder, natural(item.name)), item.name, is_folder))
     if wanted == "..":
-        found.append(((0, 0, False, natural("..")), "..", True))
+        found.append(((0, False, natural("..")), "..", True))
     return [(key, name, is_folder) for key, name, is_folder in sorted(found, key=lambda one: one[0])]
 
 
@@ -144,18 +144,11 @@ def _is_folder(item: os.DirEntry[str]) -> bool:
         return False
 
 
-def _rank(name: str, wanted: str) -> tuple[int, int] | None:
-    """Return how well a name matches, lower is better: its class, and the distance of the letters. None: no match."""
+def _rank(name: str, wanted: str) -> int | None:
+    """Return how well a name matches, lower is better; None: it does not."""
     if name.startswith(wanted):
-        return 0, 0
-    if wanted in name:
-        return 1, 0
-    first = at = name.find(wanted[0])
-    for char in wanted[1:]:
-        if at < 0:
-            break
-        at = name.find(char, at + 1)
-    return None if at < 0 else (2, at - first)
+        return 0
+    return 1 if wanted in name else None
 
 
 def matching_actions(text: str) -> list[Action]:

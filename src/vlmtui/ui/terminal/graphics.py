@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 import msgspec
 
 from vlmtui.terminal import Passage, TerminalQuestion
-from vlmtui.ui.terminal.painter import Painter, Protocol
+from vlmtui.ui.terminal.painter import CELLS_MAX, Painter, Protocol
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 GraphicsMode = Literal["kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"]
 
-MAX_CELLS = 297
-"""Longest side of a picture in kitty's protocol, in cells: it has this many row and column marks."""
-_PIXELS: Final[dict[GraphicsMode, tuple[int, int]]] = {"halfcell": (1, 2), "quadrant": (2, 2), "sextant": (2, 3)}
+GRIDS: Final[dict[GraphicsMode, tuple[int, int]]] = {"halfcell": (1, 2), "quadrant": (2, 2), "sextant": (2, 3)}
 """Pixels across and down a cell, for the ways that draw with characters."""
 _NOT_ASKED: Final = ("off", "halfcell")
 
@@ -54,9 +52,9 @@ class Graphics:
         self.mode: GraphicsMode = mode
         self.cell = cell
         """Width and height of a terminal cell, in pixels."""
-        self.draws_symbols = mode in _PIXELS
+        self.draws_symbols = mode in GRIDS
         """True if pictures are drawn with characters."""
-        self.pixels = _PIXELS.get(mode, cell)
+        self.pixels = GRIDS.get(mode, cell)
         """Pixels across and down a cell, as drawn."""
         is_painted = not self.draws_symbols and mode != "off"
         self.painter = Painter(cast(Protocol, mode), cell, passage or Passage()) if is_painted else None
@@ -82,10 +80,10 @@ class Graphics:
         with question or TerminalQuestion().ask() as asked:
             terminal = asked.answer()
         mode = cast(GraphicsMode, terminal.mode if setting == "auto" else setting)
-        if not paints and mode not in (*_PIXELS, "off"):
-            drawn = (way.name for way in terminal.ways if way.is_possible and way.name in _PIXELS)
+        if not paints and mode not in (*GRIDS, "off"):
+            drawn = (way.name for way in terminal.ways if way.is_possible and way.name in GRIDS)
             mode = next(drawn, "halfcell")
-        if not coloured and mode in _PIXELS:
+        if not coloured and mode in GRIDS:
             mode = "off"
         graphics = cls(mode, cell=terminal.cell, passage=Passage(is_through=terminal.passes_on(mode)))
         if graphics.painter is not None and graphics.painter.draws_over:
@@ -133,7 +131,7 @@ class Graphics:
 
     def fit(self, width: int, height: int, *, columns: int, rows: int) -> tuple[int, int]:
         """Return the cells that an image of this size in pixels takes: aspect ratio kept, never enlarged."""
-        columns, rows = min(columns, MAX_CELLS), min(rows, MAX_CELLS)
+        columns, rows = min(columns, CELLS_MAX), min(rows, CELLS_MAX)
         cell_width, cell_height = self.cell
         scale = min(columns * cell_width / width, rows * cell_height / height, 1.0)
         return (

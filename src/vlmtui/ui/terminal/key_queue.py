@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from textual import events
 from textual.app import App
@@ -28,13 +28,6 @@ TURN_S = 0.05
 can act."""
 _BEFORE_KEYS = "before keys"
 _keys_wait_for: ContextVar[asyncio.Future[None]] = ContextVar("keys_wait_for")
-
-
-@runtime_checkable
-class HasKeyQueue(Protocol):
-    """An app with a key queue."""
-
-    key_queue: KeyQueue
 
 
 class KeyQueue:
@@ -122,9 +115,9 @@ def run_before_keys(node: DOMNode, steps: Steps, *, exclusive: bool = False) -> 
         finally:
             _settle(is_done)
 
-    app = node.app
-    if isinstance(app, HasKeyQueue):
-        app.key_queue.wait_for(is_done)
+    queue = getattr(node.app, "key_queue", None)
+    if isinstance(queue, KeyQueue):
+        queue.wait_for(is_done)
     work: WorkType[None] = run
     node.run_worker(work, group=_BEFORE_KEYS, description=_BEFORE_KEYS, exclusive=exclusive)
 

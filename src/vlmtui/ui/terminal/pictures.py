@@ -13,6 +13,7 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
+from vlmtui.ui.terminal.graphics import GRIDS
 from vlmtui.ui.terminal.painter import CELLS_MAX, Painter, placeholder_strip
 
 if TYPE_CHECKING:  # it takes ten megabytes, and half cells need none of it
@@ -22,8 +23,6 @@ if TYPE_CHECKING:  # it takes ten megabytes, and half cells need none of it
     _BYTES = npt.NDArray[np.uint8]
 
 Symbols = Literal["halfcell", "quadrant", "sextant"]
-GRIDS: Final[dict[Symbols, tuple[int, int]]] = {"halfcell": (1, 2), "quadrant": (2, 2), "sextant": (2, 3)}
-"""Pixels across and down a cell."""
 _FULL_SEXTANTS: Final = (0b010101, 0b101010)
 """The left and the right half, which stand elsewhere in Unicode."""
 
