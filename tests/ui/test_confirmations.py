@@ -7,14 +7,12 @@ import re
 from pathlib import Path
 
 import msgspec
-from PIL import Image
 from textual.widgets import Input, TextArea
 
 from tests.support.scripted_engine import Hold
 from tests.ui.conftest import Chat, StartChat, picture
 from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.sampling import Sampling
-from vlmtui.session.engines import EngineState
 from vlmtui.session.generation import Answer
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.chat.blocks import waiting_text
@@ -52,30 +50,6 @@ def test_a_system_prompt_that_is_another_one_is_changed() -> None:
     after = msgspec.structs.replace(before, system_prompt="Be long.", sampling=Sampling(max_tokens=None))
     assert before.changed_to(after) == "max tokens 10 → what the context holds · system prompt changed"
     assert before.changed_to(before) == ""
-
-
-async def test_halving_without_effect_is_reported(chatting: StartChat, tmp_path: Path) -> None:
-    async with chatting() as chat:
-        Image.new("RGB", (400, 300), "red").save(tmp_path / "big.png")
-        chat.screen.sources.attach_files([tmp_path / "big.png"])
-        await chat.until(lambda: "This prompt takes" in chat.screen_text())
-        await chat.send("/smaller")
-        await chat.until(
-            lambda: "big.png: 16 → 16 tokens. That saves nothing: the model resizes it anyway." in chat.notes
-        )
-
-
-async def test_halving_reports_the_saved_tokens(chatting: StartChat, tmp_path: Path) -> None:
-    async with chatting() as chat:
-        chat.host.engine.die()
-        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engines.is_loaded)
-        chat.host.engine.die()
-        await chat.until(lambda: chat.app.engines.state is EngineState.DEAD)
-        Image.new("RGB", (400, 300), "red").save(tmp_path / "big.png")
-        chat.screen.sources.attach_files([tmp_path / "big.png"])
-        await chat.until(lambda: "Attachments take ~" in chat.screen_text())
-        await chat.send("/smaller")
-        await chat.until(lambda: re.search(r"big\.png: \d+ → \d+ tokens\.", chat.notes) is not None)
 
 
 async def test_a_prompt_that_is_being_processed_has_a_clock(chatting: StartChat) -> None:

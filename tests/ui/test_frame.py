@@ -16,7 +16,7 @@ from tests.unit.store.made import opened
 from vlmtui.paths import Paths
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store
-from vlmtui.ui.chat.frame import FactsLine, SidePane, StatusBar
+from vlmtui.ui.chat.frame import FactsLine, SidePane
 
 WIDE, NARROW = (120, 40), (80, 24)
 
@@ -56,16 +56,6 @@ async def test_a_wide_screen_shows_the_cost_of_prompt_and_answer(chatting: Start
         ]
         assert {"TTFT 50 ms", "stop <|im_end|>", "temperature 0"} <= set(panel(chat, "answer"))
         assert panel(chat, "context")[1].startswith(f"{usage.prompt_tokens + 2} of ")
-
-
-async def test_the_context_is_shown_once_at_any_width(chatting: StartChat) -> None:
-    async with chatting(size=WIDE) as chat:
-        status = chat.screen.query_one(StatusBar)
-        for size, is_told in ((WIDE, False), (NARROW, True), (WIDE, False)):
-            await chat.pilot.resize_terminal(*size)
-            await chat.until(lambda size=size: chat.screen.has_class("-wide") is (size == WIDE))  # type: ignore[misc]
-            await chat.pilot.pause()
-            assert ("context 0 /" in str(status.render())) is is_told
 
 
 async def test_a_narrow_screen_shows_the_cost_in_one_line(chatting: StartChat) -> None:

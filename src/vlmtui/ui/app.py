@@ -39,7 +39,7 @@ from vlmtui.ui.stored_conversations import StoredConversations
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.key_queue import KeyQueue, Steps, ask_user, run_before_keys
 from vlmtui.ui.terminal.seam import sends_frames
-from vlmtui.ui.terminal.themes import THEMES, VARIABLES, begin_with_theme, theme_name
+from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS, is_text_area
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class VlmtuiApp(App[ExitReport | None]):
         for theme in THEMES:
             self.register_theme(theme)
         wanted = theme_name(services.settings.theme)
-        begin_with_theme(self, wanted if wanted in self.available_themes else THEMES[0].name)
+        self.theme = wanted if wanted in self.available_themes else THEMES[0].name
 
     def run(self, **options: Any) -> ExitReport | None:
         """Run in the terminal, after asking how it draws pictures. Restores the terminal on return."""

@@ -239,10 +239,6 @@ COMPOSER = Scope(
 )
 
 
-def _move(where: str, title: str, help: str, keys: str) -> Action:
-    return Action(f"message_cursor.{where}", title, help, keys, run=f"move('{where}')", moves=True)
-
-
 def _does(id: str, title: str, help: str, key: str, *, footer: bool = True) -> Action:
     """Return the action that runs the chat's own action `id` on the selected message."""
     return Action(f"message_cursor.{id}", title, help, key, run=f"screen.run('{id}')", footer=footer)
@@ -286,12 +282,7 @@ MESSAGE_CURSOR = Scope(
         Action("message_cursor.copy_part", "Copy part", "Copy the selected part of the answer.", "Y"),
         _does("branch_before", "Previous branch", "Previous branch at this message.", "left", footer=False),
         _does("branch_after", "Next branch", "Next branch at this message.", "right", footer=False),
-        _move("up", "Up", "The message or answer above.", "up,k"),
-        _move("down", "Down", "The one below; after the last one, the composer.", "down,j"),
-        _move("page_up", "A page up", "A page up.", "pageup"),
-        _move("page_down", "A page down", "A page down.", "pagedown"),
-        _move("first", "First", "The first message of the conversation.", "home,g"),
-        _move("last", "Last", "The newest message.", "end,G"),
+        *row_moves("message_cursor", "message", {"up": "up,k", "down": "down,j", "first": "home,g", "last": "end,G"}),
     ),
 )
 

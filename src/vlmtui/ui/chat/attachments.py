@@ -355,39 +355,25 @@ class MessageAttachments(ChatPart):
         if not chosen:
             self._screen.tell(f"The message has no {modality} {one_line(number)}".strip() + ".")
         for token in chosen:
-            self._screen.start(partial(self._reduce, token, change), "stage")
+            self._screen.start(partial(self._change_one, token, change), "stage")
 
-    async def _reduce(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> None:
-        """Shrink an attachment, and show the tokens saved."""
-        before = await self._screen.prompt_cost.tokens_of(token.number)
-        changed = await self._change_one(token, change)
-        if changed is None:
-            return
-        after = await self._screen.prompt_cost.tokens_of(token.number)
-        if before is not None and after is not None:
-            self._screen.tell(saving_text(changed, before, after), seconds=8)
-
-    async def _change_one(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> Attachment | None:
-        """Replace an attachment with a changed one. Return it; None if that failed."""
+    async def _change_one(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> None:
+        """Replace an attachment with a changed one."""
         assert token.attachment is not None
         try:
             changed = await asyncio.to_thread(change, token.attachment)
         except VlmtuiError as error:
             self._screen.tell_error(error)
-            return None
+            return
         self._screen.panel.replace(token.number, changed)
-        return changed
 
     def _restage(self, number: str, page: int) -> None:
         chosen = self._chosen(number, lambda item: item.pages > 1 or _is_animation(item))
         if chosen:
             again = partial(restage, store=self._screen.services.paths.media, page=page)
-            self._screen.start(partial(self._restage_one, chosen[-1], again), "stage")
+            self._screen.start(partial(self._change_one, chosen[-1], again), "stage")
         else:
             self._screen.tell("The message has no attachment that supports this.")
-
-    async def _restage_one(self, token: DraftToken, again: Callable[[Attachment], Attachment]) -> None:
-        await self._change_one(token, again)
 
     async def _choose_frames(self, token: DraftToken) -> None:
         # NumPy and libav import slowly, so import them off the event loop.
@@ -416,12 +402,3 @@ class MessageAttachments(ChatPart):
 
 def _is_animation(attachment: Attachment) -> bool:
     return attachment.modality == "video" and attachment.format in _ANIMATIONS
-
-
-def saving_text(attachment: Attachment, before: int, after: int) -> str:
-    """Describe the tokens saved by shrinking an attachment."""
-    name = one_line(attachment.name)
-    if after < before:
-        return f"{name}: {before:,} → {after:,} tokens."
-    why = "the model resizes it anyway" if attachment.modality == "image" else "the model samples as many frames anyway"
-    return f"{name}: {before:,} → {after:,} tokens. That saves nothing: {why}."

@@ -313,7 +313,6 @@ class StatusBar(Static):
         self._engines = engines
         self._chat = chat
         self._status: EngineStatus | None = None
-        self._shows_context = True
 
     def on_mount(self) -> None:
         self.ask()
@@ -327,14 +326,10 @@ class StatusBar(Static):
     async def _ask(self) -> None:
         if self._engines.state is EngineState.READY:
             self._status = await self._engines.read_status()
-            self.call_later(self._write)
+            self.call_later(self.show)
 
-    def show(self, *, context: bool) -> None:
-        """Update the line. `context`: show how much of the context is used."""
-        self._shows_context = context
-        self._write()
-
-    def _write(self) -> None:
+    def show(self) -> None:
+        """Update the line."""
         controller, info, status = self._engines, self._engines.info, self._status
         glyph, colour, _ = _LOOKS[controller.state]
         model, *beside = labels([one.spec for one in controller.models]) or ["no model"]
@@ -349,11 +344,10 @@ class StatusBar(Static):
             memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
             parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
         parts.append(Content.styled(self._chat.settings.summary, "$muted"))
-        if info is not None and self._shows_context:
+        if info is not None:
             context_used = self._chat.context_used or 0
             full = "$text-warning" if context_used >= _NEARLY_FULL * info.max_model_len else "$muted"
             parts.append(Content.styled(f"context {context_used:,} / {info.max_model_len:,}", full))
-        if info is not None:
             parts.append(Content.styled(f"{info.device} {info.dtype}", "$muted"))
         self.update(Content.styled("  ·  ", "$faint").join(parts))
 
@@ -383,19 +377,9 @@ class QueueBar(Static):
     }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-        self._lines: Content | None = None
-
     def show(self, queued: Sequence[QueuedMessage], controller: AppEngines) -> None:
-        """Show the queue and the reason why it waits; repaints only on changes."""
-        lines = self._written(queued, controller) if queued else None
-        if lines != self._lines:
-            self._lines = lines
-            self.display = lines is not None
-            self.update(lines or "")
-
-    def _written(self, queued: Sequence[QueuedMessage], controller: AppEngines) -> Content:
+        """Show the queue and the reason why it waits."""
+        self.display = bool(queued)
         lines = [
             Content.assemble(("⧗ queued  ", "$text-warning"), one_line(message.written.text))
             for message in queued[:_SHOWN]
@@ -403,7 +387,7 @@ class QueueBar(Static):
         more = len(queued) - len(lines)
         lines += [Content.styled(f"  … and {more} more", "$muted")] if more else []
         why = Content.styled(with_keys(self.app, waits_for(controller)), "$muted")
-        return Content("\n").join([*lines, why])
+        self.update(Content("\n").join([*lines, why]))
 
 
 def waits_for(controller: AppEngines) -> str:

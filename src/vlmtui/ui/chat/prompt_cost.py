@@ -67,11 +67,6 @@ class PromptCost(ChatPart):
             case None:
                 bar.tell_cost("")
 
-    async def tokens_of(self, number: int) -> int | None:
-        """Return the tokens of an attachment of the draft; None if unknown."""
-        outcome = await draft_cost(self._chat, self._engines)
-        return outcome.tokens.get(number) if isinstance(outcome, Cost | CostEstimate) else None
-
     def _count_if_new(self) -> None:
         """Count unless the input is unchanged. With attachments all words count; a text alone is counted again after
         some sentences."""

@@ -127,10 +127,6 @@ class ChatScreen(Screen[None]):
         """Update settings and title, which another screen may have changed."""
         self.query_one(ChatFrame).show_title_soon()
 
-    def on_resize(self) -> None:
-        if self._stands.is_set():
-            self.call_later(self.show_status)  # once the screen is `-wide`, or no longer
-
     def on_unmount(self) -> None:
         self._unsubscribe()
 
@@ -410,7 +406,7 @@ class ChatScreen(Screen[None]):
 
     def show_status(self) -> None:
         self.panel.set_class(self.chat.running is not None, "-busy")
-        self.query_one(StatusBar).show(context=not self.has_class("-wide"))
+        self.query_one(StatusBar).show()
         self.query_one(ChatFrame).show_facts()
         # Refresh only on changes: Textual's footer never releases the keys that it showed before.
         changing = (self._impossible_actions, self.not_in_footer, self.engines.info)

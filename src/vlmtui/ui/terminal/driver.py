@@ -35,8 +35,9 @@ WAITING_MAX = 256 * 1024
 """Most bytes waiting for the terminal. Frames beyond that are dropped."""
 _CONTROL_MAX = 32
 """Longest sequence in characters that counts as a mode switch of the terminal; those are never dropped."""
-_FRAME_BEGINS, _FRAME_ENDS = "\x1b[?2026h", "\x1b[?2026l"
-"""Synchronized output: all in between appears at once."""
+_FRAME_BEGINS = "\x1b[?2026h"
+"""Synchronized output: all that follows appears at once, at `_FRAME_ENDS`."""
+_FRAME_ENDS = "\x1b[?2026l"
 _PASTE_BEGIN, _PASTE_END = "\x1b[200~", "\x1b[201~"
 _REPORT = re.compile(
     r"\x1b\[[?>=][0-9;:]*c"  # device attributes, primary to tertiary

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import textual
@@ -17,10 +16,4 @@ def sends_frames(environment: Mapping[str, str], version: str | None = None) -> 
     own driver writes, and pictures are drawn with characters. `version`: None: the installed one."""
     if environment.get("VLMTUI_OUTPUT") == "plain":
         return False
-    return (_installed() if version is None else version).startswith(_KNOWN)
-
-
-def _installed() -> str:
-    """Return Textual's version by the name of its metadata's folder: to import what reads metadata takes 10 ms."""
-    found = next(Path(textual.__file__).parent.parent.glob("textual-*-info"), None)
-    return "" if found is None else found.name.removeprefix("textual-")
+    return (textual.__version__ if version is None else version).startswith(_KNOWN)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from textual.app import App
 from textual.theme import Theme
 
 DARK = Theme(
@@ -98,13 +95,3 @@ def theme_name(setting: str) -> str:
             return LIGHT.name
         case _:
             return setting
-
-
-def begin_with_theme(app: App[Any], name: str) -> None:
-    """Set the theme before anything is shown. A dark theme, like Textual's own, is set before the styles are parsed,
-    which saves parsing them twice."""
-    if app.available_themes[name].dark:
-        app.set_reactive(App.theme, name)
-        app.stylesheet.set_variables(app.get_css_variables())
-    else:
-        app.theme = name
