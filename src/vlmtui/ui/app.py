@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from functools import partial
+from inspect import isawaitable
 from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Literal
@@ -224,7 +225,16 @@ class VlmtuiApp(App[ExitReport | None]):
         if action is None:
             self.tell("That is not possible here.", severity="warning")
         else:
-            self.call_later(action, *parameters, *filter(None, [argument]))
+            self.call_later(self.perform, partial(action, *parameters, *filter(None, [argument])))
+
+    async def perform(self, action: Callable[[], object]) -> None:
+        """Do what a key, a command or a step asks for, and tell why it fails."""
+        try:
+            result = action()
+            if isawaitable(result):
+                await result
+        except VlmtuiError as error:
+            self.tell_error(error)
 
     def get_key_display(self, binding: Binding) -> str:
         """Show the same key name in the footer, in sentences and in the help."""

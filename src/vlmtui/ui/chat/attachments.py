@@ -197,23 +197,15 @@ class AttachmentSources(ChatPart):
         from vlmtui.media.clipboard import clipboard_pictures
 
         folder = self._screen.services.paths.cache / "clipboard"
-        try:
-            paths = await asyncio.to_thread(clipboard_pictures, folder, inbox=self._screen.services.paths.inbox)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        paths = await asyncio.to_thread(clipboard_pictures, folder, inbox=self._screen.services.paths.inbox)
         self.attach_files(paths)
 
     async def _offer_inbox(self) -> None:
         from vlmtui.media.inbox import Inbox, scp_line
 
         folder = self._screen.services.paths.inbox
-        try:
-            private_dir(folder)
-            inbox = await asyncio.to_thread(Inbox, folder) if self._inbox is None else None
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        private_dir(folder)
+        inbox = await asyncio.to_thread(Inbox, folder) if self._inbox is None else None
         if inbox is not None:
             self._inbox = inbox
             self._screen.start(partial(self._watch_inbox, inbox), "inbox", exclusive=True)
@@ -272,8 +264,7 @@ class MessageAttachments(ChatPart):
         wanted = int(number) if is_number(number) else max(numbered, default=0) if not number else 0
         if wanted not in numbered:
             problem = f"There is no attachment {one_line(number)}." if number else "Nothing is attached yet."
-            self._screen.tell_error(bad_input(problem, remedy=Remedy.ATTACH_FILE))
-            return
+            raise bad_input(problem, remedy=Remedy.ATTACH_FILE)
         numbers = list(numbered)
         at = numbers.index(wanted)
         self._app.open_viewer(list(numbered.values()), at, numbers=numbers)
@@ -292,15 +283,14 @@ class MessageAttachments(ChatPart):
         wanted = int(number) if is_number(number) else tokens[-1].number if tokens and not number else 0
         if not self._screen.panel.detach(wanted) and (number or tokens):
             problem = f"No attachment {one_line(number)} is staged."
-            self._screen.tell_error(bad_input(problem, hint="The numbers are shown above."))
+            raise bad_input(problem, hint="The numbers are shown above.")
 
     def action_page(self, text: str = "") -> None:
         """Attach another page, or a frame of an animation: `2`, or `2 5` for page 2 of attachment 5."""
         page, _, number = text.partition(" ")
-        if is_number(page):
-            self._restage(number.strip(), int(page))
-        else:
-            self._screen.tell_error(bad_input("/page takes the number of a page."))
+        if not is_number(page):
+            raise bad_input("/page takes the number of a page.")
+        self._restage(number.strip(), int(page))
 
     def action_sound(self, number: str = "") -> None:
         """Attach the audio track of video `number`, or of the last video, after the other attachments."""
@@ -360,11 +350,7 @@ class MessageAttachments(ChatPart):
     async def _change_one(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> None:
         """Replace an attachment with a changed one."""
         assert token.attachment is not None
-        try:
-            changed = await asyncio.to_thread(change, token.attachment)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        changed = await asyncio.to_thread(change, token.attachment)
         self._screen.panel.replace(token.number, changed)
 
     def _restage(self, number: str, page: int) -> None:
@@ -392,11 +378,7 @@ class MessageAttachments(ChatPart):
         if not choice.as_images:
             self._screen.panel.replace(token.number, sampled)
             return
-        try:
-            images = await asyncio.to_thread(frames_as_images, sampled, self._screen.services.paths.media, most=most)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        images = await asyncio.to_thread(frames_as_images, sampled, self._screen.services.paths.media, most=most)
         self._screen.panel.replace_with_several(token.number, images)
 
 

@@ -13,7 +13,6 @@ from vlmtui.config.trust import TrustStore
 from vlmtui.domain.capabilities import lack
 from vlmtui.domain.conversation import all_attachments
 from vlmtui.engine.machine import Machine
-from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.session.comparison import (
     CompareController,
@@ -60,22 +59,16 @@ class FanOuts(ChatPart):
         return fan_out is not None and await self._show(fan_out, message)
 
     async def _look(self) -> None:
-        try:
-            await self.look_at(self._screen.compared_message())
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
+        await self.look_at(self._screen.compared_message())
 
     async def _fan_out(self, text: str) -> None:
-        try:
-            message = self._screen.compared_message()
-            fan_out = self._earlier(message) if not text else None
-            if fan_out is None:
-                plan = await self._plan(text, message)
-                fan_out = await self._planned(plan, message) if plan is not None else None
-            if fan_out is not None:
-                await self._show(fan_out, message)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
+        message = self._screen.compared_message()
+        fan_out = self._earlier(message) if not text else None
+        if fan_out is None:
+            plan = await self._plan(text, message)
+            fan_out = await self._planned(plan, message) if plan is not None else None
+        if fan_out is not None:
+            await self._show(fan_out, message)
 
     async def _show(self, fan_out: FanOut, message: ComparedMessage) -> bool:
         """Show it, and further ones requested there; return whether an answer was used. Raises VlmtuiError."""
@@ -206,20 +199,13 @@ class Comparisons(ChatPart):
 
     async def _store_raw(self) -> None:
         self._raw_timer = None
-        try:
-            await self._raw_drafts.write(self._chat.live)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
+        await self._raw_drafts.write(self._chat.live)
 
     async def _compare(self, raw: str | None = None) -> None:
-        try:
-            message = self._screen.compared_message()
-            draft = await self._raw_drafts.of(self._chat.live)
-            families = tuple(self._screen.services.registry.values())
-            controller = comparison_of_message(message, draft, self._engines, families)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        message = self._screen.compared_message()
+        draft = await self._raw_drafts.of(self._chat.live)
+        families = tuple(self._screen.services.registry.values())
+        controller = comparison_of_message(message, draft, self._engines, families)
         if raw is not None:
             draft.text, draft.filled, draft.origin, draft.saved_as = raw, "", "", ""
         await self._app.open_comparison(
@@ -237,10 +223,6 @@ class Comparisons(ChatPart):
         if last is None:
             self._screen.tell("There is no comparison yet.")
             return
-        try:
-            raw = await self._app.choose_comparison(ComparedMessage(self._chat, last))
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        raw = await self._app.choose_comparison(ComparedMessage(self._chat, last))
         if raw is not None:
             self._screen.start_dialog(partial(self._compare, raw))

@@ -9,7 +9,7 @@ import msgspec
 
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.engine import adapters_of
-from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.errors import Remedy, bad_input
 from vlmtui.session.adapters import (
     NONE,
     Adapter,
@@ -41,24 +41,16 @@ class Branches(ChatPart):
         """Save the conversation as a file."""
         from vlmtui.session.conversation import save_conversation
 
-        try:
-            await save_conversation(self._chat, name, self._screen)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
+        await save_conversation(self._chat, name, self._screen)
 
     async def action_edit(self, number: str = "") -> None:
         """Edit message `number`, or else the selected one or the last. Sending creates a branch."""
         if number and not is_number(number):
-            self._screen.tell_error(bad_input("/edit takes the number of a message."))
-            return
+            raise bad_input("/edit takes the number of a message.")
         if not number and self._screen.marked is not None:
             number = str(self._chat.number_of(self._screen.marked.exchange))
         before, was_editing = self._chat.draft.text, self._chat.editing is not None
-        try:
-            self._chat.begin_edit(int(number) if number else None)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        self._chat.begin_edit(int(number) if number else None)
         if before.strip() and not was_editing:
             self._screen.panel.take_text(before)
             self._screen.tell("Your draft is in the message history: the Up key restores it.")
@@ -69,15 +61,11 @@ class Branches(ChatPart):
         marked = self._screen.marked
         if marked is None:
             return
-        try:
-            self._chat.require_rest()
-            self._chat.leave_edit()
-            if marked.exchange is not self._chat.last:
-                self._chat.begin_edit(self._chat.number_of(marked.exchange) + 1)
-                self._chat.draft.clear()
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        self._chat.require_rest()
+        self._chat.leave_edit()
+        if marked.exchange is not self._chat.last:
+            self._chat.begin_edit(self._chat.number_of(marked.exchange) + 1)
+            self._chat.draft.clear()
         self._screen.show_draft()
 
     def action_leave_edit(self) -> None:
@@ -95,27 +83,19 @@ class Branches(ChatPart):
 
     async def action_branch(self, number: str = "") -> None:
         """Show the branch with this number."""
-        try:
-            if not is_number(number):
-                raise bad_input("/branch takes a number.")
-            await self._chat.show_branch(int(number))
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        if not is_number(number):
+            raise bad_input("/branch takes a number.")
+        await self._chat.show_branch(int(number))
         await self._screen.show_conversation()
 
     async def _step(self, by: int) -> None:
         marked = self._screen.marked
-        try:
-            if marked is None:
-                moved = await self._chat.step(by)
-            else:
-                moved = marked.turn is not None and 1 <= marked.siblings.position + by <= marked.siblings.count
-                if marked.turn is not None and moved:
-                    await self._chat.show_sibling(Sibling(marked.turn, marked.siblings.position + by))
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        if marked is None:
+            moved = await self._chat.step(by)
+        else:
+            moved = marked.turn is not None and 1 <= marked.siblings.position + by <= marked.siblings.count
+            if marked.turn is not None and moved:
+                await self._chat.show_sibling(Sibling(marked.turn, marked.siblings.position + by))
         if moved:
             await self._screen.show_conversation()
         else:
@@ -145,11 +125,7 @@ class Settings(ChatPart):
     async def _set_parameter(self, text: str) -> None:
         model, settings = self._engines.model, self._chat.settings
         family = model.family if model is not None else None
-        try:
-            sampling = await asyncio.to_thread(with_setting, settings.sampling, text, family)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        sampling = await asyncio.to_thread(with_setting, settings.sampling, text, family)
         self._apply(msgspec.structs.replace(settings, sampling=sampling))
 
     async def _edit(self) -> None:
@@ -158,15 +134,11 @@ class Settings(ChatPart):
             self._apply(changed)
 
     async def _choose_adapter(self, text: str) -> None:
-        try:
-            require_capability(self._engines.info, "lora")
-            folder = text or await self._adapter_from_list()
-            if folder is None:
-                return
-            adapter = None if folder == NONE else await asyncio.to_thread(find_adapter, folder)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
+        require_capability(self._engines.info, "lora")
+        folder = text or await self._adapter_from_list()
+        if folder is None:
             return
+        adapter = None if folder == NONE else await asyncio.to_thread(find_adapter, folder)
         if adapter is None or await self._takes_adapter(adapter):
             folder = adapter.folder if adapter is not None else ""
             settings = msgspec.structs.replace(self._chat.settings, adapter=folder)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 
 from vlmtui.domain.conversation import Attachment, Prompt
-from vlmtui.errors import VlmtuiError
 from vlmtui.session.answer_places import AnswerPlaces, places_of
 from vlmtui.session.prompt_report import (
     PromptReport,
@@ -32,12 +31,7 @@ class Inspections(ChatPart):
 
     def action_lint(self) -> None:
         """Check the chat template of the loaded model."""
-        try:
-            model = self._engines.require_model()
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
-        self._app.open_lint(model)
+        self._app.open_lint(self._engines.require_model())
 
     def action_locate(self, what: str = "") -> None:
         """Write the prompt into the message by which the model's family is asked where something is, or when in a
@@ -64,19 +58,11 @@ class Inspections(ChatPart):
         """Show which part of a picture an answer depends on."""
         self._start(self._show_occlusion, number)
 
-    def _start(self, show: Callable[[str], Awaitable[None]], number: str = "") -> None:
-        """Open a view of message `number`, or else of the selected message or the last, and show the error if that
-        fails."""
+    def _start(self, show: Callable[[str], Coroutine[None, None, None]], number: str) -> None:
+        """Open a view of message `number`, or else of the selected message or the last."""
         if not number and self._screen.marked is not None:
             number = str(self._chat.number_of(self._screen.marked.exchange))
-
-        async def told() -> None:
-            try:
-                await show(number)
-            except VlmtuiError as error:
-                self._screen.tell_error(error)
-
-        self._screen.start_dialog(told)
+        self._screen.start_dialog(partial(show, number))
 
     async def _inspect(self, number: str) -> None:
         controller = self._engines

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from inspect import isawaitable
 from typing import TYPE_CHECKING, assert_never
 
 from textual import on
@@ -45,7 +44,7 @@ from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.transcript import MessageCursor, Transcript
 from vlmtui.ui.chat.turn_sender import TurnSender
 from vlmtui.ui.document.markdown_lines import load_highlighter
-from vlmtui.ui.keys import error_text, with_remedy
+from vlmtui.ui.keys import with_remedy
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.terminal.key_queue import Steps, run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
@@ -131,8 +130,8 @@ class ChatScreen(Screen[None]):
         self._unsubscribe()
 
     @on(ComposerPanel.MessageWritten)
-    def _message_written(self) -> None:
-        self.sender.send()
+    async def _message_written(self) -> None:
+        await self.main_app.perform(self.sender.send)
 
     @on(ComposerPanel.CommandGiven)
     def _command_given(self, event: ComposerPanel.CommandGiven) -> None:
@@ -279,9 +278,7 @@ class ChatScreen(Screen[None]):
         """Run an action of the table, which the screen or one of its parts has."""
         method = method_of(self, id)
         assert method is not None, id
-        result = method()
-        if isawaitable(result):
-            await result
+        await self.main_app.perform(method)
 
     def _post_event(self, event: ConversationEvent) -> None:
         self.post_message(self.ConversationChanged(event))
@@ -329,16 +326,16 @@ class ChatScreen(Screen[None]):
 
     def tell_error(self, error: VlmtuiError) -> None:
         """Show an error as a notification, with its remedy."""
-        self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
+        self.main_app.tell_error(error)
 
     def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
         """Run `steps` in the background until the screen closes."""
-        work: WorkType[None] = steps
+        work: WorkType[None] = partial(self.main_app.perform, steps)
         self.run_worker(work, group=group, description=group, exclusive=exclusive)
 
     def start_dialog(self, steps: Steps) -> None:
         """Run steps that show a screen; further keys wait until it is shown."""
-        run_before_keys(self, steps)
+        run_before_keys(self, partial(self.main_app.perform, steps))
 
     def copy_text(self, text: str) -> None:
         """Copy a text to the terminal's clipboard."""

@@ -22,17 +22,13 @@ class TurnSender(ChatPart):
         """Send the draft. While the model loads, queue it."""
         chat, controller = self._chat, self._engines
         written, text, was_editing = chat.draft.words, chat.draft.text, chat.editing is not None
-        try:
-            chat.require_rest()
-            if controller.state is EngineState.LOADING:
-                self._queue(written, text)
-                return
-            controller.require_engine()
-            self._screen.prompt_cost.check_room()
-            exchange = chat.begin(controller.require_model(), controller.info)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
+        chat.require_rest()
+        if controller.state is EngineState.LOADING:
+            self._queue(written, text)
             return
+        controller.require_engine()
+        self._screen.prompt_cost.check_room()
+        exchange = chat.begin(controller.require_model(), controller.info)
         self.open_exchange(exchange, rebuild=was_editing, sent=(written, text))
 
     def _queue(self, written: str, text: str) -> None:
@@ -86,14 +82,10 @@ class TurnSender(ChatPart):
     async def _regenerate(self, of: Exchange | None) -> None:
         controller = self._engines
         is_earlier = of is not None and of is not self._chat.last
-        try:
-            controller.require_engine()
-            if is_earlier:
-                await self._chat.recorder.flush()
-            exchange = self._chat.answer_again(controller.require_model(), controller.info, of)
-        except VlmtuiError as error:
-            self._screen.tell_error(error)
-            return
+        controller.require_engine()
+        if is_earlier:
+            await self._chat.recorder.flush()
+        exchange = self._chat.answer_again(controller.require_model(), controller.info, of)
         self._screen.start(partial(self._answer, exchange), "answer")
         if is_earlier:
             await self._screen.show_exchange(exchange, rebuild=True)
