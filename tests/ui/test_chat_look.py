@@ -68,8 +68,7 @@ def test_the_settings(snap_compare: SnapCompare, make_app: MakeApp, look: Look) 
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
         await until_chat(pilot)
-        has_pane = look.size[0] >= 110  # the side pane, which shows the context then
-        await until(pilot, lambda: "ready" in status(app) and ("context" in status(app)) != has_pane)
+        await until(pilot, lambda: "ready" in status(app) and "context" in status(app))
         await pilot.press("f2")
         await until(pilot, lambda: isinstance(app.screen, SettingsScreen))
         await pilot.pause()
