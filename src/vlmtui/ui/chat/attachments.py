@@ -159,7 +159,6 @@ class AttachmentSources(ChatPart):
             self._screen.start_dialog(self._browse)
 
     def action_paste_picture(self) -> None:
-        """Attach the picture in this machine's clipboard."""
         self._screen.start(self._paste_picture, "gather")
 
     def action_inbox(self) -> None:
@@ -270,7 +269,6 @@ class MessageAttachments(ChatPart):
         self._app.open_viewer(list(numbered.values()), at, numbers=numbers)
 
     def action_frames(self, number: str = "") -> None:
-        """Choose the frames to send of video `number`, or of the last one."""
         chosen = self._chosen(number, lambda item: item.sampling is not None)
         if chosen:
             self._screen.start_dialog(partial(self._choose_frames, chosen[-1]))
@@ -278,7 +276,6 @@ class MessageAttachments(ChatPart):
             self._screen.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
 
     def action_drop_attachment(self, number: str = "") -> None:
-        """Remove attachment `number`, or the last."""
         tokens = self._chat.draft.tokens
         wanted = int(number) if is_number(number) else tokens[-1].number if tokens and not number else 0
         if not self._screen.panel.detach(wanted) and (number or tokens):
@@ -305,17 +302,14 @@ class MessageAttachments(ChatPart):
         self._screen.panel.attach([path.with_name(f"{path.name}{SOUND_OF}")])
 
     def action_smaller(self, number: str = "") -> None:
-        """Halve the sides of image `number`, or of all images of the draft."""
         self._change("image", number, self._smaller)
 
     def action_fewer_frames(self, number: str = "") -> None:
-        """Halve the frames of video `number`, or of all videos of the draft."""
         from vlmtui.media.changed_images import fewer_frames
 
         self._change("video", number, fewer_frames)
 
     def action_leave_out_oldest(self) -> None:
-        """Stop sending the oldest attachments."""
         exchange = self._chat.leave_out_oldest()
         if exchange is None:
             self._screen.tell("No earlier message has attachments to leave out.")
@@ -323,7 +317,6 @@ class MessageAttachments(ChatPart):
             self._screen.tell(f"{attachments_named(exchange)} now left out of prompts.", Remedy.SEND_AGAIN, seconds=8)
 
     def action_take_in_again(self) -> None:
-        """Send the attachments left out last again."""
         exchange = self._chat.take_in_again()
         if exchange is None:
             self._screen.tell("No attachments are left out of prompts.")

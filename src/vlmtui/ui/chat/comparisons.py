@@ -171,7 +171,6 @@ class Comparisons(ChatPart):
         self._screen.start_dialog(self._compare)
 
     def action_comparisons(self) -> None:
-        """Show the comparisons of the last message."""
         self._screen.start_dialog(self._look_at_stored)
 
     def _send(self, message: ComparedMessage, controller: CompareController) -> InFlightRequest:

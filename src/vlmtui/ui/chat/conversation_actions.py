@@ -38,7 +38,6 @@ class Branches(ChatPart):
         await self._screen.show_conversation()
 
     async def action_save(self, name: str = "") -> None:
-        """Save the conversation as a file."""
         from vlmtui.session.conversation import save_conversation
 
         await save_conversation(self._chat, name, self._screen)
@@ -69,20 +68,16 @@ class Branches(ChatPart):
         self._screen.show_draft()
 
     def action_leave_edit(self) -> None:
-        """Cancel editing; the message is unchanged."""
         self._chat.leave_edit()
         self._screen.show_draft()
 
     async def action_branch_before(self) -> None:
-        """Previous branch (at the last fork)."""
         await self._step(-1)
 
     async def action_branch_after(self) -> None:
-        """Next branch (at the last fork)."""
         await self._step(1)
 
     async def action_branch(self, number: str = "") -> None:
-        """Show the branch with this number."""
         if not is_number(number):
             raise bad_input("/branch takes a number.")
         await self._chat.show_branch(int(number))
@@ -106,11 +101,9 @@ class Settings(ChatPart):
     """Changes the conversation's settings, by the form or a slash command, and its LoRA adapter."""
 
     def action_settings(self) -> None:
-        """Open the form for system prompt and sampling."""
         self._screen.start_dialog(self._edit)
 
     def action_system(self, text: str = "") -> None:
-        """Set the system prompt; empty removes it."""
         self._apply(msgspec.structs.replace(self._chat.settings, system_prompt=text))
 
     def action_set(self, text: str = "") -> None:

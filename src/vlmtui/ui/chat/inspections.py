@@ -30,7 +30,6 @@ class Inspections(ChatPart):
         self._start(self._inspect, number)
 
     def action_lint(self) -> None:
-        """Check the chat template of the loaded model."""
         self._app.open_lint(self._engines.require_model())
 
     def action_locate(self, what: str = "") -> None:
@@ -47,15 +46,12 @@ class Inspections(ChatPart):
         self._screen.panel.query_one(Composer).insert(known)
 
     def action_where(self, number: str = "") -> None:
-        """Show where an answer points."""
         self._start(self._show_places, number)
 
     def action_seen(self, number: str = "") -> None:
-        """Show what the model sees of a message's attachments."""
         self._start(self._show_model_view, number)
 
     def action_heat(self, number: str = "") -> None:
-        """Show which part of a picture an answer depends on."""
         self._start(self._show_occlusion, number)
 
     def _start(self, show: Callable[[str], Coroutine[None, None, None]], number: str) -> None:

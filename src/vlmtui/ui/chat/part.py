@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class ChatPart:
-    """A part of the chat screen. Its methods `action_ID` run actions of the table.
+    """A part of the chat screen. Its methods `action_ID` run actions of the table, whose help says what they do.
 
     The screen tells a VlmtuiError that they raise, or that the steps raise which they start.
     """

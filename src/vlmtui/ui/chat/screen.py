@@ -168,7 +168,6 @@ class ChatScreen(Screen[None]):
             self.query_one(Composer).recall()
 
     def action_recall(self) -> None:
-        """Show the previous sent message in the composer."""
         self.query_one(Composer).recall()
 
     def action_copy_answer(self) -> None:
@@ -183,16 +182,13 @@ class ChatScreen(Screen[None]):
         self.tell(f"Copied {len(text):,} characters.")
 
     def action_toggle_thinking(self) -> None:
-        """Show or hide the latest reasoning."""
         if not self.transcript.toggle_reasoning():
             self.tell("No answer on this screen has reasoning.")
 
     def action_jump_end(self) -> None:
-        """Go to the newest text and follow it."""
         self.transcript.show_end()
 
     def action_search(self) -> None:
-        """Ask for a text to find in the conversation."""
         if self.chat.exchanges:
             self.query_one(SearchBar).open(self.transcript)
         else:

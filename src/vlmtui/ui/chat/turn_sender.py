@@ -54,7 +54,6 @@ class TurnSender(ChatPart):
         self.open_exchange(exchange, rebuild=message.editing is not None)
 
     def action_take_back(self) -> None:
-        """Move the queued messages back to the composer."""
         if self._chat.queue:
             self._screen.take_composer_text()
             self._chat.take_back_queue()
@@ -73,7 +72,6 @@ class TurnSender(ChatPart):
         self._screen.start(partial(self._regenerate, of), "exchange")
 
     def action_stop(self) -> None:
-        """Stop the running answer; keep the partial answer."""
         self._screen.start(self._stop, "stop")
 
     async def _stop(self) -> None:
