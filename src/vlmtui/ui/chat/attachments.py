@@ -287,7 +287,12 @@ class MessageAttachments(ChatPart):
         page, _, number = text.partition(" ")
         if not is_number(page):
             raise bad_input("/page takes the number of a page.")
-        self._restage(number.strip(), int(page))
+        chosen = self._chosen(number.strip(), lambda item: item.pages > 1 or _is_animation(item))
+        if not chosen:
+            self._screen.tell("The message has no attachment that supports this.")
+            return
+        again = partial(restage, store=self._screen.services.paths.media, page=int(page))
+        self._screen.start(partial(self._change_one, chosen[-1], again), "stage")
 
     def action_sound(self, number: str = "") -> None:
         """Attach the audio track of video `number`, or of the last video, after the other attachments."""
@@ -302,7 +307,9 @@ class MessageAttachments(ChatPart):
         self._screen.panel.attach([path.with_name(f"{path.name}{SOUND_OF}")])
 
     def action_smaller(self, number: str = "") -> None:
-        self._change("image", number, self._smaller)
+        from vlmtui.media.changed_images import smaller_image
+
+        self._change("image", number, partial(smaller_image, store=self._screen.services.paths.media))
 
     def action_fewer_frames(self, number: str = "") -> None:
         from vlmtui.media.changed_images import fewer_frames
@@ -328,11 +335,6 @@ class MessageAttachments(ChatPart):
         tokens = [token for token in self._chat.draft.tokens if token.attachment and fits(token.attachment)]
         return [token for token in tokens if not number or str(token.number) == number]
 
-    def _smaller(self, attachment: Attachment) -> Attachment:
-        from vlmtui.media.changed_images import smaller_image
-
-        return smaller_image(attachment, self._screen.services.paths.media)
-
     def _change(self, modality: Modality, number: str, change: Callable[[Attachment], Attachment]) -> None:
         chosen = self._chosen(number, lambda item: item.modality == modality)
         if not chosen:
@@ -345,14 +347,6 @@ class MessageAttachments(ChatPart):
         assert token.attachment is not None
         changed = await asyncio.to_thread(change, token.attachment)
         self._screen.panel.replace(token.number, changed)
-
-    def _restage(self, number: str, page: int) -> None:
-        chosen = self._chosen(number, lambda item: item.pages > 1 or _is_animation(item))
-        if chosen:
-            again = partial(restage, store=self._screen.services.paths.media, page=page)
-            self._screen.start(partial(self._change_one, chosen[-1], again), "stage")
-        else:
-            self._screen.tell("The message has no attachment that supports this.")
 
     async def _choose_frames(self, token: DraftToken) -> None:
         # NumPy and libav import slowly, so import them off the event loop.

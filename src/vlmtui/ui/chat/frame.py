@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.cells import cell_len, set_cell_size
@@ -104,9 +103,9 @@ class ChatFrame(Vertical):
 
     def show_facts(self) -> None:
         """Show the cost of the newest prompt and answer."""
-        facts = ChatFacts(self._chat.last, self._engines.info, self._chat.context_used)
-        self._pane.show(facts)
-        self._line.show(facts)
+        newest = self._chat.last
+        self._pane.show(newest, self._engines.info, self._chat.context_used)
+        self._line.show(newest)
 
     def show_title_soon(self) -> None:
         """Update the title after the next refresh."""
@@ -154,16 +153,6 @@ class WelcomePanel(Static):
         self.update(Content("\n").join([head, *(Content(line) for line in told)]))
 
 
-@dataclass(frozen=True)
-class ChatFacts:
-    """The facts to show."""
-
-    exchange: Exchange | None
-    """The exchange with the newest answer; None before the first."""
-    info: EngineInfo | None
-    context_used: int | None
-
-
 class SidePane(Vertical):
     """Three titled panels. Only changed ones are repainted."""
 
@@ -195,11 +184,11 @@ class SidePane(Vertical):
     def compose(self) -> ComposeResult:
         yield from (self._context_panel, self._prompt_panel, self._answer_panel)
 
-    def show(self, facts: ChatFacts) -> None:
-        """Show these facts, and hide empty panels."""
-        _fill(self._context_panel, context_rows(facts))
-        _fill(self._prompt_panel, prompt_rows(facts.exchange) if facts.exchange else [])
-        _fill(self._answer_panel, answer_rows(facts.exchange) if facts.exchange else [])
+    def show(self, newest: Exchange | None, info: EngineInfo | None, context_used: int | None) -> None:
+        """Show the facts about the newest exchange, and hide empty panels."""
+        _fill(self._context_panel, context_rows(info, context_used) if info is not None else [])
+        _fill(self._prompt_panel, prompt_rows(newest) if newest is not None else [])
+        _fill(self._answer_panel, answer_rows(newest) if newest is not None else [])
 
 
 class FactsLine(Static):
@@ -211,8 +200,8 @@ class FactsLine(Static):
     }
     """
 
-    def show(self, facts: ChatFacts) -> None:
-        line = answer_line(facts.exchange.answer) if facts.exchange else ""
+    def show(self, newest: Exchange | None) -> None:
+        line = answer_line(newest.answer) if newest is not None else ""
         if self.content != line:
             self.update(line)
         self.set_class(bool(line), "-filled")
@@ -225,11 +214,9 @@ def _fill(panel: Static, rows: list[Content]) -> None:
     panel.display = bool(rows)
 
 
-def context_rows(facts: ChatFacts) -> list[Content]:
+def context_rows(info: EngineInfo, context_used: int | None) -> list[Content]:
     """Return how full the context is."""
-    if facts.info is None:
-        return []
-    used, most = facts.context_used or 0, facts.info.max_model_len
+    used, most = context_used or 0, info.max_model_len
     share = min(1.0, used / most) if most else 0.0
     style = "$text-warning" if share >= _NEARLY_FULL else "$accent"
     filled = round(share * _ROW)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from vlmtui.domain.conversation import Attachment, Prompt
-from vlmtui.session.answer_places import AnswerPlaces, places_of
+from vlmtui.session.answer_places import places_of
 from vlmtui.session.prompt_report import (
     PromptReport,
     exchange_numbered,
@@ -69,7 +69,9 @@ class Inspections(ChatPart):
         self._app.open_inspector(made_here(known, family_of(known, model, self._screen.services.registry)), again=again)
 
     async def _show_places(self, number: str) -> None:
-        places = await self._places(number)
+        exchange = exchange_numbered(self._chat, number)
+        known = await report_of(self._chat, exchange, self._engines.info)
+        places = places_of(known, family_of(known, self._engines.model, self._screen.services.registry))
         self._app.open_places(places, [self._number_of(medium) for medium in places.media])
 
     async def _show_model_view(self, number: str) -> None:
@@ -85,12 +87,6 @@ class Inspections(ChatPart):
     async def _prompt(self, number: str) -> tuple[PromptReport, Prompt]:
         """Return what is known of a message's answer, and its prompt for the loaded model. Raises VlmtuiError."""
         return await prompt_again(self._chat, exchange_numbered(self._chat, number), self._engines)
-
-    async def _places(self, number: str) -> AnswerPlaces:
-        """Return where the answer to a message points. Raises VlmtuiError."""
-        exchange = exchange_numbered(self._chat, number)
-        known = await report_of(self._chat, exchange, self._engines.info)
-        return places_of(known, family_of(known, self._engines.model, self._screen.services.registry))
 
     def _number_of(self, attachment: Attachment) -> int:
         numbered = self._chat.attachments_by_number()

@@ -331,7 +331,6 @@ class FrameLayer:
         self._changed: set[int] = set()
         """Lines of `_wanted` that may differ from those on the terminal."""
         self._cells: dict[int, tuple[Strip, CellRow]] = {}
-        self._older_cells: dict[int, tuple[Strip, CellRow]] = {}
 
     def forget(self) -> None:
         """Forget what the terminal shows: the next update is a whole screen."""
@@ -444,12 +443,13 @@ class FrameLayer:
                 self._hints[y - piece.y] += 1
 
     def _cells_of(self, strip: Strip, width: int) -> CellRow | None:
-        found = self._cells.get(id(strip)) or self._older_cells.get(id(strip))
-        is_known = found is not None and found[0] is strip and len(found[1].chars) == width
-        cells = found[1] if found is not None and is_known else cells_of(strip, width, self._colours)
+        found = self._cells.get(id(strip))
+        if found is not None and found[0] is strip and len(found[1].chars) == width:
+            return found[1]
+        cells = cells_of(strip, width, self._colours)
         if cells is not None:
             if len(self._cells) > _REMEMBERED:
-                self._older_cells, self._cells = self._cells, {}
+                self._cells.clear()
             self._cells[id(strip)] = (strip, cells)
         return cells
 

@@ -103,7 +103,13 @@ class Graphics:
         """
         if self.mode == "off" or not image.width or not image.height:
             return None
-        widget = self._widget(image)
+        from vlmtui.ui.terminal.pictures import PaintedPicture, SymbolPicture
+
+        widget: Widget
+        if self.painter is not None:
+            widget = PaintedPicture(image, self.painter)
+        else:
+            widget = SymbolPicture(image, cast("Symbols", self.mode))
         width, height = self.fit(image.width, image.height, columns=columns, rows=rows)
         widget.styles.width, widget.styles.height = width, height
         return widget
@@ -119,15 +125,6 @@ class Graphics:
         from vlmtui.ui.terminal.pictures import symbol_strips
 
         return symbol_strips(image, *size, cast("Symbols", self.mode))
-
-    def _widget(self, image: Image) -> Widget:
-        if self.painter is not None:
-            from vlmtui.ui.terminal.pictures import PaintedPicture
-
-            return PaintedPicture(image, self.painter)
-        from vlmtui.ui.terminal.pictures import SymbolPicture
-
-        return SymbolPicture(image, cast("Symbols", self.mode))
 
     def fit(self, width: int, height: int, *, columns: int, rows: int) -> tuple[int, int]:
         """Return the cells that an image of this size in pixels takes: aspect ratio kept, never enlarged."""
