@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from vlmtui.ui.actions.action import Action, FixedKey, Scope, row_moves
 
-SEARCH_BAR = Scope(
-    "search_bar",
-    "Searching a text",
-    types=True,
-    actions=(
-        Action("search_bar.close", "Close", "Close the search.", "escape", footer=True, priority=True),
-        Action("search_bar.next", "Next", "The next place.", "enter,down", footer=True, priority=True),
-        Action("search_bar.previous", "Previous", "The place before.", "up,shift+enter", footer=True, priority=True),
-    ),
-)
-
 
 def search_actions(scope: str) -> tuple[Action, ...]:
     """Return the actions that search the document of a screen."""
@@ -24,170 +13,6 @@ def search_actions(scope: str) -> tuple[Action, ...]:
         Action(f"{scope}.search_previous", "Previous place", "The place before.", "p", run="search_again(True)"),
     )
 
-
-SETTINGS_FORM = Scope(
-    "settings_form",
-    "In the settings",
-    types=True,
-    actions=(
-        Action(
-            "settings_form.apply",
-            "Apply",
-            "Use these settings from now on.",
-            "ctrl+s",
-            leader="s",
-            footer=True,
-            priority=True,
-        ),
-        Action("settings_form.cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
-    ),
-    fixed=(FixedKey("tab", "The next field."),),
-)
-
-CHOICE = Scope(
-    "choice",
-    "At a choice",
-    actions=(Action("choice.back", "Back", "Choose nothing.", "escape", run="refuse", footer=True),),
-    fixed=(
-        FixedKey("↑ ↓", "The line above or below."),
-        FixedKey("enter", "Choose this line."),
-    ),
-)
-
-NAME = Scope(
-    "name",
-    "Typing a name",
-    types=True,
-    actions=(Action("name.back", "Back", "Change nothing.", "escape", run="refuse", footer=True),),
-    fixed=(FixedKey("enter", "Save the name."),),
-)
-
-HELP_SCREEN = Scope(
-    "help_screen",
-    "In this help",
-    actions=(
-        Action("help_screen.close", "Close", "Close the help.", "escape,q", footer=True),
-        Action("help_screen.filter", "Filter", "Show only the lines that have a word.", "slash,ctrl+f", leader="slash"),
-        Action("help_screen.up", "Up", "Scroll up.", "up,k", run="scroll('up')", moves=True),
-        Action("help_screen.down", "Down", "Scroll down.", "down,j", run="scroll('down')", moves=True),
-        Action("help_screen.page_up", "A page up", "A page up.", "pageup", run="scroll('page_up')", moves=True),
-        Action(
-            "help_screen.page_down",
-            "A page down",
-            "A page down.",
-            "pagedown,space",
-            run="scroll('page_down')",
-            moves=True,
-        ),
-        Action("help_screen.home", "First", "To the top.", "home,g", run="scroll('home')", moves=True),
-        Action("help_screen.end", "Last", "To the end.", "end,G", run="scroll('end')", moves=True),
-    ),
-)
-
-LEADER_SCREEN = Scope(
-    "leader_screen",
-    "After the leader",
-    actions=(Action("leader_screen.close", "Close", "Do nothing.", "escape"),),
-    fixed=(FixedKey("a key", "Run the action shown for the key."),),
-)
-
-
-MODEL_LIST = Scope(
-    "model_list",
-    "In the list of models",
-    types=True,
-    actions=(
-        Action("model_list.back", "Back", "Clear the filter, or go back to the chat.", "escape", footer=True),
-        Action(
-            "model_list.backend",
-            "Engine",
-            "Choose what runs the highlighted model: vLLM, Transformers, or another version of vLLM.",
-            "ctrl+g",
-            footer=True,
-        ),
-        *row_moves("model_list", "model", {"first": "ctrl+home", "last": "ctrl+end"}),
-    ),
-)
-
-MODEL_FILTER = Scope(
-    "model_filter",
-    "Filtering models",
-    within="model_list",
-    types=True,
-    actions=(Action("model_filter.load", "Load", "Load the highlighted model.", "enter", run="submit", footer=True),),
-)
-
-LOADING = Scope(
-    "loading",
-    "While a model loads",
-    actions=(
-        Action("loading.retry", "Retry", "Load the same model again.", "r", leader="r", footer=True),
-        Action("loading.former", "Previous model", "Go back to the model loaded before.", "o", leader="B", footer=True),
-        Action(
-            "loading.abort",
-            "Abort",
-            "Stop loading and go back to the previous model or the list.",
-            "escape",
-            footer=True,
-        ),
-        Action("loading.back", "Back", "Go back to the models.", "escape", footer=True),
-    ),
-)
-
-LOG = Scope(
-    "log",
-    "The engine: metrics and log",
-    actions=(
-        Action("log.close", "Back", "Close this screen.", "escape,q", footer=True),
-        Action("log.follow", "End", "Go to the newest line and follow.", "end,G", footer=True),
-        Action("log.oldest", "Top", "Go to the oldest line in memory.", "home,g", footer=True),
-        Action("log.metrics", "Metrics", "Show or hide what the engine is doing.", "M", leader="M", footer=True),
-        Action("log.copy", "Copy", "Copy all lines to your clipboard.", "y", leader="y", footer=True),
-        *search_actions("log"),
-    ),
-)
-
-CONVERSATION_LIST = Scope(
-    "conversation_list",
-    "In the list of conversations",
-    actions=(
-        Action("conversation_list.open", "Open", "Open the highlighted conversation.", "enter", footer=True),
-        Action("conversation_list.search", "Search", "Search all messages.", "slash,ctrl+f", leader="slash"),
-        Action("conversation_list.rename", "Rename", "Change the title.", "e", leader="e", footer=True),
-        Action(
-            "conversation_list.pin",
-            "Pin",
-            "Pin it to the top, or unpin it.",
-            "asterisk",
-            leader="asterisk",
-            footer=True,
-        ),
-        Action("conversation_list.delete", "Delete", "Delete it; Undo restores it.", "delete", footer=True),
-        Action("conversation_list.undo", "Undo", "Restore the conversation deleted last.", "u", leader="u"),
-        Action("conversation_list.new", "New chat", "Start a new conversation.", "N,ctrl+n", leader="n"),
-        Action("conversation_list.back", "Back", "Clear the search, or go back.", "escape", footer=True),
-    ),
-)
-
-CONVERSATION_ROWS = Scope(
-    "conversation_rows",
-    "In the rows of the list",
-    within="conversation_list",
-    actions=(*row_moves("conversation_rows", "conversation", {"first": "home", "last": "end"}),),
-)
-
-CONVERSATION_SEARCH = Scope(
-    "conversation_search",
-    "Searching conversations",
-    within="conversation_list",
-    types=True,
-    actions=(
-        Action(
-            "conversation_search.open", "Open", "Open the highlighted conversation.", "enter", run="submit", footer=True
-        ),
-        *row_moves("conversation_search", "conversation", {}, run="screen.move"),
-    ),
-)
 
 _NEXT_VIEW = Action(
     "sides.next_view", "Next view", "Show the other side.", "f6", leader="tab", footer=True, priority=True
@@ -360,7 +185,6 @@ ANSWER_TILE = Scope(
     ),
 )
 
-
 INSPECTOR = Scope(
     "inspector",
     "In the inspector",
@@ -445,6 +269,31 @@ LINT = Scope(
     fixed=(FixedKey("↑ ↓", "The previous and the next finding."),),
 )
 
+PLACES = Scope(
+    "places",
+    "Where an answer points",
+    actions=(
+        Action("places.close", "Back", "Back to the conversation.", "escape,q", footer=True),
+        Action(
+            "places.convention",
+            "Convention",
+            "Read the coordinates by the next convention: pixels, resized pixels, 0 to 1, 100, 1000.",
+            "m",
+            footer=True,
+        ),
+        Action("places.order", "x or y first", "Swap which number of a pair comes first.", "a", footer=True),
+        Action("places.list", "List", "Show or hide the list beside the picture.", "i", footer=True),
+        Action(
+            "places.export",
+            "Export",
+            "Write the picture with its marks (PNG) and the marks (JSON) into the current folder.",
+            "w",
+            leader="w",
+            footer=True,
+        ),
+    ),
+    fixed=(FixedKey("↑ ↓", "The previous and the next mark; the part of the answer is shown below."),),
+)
 
 MODEL_VIEW = Scope(
     "model_view",
@@ -493,32 +342,47 @@ OCCLUSION = Scope(
     ),
 )
 
-PLACES = Scope(
-    "places",
-    "Where an answer points",
+CONVERSATION_LIST = Scope(
+    "conversation_list",
+    "In the list of conversations",
     actions=(
-        Action("places.close", "Back", "Back to the conversation.", "escape,q", footer=True),
+        Action("conversation_list.open", "Open", "Open the highlighted conversation.", "enter", footer=True),
+        Action("conversation_list.search", "Search", "Search all messages.", "slash,ctrl+f", leader="slash"),
+        Action("conversation_list.rename", "Rename", "Change the title.", "e", leader="e", footer=True),
         Action(
-            "places.convention",
-            "Convention",
-            "Read the coordinates by the next convention: pixels, resized pixels, 0 to 1, 100, 1000.",
-            "m",
+            "conversation_list.pin",
+            "Pin",
+            "Pin it to the top, or unpin it.",
+            "asterisk",
+            leader="asterisk",
             footer=True,
         ),
-        Action("places.order", "x or y first", "Swap which number of a pair comes first.", "a", footer=True),
-        Action("places.list", "List", "Show or hide the list beside the picture.", "i", footer=True),
-        Action(
-            "places.export",
-            "Export",
-            "Write the picture with its marks (PNG) and the marks (JSON) into the current folder.",
-            "w",
-            leader="w",
-            footer=True,
-        ),
+        Action("conversation_list.delete", "Delete", "Delete it; Undo restores it.", "delete", footer=True),
+        Action("conversation_list.undo", "Undo", "Restore the conversation deleted last.", "u", leader="u"),
+        Action("conversation_list.new", "New chat", "Start a new conversation.", "N,ctrl+n", leader="n"),
+        Action("conversation_list.back", "Back", "Clear the search, or go back.", "escape", footer=True),
     ),
-    fixed=(FixedKey("↑ ↓", "The previous and the next mark; the part of the answer is shown below."),),
 )
 
+CONVERSATION_SEARCH = Scope(
+    "conversation_search",
+    "Searching conversations",
+    within="conversation_list",
+    types=True,
+    actions=(
+        Action(
+            "conversation_search.open", "Open", "Open the highlighted conversation.", "enter", run="submit", footer=True
+        ),
+        *row_moves("conversation_search", "conversation", {}, run="screen.move"),
+    ),
+)
+
+CONVERSATION_ROWS = Scope(
+    "conversation_rows",
+    "In the rows of the list",
+    within="conversation_list",
+    actions=(*row_moves("conversation_rows", "conversation", {"first": "home", "last": "end"}),),
+)
 
 BATCH = Scope(
     "batch_results",
@@ -541,4 +405,136 @@ BATCH_ROWS = Scope(
     "In the table of results",
     within="batch_results",
     actions=(*row_moves("batch_rows", "result", {"up": "up,k", "down": "down,j", "first": "home,g", "last": "end,G"}),),
+)
+
+MODEL_LIST = Scope(
+    "model_list",
+    "In the list of models",
+    types=True,
+    actions=(
+        Action("model_list.back", "Back", "Clear the filter, or go back to the chat.", "escape", footer=True),
+        Action(
+            "model_list.backend",
+            "Engine",
+            "Choose what runs the highlighted model: vLLM, Transformers, or another version of vLLM.",
+            "ctrl+g",
+            footer=True,
+        ),
+        *row_moves("model_list", "model", {"first": "ctrl+home", "last": "ctrl+end"}),
+    ),
+)
+
+MODEL_FILTER = Scope(
+    "model_filter",
+    "Filtering models",
+    within="model_list",
+    types=True,
+    actions=(Action("model_filter.load", "Load", "Load the highlighted model.", "enter", run="submit", footer=True),),
+)
+
+LOADING = Scope(
+    "loading",
+    "While a model loads",
+    actions=(
+        Action("loading.retry", "Retry", "Load the same model again.", "r", leader="r", footer=True),
+        Action("loading.former", "Previous model", "Go back to the model loaded before.", "o", leader="B", footer=True),
+        Action(
+            "loading.abort",
+            "Abort",
+            "Stop loading and go back to the previous model or the list.",
+            "escape",
+            footer=True,
+        ),
+        Action("loading.back", "Back", "Go back to the models.", "escape", footer=True),
+    ),
+)
+
+LOG = Scope(
+    "log",
+    "The engine: metrics and log",
+    actions=(
+        Action("log.close", "Back", "Close this screen.", "escape,q", footer=True),
+        Action("log.follow", "End", "Go to the newest line and follow.", "end,G", footer=True),
+        Action("log.oldest", "Top", "Go to the oldest line in memory.", "home,g", footer=True),
+        Action("log.metrics", "Metrics", "Show or hide what the engine is doing.", "M", leader="M", footer=True),
+        Action("log.copy", "Copy", "Copy all lines to your clipboard.", "y", leader="y", footer=True),
+        *search_actions("log"),
+    ),
+)
+
+SEARCH_BAR = Scope(
+    "search_bar",
+    "Searching a text",
+    types=True,
+    actions=(
+        Action("search_bar.close", "Close", "Close the search.", "escape", footer=True, priority=True),
+        Action("search_bar.next", "Next", "The next place.", "enter,down", footer=True, priority=True),
+        Action("search_bar.previous", "Previous", "The place before.", "up,shift+enter", footer=True, priority=True),
+    ),
+)
+
+SETTINGS_FORM = Scope(
+    "settings_form",
+    "In the settings",
+    types=True,
+    actions=(
+        Action(
+            "settings_form.apply",
+            "Apply",
+            "Use these settings from now on.",
+            "ctrl+s",
+            leader="s",
+            footer=True,
+            priority=True,
+        ),
+        Action("settings_form.cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
+    ),
+    fixed=(FixedKey("tab", "The next field."),),
+)
+
+CHOICE = Scope(
+    "choice",
+    "At a choice",
+    actions=(Action("choice.back", "Back", "Choose nothing.", "escape", run="refuse", footer=True),),
+    fixed=(
+        FixedKey("↑ ↓", "The line above or below."),
+        FixedKey("enter", "Choose this line."),
+    ),
+)
+
+NAME = Scope(
+    "name",
+    "Typing a name",
+    types=True,
+    actions=(Action("name.back", "Back", "Change nothing.", "escape", run="refuse", footer=True),),
+    fixed=(FixedKey("enter", "Save the name."),),
+)
+
+HELP_SCREEN = Scope(
+    "help_screen",
+    "In this help",
+    actions=(
+        Action("help_screen.close", "Close", "Close the help.", "escape,q", footer=True),
+        Action("help_screen.filter", "Filter", "Show only the lines that have a word.", "slash,ctrl+f", leader="slash"),
+        Action("help_screen.up", "Up", "Scroll up.", "up,k", run="scroll('up')", moves=True),
+        Action("help_screen.down", "Down", "Scroll down.", "down,j", run="scroll('down')", moves=True),
+        Action("help_screen.page_up", "A page up", "A page up.", "pageup", run="scroll('page_up')", moves=True),
+        Action(
+            "help_screen.page_down",
+            "A page down",
+            "A page down.",
+            "pagedown,space",
+            run="scroll('page_down')",
+            moves=True,
+        ),
+        Action("help_screen.home", "First", "To the top.", "home,g", run="scroll('home')", moves=True),
+        Action("help_screen.end", "Last", "To the end.", "end,G", run="scroll('end')", moves=True),
+    ),
+)
+
+LEADER_SCREEN = Scope(
+    "leader_screen",
+    "After the leader",
+    actions=(Action("leader_screen.close", "Close", "Do nothing.", "escape"),),
+    fixed=(FixedKey("a key", "Run the action shown for the key."),),
 )

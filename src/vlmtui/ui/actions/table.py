@@ -5,80 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from vlmtui.errors import Remedy
+from vlmtui.ui.actions import chat, screens
 from vlmtui.ui.actions.action import Action, Scope
-from vlmtui.ui.actions.chat import APP, BROWSER, CHAT, COMPOSER, EDITOR, FRAME_PICKER, MESSAGE_CURSOR, VIEWER
-from vlmtui.ui.actions.screens import (
-    ANSWER_TILE,
-    ANSWERS,
-    BATCH,
-    BATCH_ROWS,
-    CHOICE,
-    COMPARISON,
-    CONVERSATION_LIST,
-    CONVERSATION_ROWS,
-    CONVERSATION_SEARCH,
-    FAN_FORM,
-    HELP_SCREEN,
-    INSPECTOR,
-    LEADER_SCREEN,
-    LINT,
-    LOADING,
-    LOG,
-    LOGPROB_TEXT,
-    MODEL_FILTER,
-    MODEL_LIST,
-    MODEL_VIEW,
-    NAME,
-    OCCLUSION,
-    PLACES,
-    SEARCH_BAR,
-    SETTINGS_FORM,
-    STORED_COMPARISON,
-    TOKEN_TABLE,
-)
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
 
-_ALL: tuple[Scope, ...] = (
-    CHAT,
-    COMPOSER,
-    MESSAGE_CURSOR,
-    EDITOR,
-    APP,
-    BROWSER,
-    VIEWER,
-    FRAME_PICKER,
-    COMPARISON,
-    STORED_COMPARISON,
-    FAN_FORM,
-    ANSWERS,
-    ANSWER_TILE,
-    INSPECTOR,
-    TOKEN_TABLE,
-    LOGPROB_TEXT,
-    LINT,
-    PLACES,
-    MODEL_VIEW,
-    OCCLUSION,
-    CONVERSATION_LIST,
-    CONVERSATION_SEARCH,
-    CONVERSATION_ROWS,
-    BATCH,
-    BATCH_ROWS,
-    MODEL_LIST,
-    MODEL_FILTER,
-    LOADING,
-    LOG,
-    SEARCH_BAR,
-    SETTINGS_FORM,
-    CHOICE,
-    NAME,
-    HELP_SCREEN,
-    LEADER_SCREEN,
-)
-
+_ALL = [scope for module in (chat, screens) for scope in vars(module).values() if isinstance(scope, Scope)]
+"""The scopes of the two modules, in the order in which they stand there."""
 SCOPES: dict[str, Scope] = {scope.name: scope for scope in _ALL}
 """Every screen and widget that has actions, by name."""
 ACTIONS: dict[str, Action] = {action.id: action for scope in _ALL for action in scope.actions}
