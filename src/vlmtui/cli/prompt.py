@@ -25,6 +25,8 @@ from vlmtui.session.dials import described_extra, processor_arguments
 from vlmtui.session.generation import make_request
 from vlmtui.text import visible
 
+_ITEMS_MAX = 10_000
+
 
 def fill_prompt(prompt: argparse.ArgumentParser) -> None:
     prompt.description = (
@@ -34,9 +36,9 @@ def fill_prompt(prompt: argparse.ArgumentParser) -> None:
     prompt.add_argument("family", metavar="FAMILY", help="a family, a repository id or a local folder")
     prompt.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
     add_media(prompt)
-    prompt.add_argument("--images", type=int, default=0, metavar="N", help="with so many absent images")
-    prompt.add_argument("--videos", type=int, default=0, metavar="N", help="with so many absent videos")
-    prompt.add_argument("--audios", type=int, default=0, metavar="N", help="with so many absent sounds")
+    prompt.add_argument("--images", type=_item_count, default=0, metavar="N", help="with so many absent images")
+    prompt.add_argument("--videos", type=_item_count, default=0, metavar="N", help="with so many absent videos")
+    prompt.add_argument("--audios", type=_item_count, default=0, metavar="N", help="with so many absent sounds")
     prompt.add_argument("--mode", choices=("raw", "chat"), default="raw", help="the raw prompt, or messages (raw)")
     prompt.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
     prompt.add_argument(
@@ -47,6 +49,14 @@ def fill_prompt(prompt: argparse.ArgumentParser) -> None:
         help="a parameter, as in `ask --set`: --json shows what the engine and its processor get; may be repeated",
     )
     prompt.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _item_count(text: str) -> int:
+    """Parse a number of items. It is limited, because each item costs time and memory."""
+    count = int(text)
+    if not 0 <= count <= _ITEMS_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: from 0 to {_ITEMS_MAX:,}")
+    return count
 
 
 def prompt(arguments: argparse.Namespace) -> int:
