@@ -66,7 +66,7 @@ class Exchange:
     @property
     def is_remembered(self) -> bool:
         """True if later prompts include the exchange, because it has an answer."""
-        return bool(self.answer.text)
+        return self.answer.has_text
 
     @property
     def sent_user(self) -> Turn:

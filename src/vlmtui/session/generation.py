@@ -122,6 +122,10 @@ class Answer:
         return "".join(self.pieces)
 
     @property
+    def has_text(self) -> bool:
+        return any(self.pieces)
+
+    @property
     def usage(self) -> Usage:
         match self.outcome:
             case Finished(usage=usage) | Cancelled(usage=usage):

@@ -345,7 +345,7 @@ def failure_note(app: App[Any], answer: Answer) -> Content:
     lines = [
         Content.styled(visible(failure.message), "bold"),
         Content.styled(visible(failure.detail.strip()[-_DETAIL_MAX:]), "$muted"),
-        Content("" if answer.text else "No answer, so this turn is left out of later prompts."),
+        Content("" if answer.has_text else "No answer, so this turn is left out of later prompts."),
         Content(visible(failure.hint)),
         # The status line says whether the engine restarts by itself.
         Content.styled(f"{again}{', once the engine is loaded' if dead else ''}", "$muted"),

@@ -267,7 +267,7 @@ class ChatScreen(Screen[None]):
     @property
     def not_in_footer(self) -> frozenset[str]:
         """The ids of actions that the footer hides before the first answer."""
-        has_answer = any(exchange.answer.text for exchange in self.chat.exchanges)
+        has_answer = any(exchange.answer.has_text for exchange in self.chat.exchanges)
         return frozenset() if has_answer else frozenset({"compare", "inspect", "fan_out"})
 
     async def action_run(self, id: str) -> None:

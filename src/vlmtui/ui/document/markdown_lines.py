@@ -38,7 +38,7 @@ _HIDDEN = ("link", "image", "reference", "autolink", "entity", "text_join")
 _NESTING_MAX = 100
 _WINDOW = 8_000
 """Characters that are read at a time. A longer block is laid out in pieces, so that a key never waits for all of it."""
-_PIECES = {"paragraph": 1_000, "fence": 2_000}
+_PIECES = {"paragraph": 1_000, "fence": 1_000}
 """Characters of such a piece, by the type of the block; of others a window."""
 _DENSE = 200
 """Lines of a window without a blank line that are read as if they were one block: more of them take too long."""
