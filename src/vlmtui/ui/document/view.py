@@ -31,6 +31,8 @@ _SLICE_S = 0.01
 """Seconds of layout after which keys have their turn."""
 _PAUSE_S = 0.01
 """Least seconds between slices: a key takes several turns of the loop, and none of them should wait for two slices."""
+_FIRST_PAUSE_S = 0.15
+"""Seconds before the first slice of much text: the Enter that asked for it has an effect first."""
 _SHOWN_S = 0.3
 """Seconds between two pictures of an end that grows in slices."""
 INTERVAL_S = 0.1
@@ -191,7 +193,7 @@ class DocumentView(ScrollView, can_focus=False):
         anchor = self._anchor()
         change = document.lay_out(block)
         if block.is_behind:
-            self._settle_soon()
+            self._settle_soon(_FIRST_PAUSE_S)
         self._put_back(anchor)
         if self.top == top:  # otherwise all of it is drawn anew
             self._refresh(change.first, document.height if change.before != change.now else document.end(block))
