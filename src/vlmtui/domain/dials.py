@@ -215,7 +215,7 @@ def check_default(name: str, value: object) -> None:
 
 
 def _argument(name: str, text: str, kind: ArgumentKind | None) -> object:
-    """Parse an argument of the processor: of its kind where that is known."""
+    """Parse the text of a processor argument, as a value of `kind` if that is known."""
     found = _json(text.strip())
     value = text if found is None and text.strip() != "null" else found
     if kind is None:

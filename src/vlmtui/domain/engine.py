@@ -39,7 +39,7 @@ class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     path: str
     """Relative to the model's folder."""
     modalities: tuple[Modality, ...] = ()
-    """It answers the requests that show one of these; empty: every request."""
+    """The adapter answers the requests that show one of these modalities; empty: every request."""
 
 
 class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +66,8 @@ class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The backend's arguments by name (for `vllm`, fields of `AsyncEngineArgs`). The worker adds defaults for this
     machine, such as the dtype on a CPU."""
     typed: tuple[str, ...] = ()
-    """The names among `engine_args` that a person typed, on the command line or in `config.toml`. Others may name no
-    code, file or address (`vlmtui.registry.engine_arguments`)."""
+    """The names among `engine_args` that a person typed, on the command line or in `config.toml`. The other arguments
+    must not name code, a file or an address (`vlmtui.registry.engine_arguments` has the rules)."""
     num_frames: int = 8
     """Default number of frames per video."""
     lora: LoraAdapter | None = None

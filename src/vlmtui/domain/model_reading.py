@@ -138,7 +138,7 @@ class TokenizerReading(msgspec.Struct, frozen=True, kw_only=True):
     adds_bos: bool = False
     """True if the tokenizer puts BOS before a plain text."""
     special: tuple[str, ...] = ()
-    """Texts of the tokens it treats as special."""
+    """Texts of the tokens that the tokenizer treats as special."""
     stops: tuple[str, ...] = ()
     """Texts of the tokens that end an answer: its EOS, and those of generation_config.json and config.json."""
     known: dict[str, bool] = {}

@@ -104,7 +104,7 @@ def find_parameter(name: str) -> Parameter | None:
 
 
 NEUTRAL: Mapping[str, Number] = {"top_p": 1, "top_k": 0, "min_p": 0}
-"""Values that leave every token in."""
+"""Values with which sampling excludes no token."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):

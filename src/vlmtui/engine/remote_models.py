@@ -84,7 +84,7 @@ def look_at_server(registry: Registry, name: str, settings: EngineSettings) -> S
 
 
 def fetch_metrics(settings: EngineSettings) -> EngineMetrics:
-    """Ask a server for its metrics. Blocks for ten seconds at most. Raises VlmtuiError with the messages of
+    """Ask a server for its metrics. Blocks for ten seconds at most. Raises VlmtuiError with the same messages as
     `ask --engine`."""
     return asyncio.run(_ask_for_metrics(settings))
 

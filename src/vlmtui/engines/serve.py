@@ -125,7 +125,7 @@ class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def server_program(engine: ChosenEngine) -> ServerProgram:
-    """Return the server of an engine. Blocks for about a second where it has no record. Raises VlmtuiError."""
+    """Return the server of an engine. Blocks for about a second if the engine has no record. Raises VlmtuiError."""
     if engine.record is not None:
         return program_of_record(engine.record)
     packages = describe_interpreter(Path(sys.executable)).packages

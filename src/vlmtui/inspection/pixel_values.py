@@ -81,7 +81,7 @@ def _shape(values: Sequence[Floats]) -> tuple[int, ...]:
 
 
 def _step(ours: Floats, theirs: Floats, largest: float) -> PixelStep:
-    """Return which step explains the difference of two pictures of the same shape."""
+    """Return the step of the processor that explains how two pictures of the same shape differ."""
     if ours.ndim == 3 and ours.shape[0] == 3 and np.abs(ours[::-1] - theirs).max() <= 1e-3 * max(1.0, largest):
         return PixelStep.CHANNELS
     if largest <= _LEVEL:

@@ -142,7 +142,7 @@ def text_runs(text: str, special: re.Pattern[str] | None) -> Iterator[Run]:
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """One turn: its head and its content."""
+    """One turn in the text of a prompt: its head (such as `<|im_start|>user`) and its content."""
 
     role: str
     head: int

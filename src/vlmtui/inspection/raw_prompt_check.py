@@ -115,8 +115,8 @@ _MOST = 0.6
 
 
 def torn_tokens(text: str, tokens: AbstractSet[str], taken: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Yield a finding for each piece that can only be a part of one of `tokens`, outside of the spans in `taken`, with
-    the whole token as the fix."""
+    """Yield a finding for each of the special tokens `tokens` that is written incompletely or with spaces, outside of
+    the spans in `taken`. The fix is the whole token."""
     pattern = special_pattern(tokens)
     spans = [*taken, *(match.span() for match in (pattern.finditer(text) if pattern else ()))]
     for start, end, whole in _partial(text, tokens):

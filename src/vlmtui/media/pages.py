@@ -41,7 +41,7 @@ PAGES_MAX = 1000
 FRAMES_MAX = 5000
 """Most frames of an animation."""
 PIXELS_MAX = 4_000_000_000
-"""Most pixels of all frames of an animation together; they depend on each other, so all are decoded."""
+"""Limit on the pixels of an animation, all frames together: a frame depends on earlier ones, so all are decoded."""
 _PIXELS_OF_SMALL_FILES = 200_000_000
 """Most pixels allowed in a file of any size."""
 _PIXELS_PER_BYTE = 60

@@ -49,7 +49,7 @@ class LineTerminal:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Handle Ctrl+C, SIGTERM and SIGHUP meanwhile."""
+        """Handle Ctrl+C, SIGTERM and SIGHUP inside the `with` block."""
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         before[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda number, frame: None)
         try:

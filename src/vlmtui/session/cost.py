@@ -40,7 +40,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def is_too_much(self) -> bool:
-        """True if not even one token of an answer fits."""
+        """True if the prompt leaves no room in the context for even one token of an answer."""
         return self.prompt_tokens >= self.context
 
     @property

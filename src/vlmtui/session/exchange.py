@@ -49,7 +49,7 @@ class Exchange:
     mode: PromptMode = "chat"
     """The way in which the answer's prompt was built."""
     user_id: TurnId | None = None
-    """None until it is stored."""
+    """The id of the stored user turn; None until the turn is stored."""
     answer_id: TurnId | None = None
     user_siblings: Siblings = _ALONE
     answer_siblings: Siblings = _ALONE

@@ -138,7 +138,7 @@ class TurnData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is written of an answer besides its text: the fields of `TurnData` with these names."""
+    """The data that are stored with an answer's text. The fields are those of `TurnData` with the same names."""
 
     state: TurnState = "running"
     tokens: int = 0

@@ -243,7 +243,7 @@ class VlmtuiApp(App[ExitReport | None]):
     # -- screens
 
     async def confirm(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> bool:
-        """Ask a question; False if it was cancelled. `careful`: `no` is first, so that Enter alone does no harm."""
+        """Ask a question; True if the answer is `yes`. `careful`: `no` is first, so that Enter alone does no harm."""
         answers = [no, yes] if careful else [yes, no]
         chosen = await self.choose(question, answers)
         return chosen is not None and answers[chosen] == yes

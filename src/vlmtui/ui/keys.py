@@ -298,7 +298,7 @@ class LeaderEntry(msgspec.Struct, frozen=True):
 
     action: Action
     group: str
-    """The heading above the action in the strip."""
+    """The heading above the action in the strip that lists the leader's keys."""
     command: str
     """The Textual action."""
     node: DOMNode

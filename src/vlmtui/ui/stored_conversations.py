@@ -75,7 +75,7 @@ class StoredConversations:
         self._app.conversation.tell_notice()
 
     def _tell_import(self, found: ResumePoint) -> None:
-        """Say what an imported conversation was made with, and what of it is not used."""
+        """Show which model an imported conversation was made with, and which of its settings are not used here."""
         from vlmtui.session.resume import not_used
 
         if found.record is not None and (text := not_used(found.record)):

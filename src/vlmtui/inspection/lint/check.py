@@ -410,9 +410,9 @@ _TOKENIZER = {
 }
 _MESSAGE_MAX = 300
 RECORD = "record"
-"""Name of the template that a record generates."""
+"""Name of the chat template that a family's record generates."""
 SEVERAL = "record, several items"
-"""Name of the template that a record generates for several items."""
+"""Name of the chat template that a family's record generates for prompts with several items."""
 
 
 def check_reading(

@@ -134,7 +134,7 @@ def hanging(text: str, width: int) -> Lines:
 
 
 def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:
-    """Return the text of parts of lines: of each line the first character, and the one after the last (None: all)."""
+    """Return the text of parts of lines, unwrapped. A part: a line, a start and an end in it (None: to its end)."""
     found: list[str] = []
     for line, start, end in lines:
         last = len(line.plain) - line.tail

@@ -85,7 +85,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
         self._tell()
 
     def action_measure(self) -> None:
-        """Score the answer with each part greyed out."""
+        """Score the answer with each part of the picture greyed out in turn."""
         if self._measuring is None:
             self.map = None
             self._measuring = self._measure(self.plan)

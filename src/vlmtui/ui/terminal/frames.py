@@ -29,7 +29,7 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _ONE_CELL: Final = re.compile(
     "[\x20-\x7e\xa0-\xac\xae-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u21ff\u2500-\u25fc\u2713\u2717]+"
 )
-"""Characters of one cell that combine with nothing, in every terminal."""
+"""Characters that are one cell wide in every terminal and combine with no other."""
 _PLANE: Final = 0x10000
 """Terminals differ in the width of characters from here on (emoji), and of those that combine."""
 _SEXTANTS: Final = re.compile("[\U0001fb00-\U0001fb3b]")
@@ -298,7 +298,7 @@ def _has_picture(row: CellRow | None) -> bool:
 _REMEMBERED = 400
 """Strips whose cells are kept: some screens full."""
 _UNDER_PICTURE = "\xa0"
-"""A blank that a multiplexer distinguishes from blanks without a picture."""
+"""The blank for cells under a picture: a multiplexer distinguishes it from a space, the blank elsewhere."""
 
 
 class PlacedStrip(NamedTuple):

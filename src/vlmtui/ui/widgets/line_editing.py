@@ -27,7 +27,7 @@ KILLED = KillRing()
 
 
 def is_text_area(widget: object) -> TypeGuard[TextArea]:
-    """Return whether it is a text field of several lines. None is on the first screen, whose import it would delay."""
+    """Return whether the widget is a TextArea. Imports that class only here: the first screen needs none."""
     from textual.widgets import TextArea
 
     return isinstance(widget, TextArea)

@@ -40,7 +40,7 @@ def cached_items(attachments: Sequence[Attachment], rate: int = RATE) -> list[Me
 
 
 def sound_rate_of(processor: Any) -> int:
-    """Return how many samples a second the model's feature extractor takes. `processor` is vLLM's (None: none)."""
+    """Return the sample rate of the feature extractor, in Hz. `processor`: vLLM's multimodal processor, or None."""
     parser = getattr(getattr(processor, "info", None), "data_parser", None)
     rate = getattr(getattr(parser, "audio_resampler", None), "target_sr", None)
     return int(rate) if rate else RATE
