@@ -326,11 +326,13 @@ async def session(
             await beside(app, pilot)
             app.conversation.require_chat().draft.clear()
             await new_chat(app, pilot)
-            for scene in (compare, inspect, fan_out, look, seeing, conversations):
+            for scene in (compare, inspect, fan_out, look):
                 await scene(app, pilot)
             if size == SIZES[0]:
                 await engines(app, pilot)
                 await batch(app, pilot, paths)
+            for scene in (seeing, conversations):
+                await scene(app, pilot)
 
 
 async def main(*names: str) -> None:
