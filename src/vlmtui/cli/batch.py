@@ -127,7 +127,7 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
         "--max-concurrency",
         type=_positive,
         metavar="N",
-        help="most requests at once (default: twice as many as the engine runs together)",
+        help="most requests at once (default: two to four times as many as the engine runs)",
     )
     group.add_argument("--tensor-parallel-size", type=_positive, metavar="N", help="split each layer over N GPUs")
     group.add_argument("--num-frames", type=_positive, metavar="N", help="frames of a video (default: the model's)")

@@ -82,7 +82,7 @@ def _connected(arguments: argparse.Namespace) -> Any:
     try:
         import ray.data
     except ImportError as error:
-        hint = "Install it beside vlmtui: pip install 'vlmtui[ray]'"
+        hint = "Install it beside vlmtui, in its checkout: pip install '.[ray]'"
         raise VlmtuiError(ErrorKind.UNSUPPORTED, "Ray is not installed here.", detail=str(error), hint=hint) from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     options: dict[str, object] = {"log_to_driver": False, "logging_level": "ERROR"}

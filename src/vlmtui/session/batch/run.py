@@ -233,7 +233,7 @@ class BatchEngine:
 
     def __init__(self, open_engine: Callable[[], Awaitable[Engine]], engine: Engine, *, most: int | None = None):
         """`engine`: a loaded engine. open_engine: loads another one; raises VlmtuiError. most: the most requests at
-        once; None: twice as many as the engine runs together, so that the next ones are always ready."""
+        once; None: two to four times as many as the engine runs together, so that the next ones are always ready."""
         assert engine.info is not None, "the engine is loaded"
         self.engine = engine
         self.info: EngineInfo = engine.info
