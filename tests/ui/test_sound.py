@@ -41,13 +41,13 @@ async def test_a_videos_audio_track_is_attached_behind_it(chatting: StartChat, t
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-async def test_the_inspector_draws_the_waveform_in_cells(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_the_inspector_draws_the_waveform(tmp_path: Path, size: tuple[int, int]) -> None:
     sound = stage(write_tone(tmp_path / "tone.wav", 2.0), tmp_path / "media")
     engine = await engine_of(["A tone."])
     inspected = await asked(engine, user_turn("What is this?", [sound]), family=Registry.bundled()["qwen2_5_omni"])
     async with Host(inspected, engine, tmp_path / "cache").run_test(size=size) as pilot:
         app = await opened(pilot)
         await pilot.press("3")
-        await until(pilot, lambda: "████" in app.text())
+        await until(pilot, lambda: "▄▄▄▄" in app.text() or "▀▀▀▀" in app.text())
         assert "44,100 samples a second" in app.text()
         assert "2.00 s" in app.text()

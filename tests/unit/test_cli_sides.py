@@ -47,7 +47,7 @@ def raw(text: str) -> str:
         (("--raw-prompt", "@/no/such/prompt"), "cannot be read"),
         (("q", "--export", "answer.pdf"), "must end in"),
         (("q", "--fan-out", "topk=1,2"), "Parameters: temperature, top_p, top_k"),
-        (("q", "--fan-out", "seed=1,,2"), "must be a whole number"),
+        (("q", "--fan-out", "seed=1,,2"), "is not a list of values"),
         (("q", "--fan-out", "seed=1.5,2"), "must be a whole number"),
         (("q", "--fan-out", "seed"), "not a list of values"),
         (("q", "--fan-out", "seed=1"), "several values"),
