@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 
 import pytest
@@ -16,7 +17,7 @@ from textual.strip import Strip
 
 from vlmtui.ui.document.blocks import PlainBlock, PromptBlock, TextBlock
 from vlmtui.ui.document.document import Block
-from vlmtui.ui.document.lines import Line, Lines, PictureLine, as_written, places_of, wrapped
+from vlmtui.ui.document.lines import BLANK, Line, Lines, PictureLine, as_written, places_of, wrapped
 from vlmtui.ui.document.markdown_lines import MarkdownBlock, markdown_lines
 from vlmtui.ui.document.view import DocumentView
 
@@ -389,3 +390,19 @@ def test_wrapped_lines_say_how_they_were_written() -> None:
 def test_words_are_found_in_any_case_at_their_place() -> None:
     lines = wrapped(Content("İstanbul RED circle"), 12)
     assert list(places_of("red circle", lines)) == [((0, 9, 12), (1, 0, 6))]
+
+
+def test_the_garbage_collector_does_not_visit_lines() -> None:
+    block = MarkdownBlock()
+    block.source = "Some **bold** words.\n\n```python\nprint(1)\n```\n"
+    block.fit(40)
+    for _ in range(2):  # each collection forgets the tuples that hold nothing to follow: the inner ones, then the outer
+        gc.collect()
+    assert any(line.spans for line in block.lines)
+    assert not [line for line in block.lines if gc.is_tracked(line) or gc.is_tracked(line.spans)]
+
+
+def test_a_row_of_a_picture_looks_like_no_other_line() -> None:
+    picture = PictureLine("", drawn=lambda widget, style: Strip([]))
+    assert picture.same_as(picture)
+    assert not picture.same_as(BLANK) and not BLANK.same_as(picture)

@@ -17,6 +17,7 @@ Drawn = Callable[[Widget, Style], Strip]
 
 
 Spans = tuple[tuple[int, int, Style | str], ...]
+"""Styles of a line: the first character, the one after the last, the style."""
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -28,7 +29,6 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 
     plain: str
     spans: Spans = ()
-    """Styles: the first character, the one after the last, the style."""
     joins: str | None = None
     """The text between this line and the one before, where both are one line as written; None: a line break."""
     indent: int = 0

@@ -523,13 +523,13 @@ class DocumentView(ScrollView, can_focus=False):
             self._put_back(anchor)
             self.refresh()
         if is_left:
-            self._settle_soon(now_s - began_s)
+            self._settle_soon(max(_PAUSE_S, now_s - began_s))
 
-    def _settle_soon(self, took_s: float = 0.0) -> None:
-        """Lay out the next slice after a pause: half of the time is for keys."""
+    def _settle_soon(self, pause_s: float) -> None:
+        """Lay out the next slice after a pause. One as long as the last slice leaves half of the time for keys."""
         if not self._is_settling:
             self._is_settling = True
-            self.set_timer(max(_PAUSE_S, took_s), self._settle)
+            self.set_timer(pause_s, self._settle)
 
     def _refresh_block(self, block: Block) -> None:
         if block in self.document.blocks:
