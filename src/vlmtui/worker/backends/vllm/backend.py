@@ -1,4 +1,4 @@
-"""vLLM as a backend, and the progress of a load that its log tells."""
+"""vLLM as a backend. Load progress is read from the lines of vLLM's log."""
 
 from __future__ import annotations
 

@@ -73,14 +73,14 @@ from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, special_t
 
 
 class AdapterShelf:
-    """Numbers the adapters that requests name by their folders.
+    """Chooses the LoRA adapter of each request: the request's own, named by its folder, or the model record's.
 
-    On a CPU, one of vLLM's adapter slots has to stay empty: vLLM 0.32 gives requests without an adapter the slot
-    index -1 (`lora/ops/torch_ops`), and so computes them with the adapter in the last slot.
+    On a CPU the last of vLLM's adapter slots must stay empty: vLLM 0.32 gives requests without an adapter the slot
+    index -1 (`lora/ops/torch_ops`), so that the adapter in the last slot would change them.
     """
 
     def __init__(self, spec: LoadSpec, arguments: Mapping[str, Any], *, on_cpu: bool) -> None:
-        """`arguments` are the engine's. Downloads the record's adapters if they are missing."""
+        """Download the adapters of the model's record if they are missing. `arguments`: the engine arguments."""
         self._spec = spec
         self._own = {request.lora_name: request for request in _of_record(spec)}
         self._is_enabled = bool(arguments.get("enable_lora"))
@@ -89,10 +89,10 @@ class AdapterShelf:
         self._numbers: dict[str, int] = {}
 
     def of(self, request: GenerateRequest | ScoreRequest) -> Any:
-        """Return vLLM's request for the adapter that a request names, or else for the record's own that fits its media;
-        None: no adapter.
+        """Return a LoRARequest for the adapter that the request names. If it names none, return that of the first
+        adapter in the model's record that fits the request's media, or None.
 
-        Raises VlmtuiError if the engine was loaded without LoRA, or the folder has no adapter.
+        Raises VlmtuiError if the engine was loaded without LoRA, has no free slot, or the folder has no adapter.
         """
         folder = request.adapter
         if not folder:
@@ -120,7 +120,7 @@ class AdapterShelf:
 
 
 def _of_record(spec: LoadSpec) -> Iterator[Any]:
-    """Yield the LoRA adapters of the record. Downloads their files if they are missing."""
+    """Yield a LoRARequest for each adapter of the model's record. Downloads missing files."""
     for adapter in adapters_of(spec):
         from huggingface_hub import snapshot_download
         from vllm.lora.request import LoRARequest
@@ -133,7 +133,7 @@ def _of_record(spec: LoadSpec) -> Iterator[Any]:
 
 
 def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) -> EngineInfo:
-    """Read the facts of an AsyncLLM. `arguments`: the engine arguments it was created with."""
+    """Return the facts about an AsyncLLM. `arguments`: the engine arguments it was created with."""
     import vllm
     from vllm.platforms import current_platform
 
@@ -165,7 +165,7 @@ def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) 
 
 
 def _chat_template(llm: Any) -> str | None:
-    """Return the template's source; empty if code formats the model's messages, None if there is no template."""
+    """Return the Jinja source; "" if Python code formats the model's messages, None if there is no template."""
     from vllm.renderers.hf import HfRenderer, resolve_chat_template
 
     if not isinstance(llm.renderer, HfRenderer):
@@ -198,7 +198,7 @@ _WARM_UP_ATTACHMENT = Attachment(
 
 
 async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
-    """Load a model. Blocks the event loop. Raises VlmtuiError, or whatever vLLM raises."""
+    """Load a model. Blocks the event loop. Raises VlmtuiError, or any exception of vLLM."""
     for name, value in environment(spec.engine_args).items():
         os.environ.setdefault(name, value)
     if importlib.util.find_spec("vllm") is None:
@@ -222,11 +222,11 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
             os.environ.setdefault(name, value)
     is_closed = has_no_peers(arguments) and "worker_extension_cls" not in arguments
     extension: dict[str, object] = {"worker_extension_cls": WORKER_EXTENSION} if is_closed else {}
-    extension |= config_change(arguments)  # replaces what the record has in `hf_overrides`
+    extension |= config_change(arguments)  # replaces the record's `hf_overrides`
     notes: tuple[str, ...] = ()
     try:
         llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **extension}))
-    except ValueError as error:  # before any process is started
+    except ValueError as error:  # raised before vLLM starts a process, so that a second try is clean
         own = own_context(str(error))
         if own is None:
             raise
@@ -270,7 +270,7 @@ class VllmEngine:
         await asyncio.to_thread(self._llm.shutdown, timeout=0)
 
     async def metrics(self) -> EngineMetrics:
-        """Read what vLLM counts in this process. Its server would answer the same at `/metrics`, and much more."""
+        """Return vLLM's metrics, read from its Prometheus registry in this process."""
         from prometheus_client import generate_latest
         from vllm.v1.metrics.prometheus import get_prometheus_registry
 
@@ -280,9 +280,10 @@ class VllmEngine:
         return await asyncio.to_thread(read)
 
     async def warm_up(self) -> None:
-        """Run one short request, with an image if the model takes images, so that the user's first one is not slower.
+        """Run one short request, with an image if the model takes images, so that the user's first request is as fast
+        as later ones.
 
-        A failed warm-up is only logged, unless the engine dies of it."""
+        A failure is logged, and raised only if it killed the engine."""
         if not self.info.has_chat_template:
             return
         items = [MediaItem("image", _WARM_UP_PICTURE, "warm-up")] if self.info.limits.get("image") else []
@@ -373,10 +374,10 @@ class VllmEngine:
     async def _results(
         self, request: GenerateRequest | ScoreRequest, rendered: Any, items: list[MediaItem], parameters: Any
     ) -> AsyncGenerator[Any, None]:
-        """Yield vLLM's outputs; retry once if the engine core lacks the media.
+        """Yield vLLM's outputs. Render again and retry once if the engine core lacks the media.
 
-        vLLM marks rendered media as sent even if the prompt was then refused or cancelled. A later request for them
-        fails in the engine core; rendering again sends them."""
+        vLLM marks rendered media as sent even if the prompt was then refused or cancelled. A later request with the
+        same media then fails in the engine core."""
         lora = self._adapters.of(request)
         for is_last in (False, True):
             self._number += 1
@@ -394,7 +395,8 @@ class VllmEngine:
     async def _render(self, request: Request, items: list[MediaItem], *, is_sent: bool = True) -> Any:
         """Return the engine's input: token ids with expanded placeholders, and the processed media.
 
-        Pass `is_sent=False` if the input will not be sent, or vLLM will assume that the engine core has its media."""
+        Pass `is_sent=False` if the input only serves inspection: otherwise vLLM assumes that the engine core has
+        received the media."""
         started, prompt = time.time(), request.prompt
         with_text = isinstance(request, RenderRequest) and request.view is not None and request.view.values
         if isinstance(prompt, MessagesPrompt):
@@ -431,7 +433,7 @@ class VllmEngine:
         return rendered
 
     async def _render_chat(self, prompt: ChatPrompt, items: list[MediaItem], *, with_text: bool) -> Any:
-        """Render with a chat template. vLLM tokenizes at once: `with_text` renders again for the text."""
+        """Render with a chat template. vLLM returns only token ids; `with_text` renders a second time for the text."""
         from vllm.exceptions import VLLMValidationError
         from vllm.renderers.params import ChatParams
 
@@ -452,7 +454,7 @@ class VllmEngine:
             rendering = self._renderer.render_messages_async(messages, parameters)
             _, as_text = await within_limits(rendering, wrapped_in=(VLLMValidationError,))
             parsed["prompt"] = as_text.get("prompt")
-        # The renderer takes videos and sounds only as URLs: messages hold empty ones, which are filled in here.
+        # vLLM's chat renderer takes videos and audio only as URLs. The messages have empty URLs; here is the data.
         for modality in ("video", "audio"):
             if found := [item.data for item in items if item.modality == modality]:
                 parsed["multi_modal_data"][modality] = found
@@ -495,7 +497,9 @@ class VllmEngine:
 
 
 def _finished(request_id: str, reason: FinishReason, stop: str | None, last: Any = None) -> Finished:
-    """Return Finished with the facts of vLLM's last output; the worker adds the other counts and times."""
+    """Return Finished with the cached tokens and the queueing time of `last`, vLLM's last output.
+
+    The worker's server adds the other counts and times."""
     usage = Usage(cached_tokens=getattr(last, "num_cached_tokens", None) or 0)
     stats = getattr(last, "metrics", None)
     scheduled, queued = getattr(stats, "scheduled_ts", 0.0), getattr(stats, "queued_ts", 0.0)
@@ -504,8 +508,9 @@ def _finished(request_id: str, reason: FinishReason, stop: str | None, last: Any
 
 
 def _with_first_token(ended: Finished, last: Any, arrived: float) -> Finished:
-    """Add when the first token was there, which the server does not see of an answer that comes whole. `arrived`: when
-    the request did."""
+    """Add the time to first token, which the server cannot measure if an answer arrives in one piece.
+
+    `last`: vLLM's last output. `arrived`: the `time.monotonic()` of the request's arrival."""
     stats = getattr(last, "metrics", None)
     first, latest = getattr(stats, "first_token_ts", 0.0), getattr(stats, "last_token_ts", 0.0)
     if not first:

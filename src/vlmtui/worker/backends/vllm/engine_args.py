@@ -1,4 +1,4 @@
-"""Turns a LoadSpec into vLLM's engine arguments and environment, adjusted to this machine."""
+"""vLLM's engine arguments and environment variables for a LoadSpec on this machine."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ ONE_MACHINE_ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
     "NCCL_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
 }
-"""Keeps the ports of an engine that runs on this machine only off the network. Otherwise gloo and NCCL listen on the
-address that the host name resolves to."""
+"""Makes gloo and NCCL listen on the loopback interface; by default they listen on the host name's address. Used if no
+other machine takes part in the engine."""
 _SEVERAL_MACHINES = frozenset({"ray", "external_launcher"})
 _TRANSFER_ARGUMENTS = ("kv_transfer_config", "kv_events_config", "ec_transfer_config", "weight_transfer_config")
 CPU_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-"""The executor's path: on a CPU, vLLM takes the name `uni` for the other executor."""
+"""The import path of vLLM's executor without a further process: on a CPU, vLLM replaces its short name `uni` by
+`mp`."""
 CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": str(max((os.cpu_count() or 2) - 1, 1))}
-"""GiB. vLLM's own default is more than a small machine has."""
+"""A KV cache of 1 GiB (vLLM's default is more memory than a small machine has), and a core left for the app."""
 EAGER_CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1"}
-"""Turns off all compilation on a CPU. vLLM would otherwise compile a few small functions, each on the first request
-that needs it (log-probabilities, sampling without a seed), which then stalls for seconds."""
+"""Turns off torch.compile on a CPU. Even with `enforce_eager` vLLM compiles a few small functions on the first request
+that needs them (log-probabilities, sampling without a seed), which takes seconds."""
 
 
 def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) -> dict[str, object]:
-    """Return keyword arguments for `AsyncEngineArgs`. Raises VlmtuiError for an unknown one, suggesting the closest."""
+    """Return keyword arguments for `AsyncEngineArgs`, whose fields are `known`. Raises VlmtuiError for an unknown
+    argument, with the most similar name."""
     for name in spec.engine_args:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -54,7 +56,7 @@ def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) ->
                 hint=f"Did you mean {close[0]!r}?" if close else "Remove it from the model's record or the settings.",
             )
     given = {
-        "disable_log_stats": False,  # without them there are no metrics
+        "disable_log_stats": False,  # True would disable the metrics as well
         **spec.engine_args,
         "model": spec.model,
         "trust_remote_code": spec.trust_remote_code,
@@ -62,7 +64,7 @@ def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) ->
     if spec.revision is not None:
         given["revision"] = spec.revision
     if spec.trust_remote_code:
-        # These override the record and the user: only the code that was allowed may run.
+        # These override the model's record and the user: only the code that the user trusted may run.
         given |= {"revision": spec.revision, "code_revision": spec.code_revision, "tokenizer_revision": spec.revision}
     if on_cpu and given.get("enable_lora"):
         given["max_loras"] = int(str(given.get("max_loras", 1))) + 1  # see `AdapterShelf`
@@ -70,13 +72,13 @@ def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) ->
         return given
     arguments = cpu_arguments(given)
     if has_no_peers(arguments):
-        # vLLM's own way on a CPU is one more process, for which its core waits in a loop that keeps a core busy.
+        # By default vLLM starts one more process on a CPU, and waits for it in a loop that keeps a core busy.
         arguments.setdefault("distributed_executor_backend", CPU_EXECUTOR)
     return arguments
 
 
 def environment(engine_args: Mapping[str, object]) -> dict[str, str]:
-    """Return environment variables for vLLM; those that the user has set take precedence."""
+    """Return default environment variables for vLLM. Variables that the user has set take precedence."""
     # By default torch caches compiled code in a shared temporary folder that any user could have created.
     cache = Path(os.environ.get("VLLM_CACHE_ROOT", "~/.cache/vllm")).expanduser()
     found = {**ENVIRONMENT, "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor")}
@@ -84,14 +86,14 @@ def environment(engine_args: Mapping[str, object]) -> dict[str, str]:
 
 
 def own_context(text: str) -> int | None:
-    """Return the context of a model, in tokens, from vLLM's refusal of a longer `max_model_len`; None: it said
-    something else."""
+    """Return the model's context length in tokens from vLLM's error about a `max_model_len` that exceeds it; None if
+    `text` is another error."""
     found = re.search(r"greater than the derived max_model_len \([^=()]*=(\d+)", text)
     return int(found[1]) if found else None
 
 
 def own_context_note(own: int, wished: object) -> str:
-    """Return what to say of a model whose context is smaller than its record's wish."""
+    """Return the note for the user that the model's context, `own` tokens, is shorter than the requested one."""
     return f"The model's own context is {own:,} tokens; {wished:,} were asked for."
 
 

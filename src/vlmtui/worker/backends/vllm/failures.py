@@ -1,4 +1,4 @@
-"""Explains vLLM's exceptions and log lines to the user: what happened, why, what to do."""
+"""Turn vLLM's exceptions and log lines into a VlmtuiError: what happened, why, what to do."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NOT_THE_ENGINE = re.compile(
     r"^\((?:MainProcess|vlmtui) pid=|Dumping (?:input data|scheduler)|See (?:root cause|stack trace)"
     r"|Initializing a V1 LLM engine"
 )
-"""Lines that do not explain an engine's death: those of the process that hosts it (perhaps a request refused an hour
-ago), and dumps of the whole configuration, which may contain any word."""
+"""Matches log lines that do not explain an engine's death: lines of the worker process itself (perhaps about an earlier
+request), and dumps of the whole configuration, which may contain any word."""
 _IN_THE_CORE = re.compile(
     r"Engine core initialization failed|EngineCore encountered an issue|WorkerProc initialization failed"
 )
@@ -82,7 +82,7 @@ _ENGINE_RULES: tuple[FailureRule, ...] = (
         "Correct it in the settings or in the model's record.",
     ),
 )
-"""Failures that prevent an engine from starting, or kill it."""
+"""Failures that keep an engine from starting, or kill it."""
 _REQUEST_RULES: tuple[FailureRule, ...] = (
     FailureRule(
         ErrorKind.NOT_KEPT,
@@ -122,11 +122,12 @@ _REFUSED_MEDIUM = FailureRule(
     "The model's processor rejects an attachment.",
     "Attach it in another size.",
 )
-"""Tried last: what failed in the processor may have another cause, such as too little memory."""
+"""Tried last: a failure in the processor may have another cause, for example too little memory."""
 
 
 def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
-    """Explain a failed load. `log` (the newest lines) is searched if the exception points to the engine core."""
+    """Explain a failed load of the model `name`. Searches `log`, the newest lines, only if the exception says that
+    another process failed."""
     if isinstance(error, VlmtuiError):
         return error
     said = detail = chain_text(error)
@@ -139,21 +140,21 @@ def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> Vlmt
 
 
 def explain_server_exit(log: Iterable[str], *, name: str, said: str) -> VlmtuiError:
-    """Explain from the log why a server ended while it loaded. `said`: the end of its process in words."""
+    """Explain from the log why a server's process ended during its load. `said`: a sentence with its exit code."""
     known, detail = _cause_in(log, fallback=said)
     message = f"{name} could not be loaded. {said}"
     return known or VlmtuiError(ErrorKind.INTERNAL, message, detail=detail, hint="See the log of the load.")
 
 
 def _ends_in(said: str) -> list[str]:
-    """Describe the signals that ended processes, as vLLM's exception names them: `{'EngineCore': -9}`."""
+    """Return a sentence for each process that a signal ended. vLLM's exception names them: `{'EngineCore': -9}`."""
     failed = _FAILED_PROCESSES.search(said)
     ends = re.findall(r"'([\w-]+)': (-?\d+)", failed[1]) if failed else []
     return [f"{process} {describe_exit(int(code))}." for process, code in ends if int(code) < 0]
 
 
 def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiError:
-    """Explain a failed request, perhaps one that failed because the engine died."""
+    """Explain a failed request. If the engine died of it, the log has the cause."""
     if isinstance(error, VlmtuiError):
         return error
     text = chain_text(error)
@@ -164,7 +165,7 @@ def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiErro
 
 
 def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
-    """Return ENGINE_DIED, with the cause if an error line of the log names one. Other lines are ignored."""
+    """Return ENGINE_DIED with the cause, if an error line of the log names it."""
     errors = _errors_in(log)[1]
     detail = "\n".join(dict.fromkeys(errors[-_DETAIL_LINES:])) or fallback
     cause = classify("\n".join(errors), _ENGINE_RULES, detail=detail)
@@ -181,7 +182,7 @@ def _cause_in(log: Iterable[str], *, fallback: str) -> tuple[VlmtuiError | None,
 
 
 def _errors_in(log: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the log lines of the engine's own processes, and those of them that report an error."""
+    """Return the log lines of the engine's processes without prefixes, and those among them that report an error."""
     own = [line for line in log if not _NOT_THE_ENGINE.search(line)]
     lines = [_LOG_PREFIX.sub("", _LOG_PREFIX.sub("", line)).rstrip() for line in own]
     return lines, [line for line in lines if _ERROR_LINE.search(line)]

@@ -1,6 +1,6 @@
-"""A request in vLLM's terms: its sampling, the answer that it scores, its placeholders, and what the model sees.
+"""Requests for vLLM: sampling parameters, scoring an answer, checking placeholders, and writing the processed images.
 
-vLLM itself accepts too many placeholders. Imports vLLM late.
+Imports vLLM only inside functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SEEDS = 2**31
 _FURTHER = (
     "min_tokens", "ignore_eos", "bad_words", "logit_bias", "allowed_token_ids", "include_stop_str_in_output",
 )  # fmt: skip
-"""Fields of SamplingParams that change the answer and are no `PARAMETERS`."""
+"""Fields of SamplingParams that change the answer and are not in `PARAMETERS`."""
 _HINT = "Use exactly one placeholder for each attachment."
 _ID_FIELDS = {
     "image": ("image_token_id", "image_token_index"),
@@ -42,8 +42,8 @@ def sampling_parameters(
     logprobs_max: int,
     final_only: bool = False,
 ) -> Any:
-    """Return SamplingParams: the model's defaults, overridden by the request. `logprobs_max` is the engine's limit
-    (-1: no limit). A seed that is left open is drawn, so that it is known. Raises VlmtuiError(BAD_INPUT)."""
+    """Return SamplingParams: the model's defaults, overridden by the request. Without a seed it draws a random one, so
+    that the answer can be repeated. `logprobs_max`: the engine's limit (-1: none). Raises VlmtuiError(BAD_INPUT)."""
     from vllm import SamplingParams
     from vllm.exceptions import VLLMError
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -80,8 +80,10 @@ def sampling_parameters(
 
 
 def used_sampling(parameters: Any, *, room: int, given: Sampling | None = None) -> Sampling:
-    """Return the sampling that vLLM uses, every value resolved. `room`: the number of tokens left in the context;
-    `given`: the requested sampling, whose tables (structured output, processor arguments) vLLM keeps elsewhere."""
+    """Return vLLM's SamplingParams as a Sampling without open values.
+
+    `room`: the number of tokens left in the context. `given`: the requested sampling, for its structured output and
+    processor arguments, which `parameters` does not have in this form."""
     is_greedy = parameters.temperature == 0
     numbers = {name: getattr(parameters, name) for name in PARAMETERS}
     if is_greedy:
@@ -117,7 +119,7 @@ def _check_logprobs(wanted: int | None, most: int) -> None:
 
 
 def scoring_parameters(logprobs: int | None) -> Any:
-    """Return SamplingParams: vLLM cannot generate nothing, so one token is generated and dropped."""
+    """Return SamplingParams for scoring a prompt. vLLM must generate at least one token, which is dropped."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -127,7 +129,7 @@ def scoring_parameters(logprobs: int | None) -> Any:
 
 
 def with_answer(rendered: Any, request: ScoreRequest) -> Any:
-    """Return the rendered prompt, followed by the answer to score."""
+    """Return the rendered prompt with the tokens of the answer to score at its end."""
     return {**rendered, "prompt_token_ids": [*rendered["prompt_token_ids"], *request.tokens]}
 
 
@@ -137,7 +139,8 @@ def scored_delta(
     vocabulary: VocabularyReader,
     known: Vocabulary,
 ) -> Delta:
-    """Return the scored tokens with their log-probabilities: the last ones of what vLLM took as the prompt."""
+    """Return the answer's tokens with their log-probabilities: the end of vLLM's `prompt_logprobs`, since the answer
+    was sent as the end of the prompt. `known`: token texts that the app already has."""
     found = prompt_logprobs[len(prompt_logprobs) - len(request.tokens) :]
     scores = tuple(
         token_logprob(token, at, request.logprobs or 0)
@@ -156,10 +159,10 @@ def scored_delta(
 
 
 def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], config: Any, tokenizer: Any) -> None:
-    """Raise VlmtuiError(PLACEHOLDER_MISMATCH) unless every item has its span of tokens and no media token is left over.
+    """Raise VlmtuiError(PLACEHOLDER_MISMATCH) unless every item has its span of tokens and every media token is in one.
 
-    `rendered` is the engine's input: `prompt_token_ids`, and `mm_placeholders` by modality. A mismatch would feed the
-    model garbage or crash the engine.
+    `rendered` is the engine's input: `prompt_token_ids`, and `mm_placeholders` by modality. vLLM accepts too many
+    placeholders, and then answers nonsense or crashes.
     """
     spans: Mapping[str, Sequence[Any]] = rendered.get("mm_placeholders") or {}
     wanted = Counter(item.modality for item in items)
@@ -194,11 +197,11 @@ async def seen_media(
     processor: Any,
     render: Callable[[RenderRequest, list[MediaItem]], Awaitable[Any]],
 ) -> tuple[SeenMedium, ...]:
-    """Write the pictures of every attachment into the view's folder. `rendered` is the engine's input, `render` makes
-    it for other attachments.
+    """Write every processed image and video frame as the model sees it into the view's folder.
 
-    A processor that does not say how it normalises is given black and white attachments. Raises VlmtuiError if the
-    folder is not private, or a file cannot be written.
+    `rendered` is the engine's input, and `render` makes that of other attachments. If the processor does not tell its
+    normalisation, it is measured with black and white images. Raises VlmtuiError if the folder is not private, or a
+    file cannot be written.
     """
     seen = await asyncio.to_thread(_write, request.request_id, view, rendered, (), processor)
     if all(medium.is_exact for medium in seen):
@@ -233,7 +236,7 @@ def _write(
 
 
 def _data(rendered: Mapping[str, Any], modality: str) -> list[dict[str, Any]]:
-    """Return the processor's tensors of each attachment."""
+    """Return the processor's tensors by name, for each attachment of the modality."""
     items = (rendered.get("mm_kwargs") or {}).get(modality, ())
     return [
         {name: element.data for name, element in (item or {}).items() if element.data is not None} for item in items
@@ -241,7 +244,7 @@ def _data(rendered: Mapping[str, Any], modality: str) -> list[dict[str, Any]]:
 
 
 def _runs(place: Any) -> list[tuple[int, int]]:
-    """Return offset and length of each run of embeddings in a placeholder's tokens."""
+    """Return the offset and length of each run of tokens in a placeholder that embeddings replace."""
     mask = getattr(place, "is_embed", None)
     if mask is None:
         return [(place.offset, place.length)]

@@ -1,5 +1,4 @@
-"""Methods added to vLLM's worker processes (`worker_extension_cls`), where they run, and two faults of vLLM 0.32 that
-are mended there.
+"""The class that vLLM mixes into its worker processes (`worker_extension_cls`), and repairs of two faults of vLLM 0.32.
 
 Reports to send: docs/upstream/vllm-onednn-contiguous.md and docs/upstream/vllm-internvl-video-arguments.md; look at
 vLLM 0.34."""
@@ -21,9 +20,10 @@ import psutil
 
 
 def keep_contiguous() -> None:
-    """Give vLLM's linear layers for CPUs inputs that are contiguous in memory, in a process that has imported them.
+    """Make the inputs of vLLM's linear layers for CPUs contiguous in memory. Does nothing where they are not imported.
 
-    oneDNN refuses a transposed view, which ends the engine: the ears of Gemma 4, HunyuanOCR and Step-VL hand one over.
+    oneDNN rejects a transposed view, which kills the engine. The audio encoder of Gemma 4, HunyuanOCR and Step-VL pass
+    transposed views.
     """
     operators: Any = sys.modules.get("vllm._custom_ops")
     real = getattr(operators, "onednn_mm", None)
@@ -32,17 +32,17 @@ def keep_contiguous() -> None:
 
 
 def keep_arguments_apart() -> None:
-    """Have InternVL's video processor made with arguments of its own alone: vLLM hands it those of the images, such as
-    the `max_dynamic_patch` that internvl_chat's record sends with several of them, and it refuses them.
+    """Drop arguments that InternVL's video processor does not know.
 
-    Call it after the model's class was loaded; does nothing for other models."""
+    vLLM passes it the image processor's arguments too, such as `max_dynamic_patch` of the record internvl_chat, and it
+    rejects them. Call this after vLLM has loaded the model's class; does nothing for other models."""
     module = sys.modules.get("vllm.model_executor.models.internvl")
     info, made = (getattr(module, name, None) for name in ("InternVLProcessingInfo", "InternVLVideoProcessor"))
     if info is None or made is None or hasattr(info.get_video_processor, "__wrapped__"):
         return
     accepted = inspect.signature(made).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in accepted.values()):
-        return  # a vLLM in which it takes them
+        return  # this version of vLLM accepts them
     real = info.get_video_processor
 
     @wraps(real)
@@ -53,9 +53,9 @@ def keep_arguments_apart() -> None:
 
 
 WORKER_EXTENSION = f"{__name__}.WorkerExtension"
-"""Where vLLM's worker processes find the class below."""
+"""The import path of the class below, for vLLM's argument `worker_extension_cls`."""
 CLOSE_LISTENERS = "close_listeners"
-"""Name of the method, for `collective_rpc`."""
+"""The method's name, for `collective_rpc`."""
 _SO_ATTACH_FILTER = 26
 _LOOPBACK = "lo"
 _RETURN = 0x06
@@ -81,7 +81,7 @@ class WorkerExtension:
 
 
 def _close(descriptor: int) -> bool:
-    """Close a listening socket to new connections; existing ones continue. Return whether the kernel permits it."""
+    """Refuse new connections to a listening socket; existing ones continue. Return False if the kernel forbids it."""
     for close in (bind_elsewhere, drop_all):
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as listener:
             close(listener)
@@ -90,8 +90,9 @@ def _close(descriptor: int) -> bool:
 
 
 def bind_elsewhere(listener: socket.socket) -> None:
-    """Bind a loopback listener to another interface, where no packet for its address ever arrives. Allowed for any user
-    since Linux 5.7. Raises OSError."""
+    """Bind a listener of the loopback interface to another interface, where no packet for its address arrives.
+
+    Every user may do this since Linux 5.7. Raises OSError."""
     others = [name for _, name in socket.if_nameindex() if name != _LOOPBACK]
     if not others or not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
         raise OSError("no other interface, or the socket is not on the loopback interface")

@@ -1,4 +1,4 @@
-"""Intern-S1-Pro: vLLM 0.32's class reads an attribute that nothing sets, so that no model of it loads.
+"""Intern-S1-Pro: vLLM 0.32's class reads `self.model_config`, which it never sets, so that no model loads.
 
 Report to send: docs/upstream/vllm-interns1-pro.md; look at vLLM 0.34.
 """
@@ -11,7 +11,7 @@ from vllm.model_executor.models import interns1_pro
 
 
 class InternS1ProForConditionalGeneration(interns1_pro.InternS1ProForConditionalGeneration):  # type: ignore[misc]
-    """The installed class, with that attribute: `model_config`."""
+    """vLLM's class, with the attribute `model_config`."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         self.model_config = vllm_config.model_config

@@ -1,9 +1,8 @@
-"""openPangu-VL: vLLM 0.32's class refuses every vision attention but FlashAttention's, and so every CPU; and it turns
-the pixels of an image into bfloat16, whatever the model's own number format is.
+"""openPangu-VL: vLLM 0.32's class requires FlashAttention, which no CPU has, and casts pixels to bfloat16 whatever the
+dtype of the weights.
 
-Its layers take a CPU's attention as well: they leave it to vLLM's `MMEncoderAttention`, which reads the same lengths of
-sequences. Nothing else in the class asks which one it is. Report to send: docs/upstream/vllm-openpangu-vl.md; look at
-vLLM 0.34.
+The check is needless: the class's layers call vLLM's `MMEncoderAttention`, which also runs on CPUs.
+Report to send: docs/upstream/vllm-openpangu-vl.md; look at vLLM 0.34.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 
 class OpenPanguVLForConditionalGeneration(openpangu_vl.OpenPanguVLForConditionalGeneration):  # type: ignore[misc]
-    """The installed class, without that refusal on a CPU, and with pixels in the format of the weights."""
+    """vLLM's class, which also runs on a CPU, with pixels in the dtype of the weights."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         if current_platform.is_cpu():

@@ -1,10 +1,10 @@
 """Tarsier and Tarsier2, which vLLM has dropped.
 
-Tarsier is a LLaVA whose language model sees a token of its own behind each row of an image, and one behind the last.
+Tarsier is a LLaVA with a token after each row of patches, and another after the last row. Both are ordinary tokens of
+the vocabulary (`image_newline_idx`, `image_new_idx` in config.json), whose embeddings stand between those of the
+patches. Source: the authors' `add_split_tokens` (github.com/bytedance/tarsier).
 
-Both are ordinary tokens of the vocabulary (`image_newline_idx`, `image_new_idx` in config.json), whose embeddings are
-put between those of the patches. Source: the authors' `add_split_tokens` (github.com/bytedance/tarsier).
-Tarsier2 is a Qwen2-VL that calls itself LLaVA; `as_qwen2_vl` takes its configuration out of that shell.
+Tarsier2 is a Qwen2-VL with the configuration of a LLaVA around it, which `as_qwen2_vl` removes.
 Report to send: docs/upstream/vllm-tarsier.md; look at vLLM 0.34.
 """
 
@@ -26,10 +26,10 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 
 
 class TarsierProcessingInfo(LlavaProcessingInfo):  # type: ignore[misc]
-    """Counts the tokens of an image."""
+    """LLaVA's processing information, with another number of tokens per image."""
 
     def get_num_image_tokens(self, *, image_width: int, image_height: int) -> int:
-        """Return the patches, a token for each of their rows, and the last one."""
+        """Return the number of patches, plus a token for each row, plus one at the end."""
         patches = int(super().get_num_image_tokens(image_width=image_width, image_height=image_height))
         return patches + isqrt(patches) + 1
 
@@ -38,14 +38,14 @@ class TarsierProcessingInfo(LlavaProcessingInfo):  # type: ignore[misc]
     LlavaMultiModalProcessor, info=TarsierProcessingInfo, dummy_inputs=LlavaDummyInputsBuilder
 )
 class TarsierForConditionalGeneration(LlavaForConditionalGeneration):  # type: ignore[misc]
-    """LLaVA with additional tokens between the rows of patches."""
+    """LLaVA with an additional token after each row of patches, and one after the last."""
 
     def _process_image_input(self, image_input: Any) -> torch.Tensor:
         features = super()._process_image_input(image_input)
         return features if image_input["type"] == "image_embeds" else self._with_breaks(features)
 
     def _with_breaks(self, features: torch.Tensor) -> torch.Tensor:
-        """Put the tokens between rows into `features`: (images, rows × columns, width)."""
+        """Insert the embeddings of the additional tokens into `features`, shape (images, rows × columns, width)."""
         images, patches, width = features.shape
         rows = isqrt(patches)
         ids = torch.tensor([self.config.image_newline_idx, self.config.image_new_idx], device=features.device)
@@ -56,6 +56,6 @@ class TarsierForConditionalGeneration(LlavaForConditionalGeneration):  # type: i
 
 
 class Tarsier2ForConditionalGeneration(Qwen2VLForConditionalGeneration):  # type: ignore[misc]
-    """Qwen2-VL, whose weights have LLaVA's names: `vision_tower.` and `language_model.`."""
+    """Qwen2-VL with LLaVA's weight names `vision_tower.…` and `language_model.…`."""
 
     hf_to_vllm_mapper = WeightsMapper(orig_to_new_prefix={"vision_tower.": "visual."})
