@@ -90,6 +90,37 @@ def test_a_repository_that_is_not_here_is_found_by_the_longest_pattern(registry:
     assert resolve(registry, "someone/InternVL3-78B-AWQ").family.family == "internvl_chat"
 
 
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("Qwen/Qwen3.6-27B", "qwen3_5"),
+        ("nvidia/Qwen3.6-27B-NVFP4", "qwen3_5"),
+        ("Qwen/Qwen3.6-35B-A3B-FP8", "qwen3_5_moe"),
+        ("Qwen/Qwen3.8-27B-FP8", "qwen3_5"),
+        ("ByteDance-Seed/UI-TARS-1.5-7B", "qwen2_5_vl"),
+        ("ByteDance-Seed/UI-TARS-7B-DPO", "qwen2_vl"),
+        ("allenai/olmOCR-2-7B-1025-FP8", "qwen2_5_vl"),
+        ("allenai/olmOCR-7B-0825", "qwen2_5_vl"),
+        ("allenai/olmOCR-7B-0225-preview", "qwen2_vl"),
+        ("reducto/RolmOCR", "qwen2_5_vl"),
+        ("nanonets/Nanonets-OCR2-3B", "qwen2_5_vl"),
+        ("nanonets/Nanonets-OCR2-1.5B-exp", "qwen2_vl"),
+        ("allenai/MolmoWeb-8B", "molmo2"),
+        ("zai-org/Glyph", "glm4_1v"),
+        ("zai-org/GLM-GA", "glm4_1v"),
+    ],
+)
+def test_a_new_name_of_a_known_architecture_finds_its_family(
+    registry: Registry, cache: Path, name: str, family: str
+) -> None:
+    assert resolve(registry, name).family.family == family
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3.8-2.4T-A95B", "allenai/MolmoWeb-8B-Native"])
+def test_a_name_that_only_looks_like_a_familys_has_no_record(registry: Registry, cache: Path, name: str) -> None:
+    assert not resolve(registry, name).listed
+
+
 def test_the_config_of_a_repository_overrides_its_name(registry: Registry, cache: Path) -> None:
     a_repository(cache, "someone/Qwen2-VL-in-name-only", {"model_type": "idefics3"})
     assert resolve(registry, "someone/Qwen2-VL-in-name-only").family.family == "idefics3"
