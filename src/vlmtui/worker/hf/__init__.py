@@ -1,1 +1,1 @@
-"""What every engine here does with a model in Hugging Face's format: media, templates, tokens, permissions."""
+"""Work on models in Hugging Face's format that several backends share: media, templates, tokens, remote code."""

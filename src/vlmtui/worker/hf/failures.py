@@ -1,4 +1,4 @@
-"""Kinds of failures, by what the exceptions say; here those of a model's files and of the hub."""
+"""Recognises failures by patterns in an exception's text, and the patterns for model files and the hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 
 
 class FailureRule(msgspec.Struct, frozen=True):
-    """One kind of failure: the pattern that identifies it, and the message and hint to show."""
+    """One kind of failure: a pattern of the exception's text, and the message and hint to show."""
 
     kind: ErrorKind
     pattern: re.Pattern[str]
@@ -77,4 +77,4 @@ FILE_RULES: tuple[FailureRule, ...] = (
         "Read the code, then allow it with --trust-remote-code.",
     ),
 )
-"""Failures of a model's files and of the hub, for every engine."""
+"""Failures of a model's files and of the hub, the same in every engine."""

@@ -1,4 +1,4 @@
-"""A prompt's media: decoded for a processor, and where their tokens are in the prompt. Does not import vLLM."""
+"""A prompt's media: decoding them for a processor, and finding their tokens in the prompt. Does not import vLLM."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
 from vlmtui.domain.generation import MediaSpan
 
 RATE = 16_000
-"""Samples of sound a second, where a model does not say."""
+"""The sample rate of audio in Hz, for a model that does not tell its own."""
 
 
 class MediaItem(msgspec.Struct, frozen=True):
-    """One image, video or sound as vLLM's `multi_modal_data` expects it."""
+    """One image, video or audio as vLLM's `multi_modal_data` expects it."""
 
     modality: Modality
     data: Any
-    """An image: PIL, RGB. A video: a tuple of frames, uint8 (T, H, W, 3), and metadata. A sound: float32 (N,), one
-    channel at the model's rate. None: the content is in the cache."""
+    """Image: PIL, RGB. Video: (frames as uint8 (T, H, W, 3), metadata). Audio: float32 (N,), mono, at the model's
+    sample rate. None: vLLM's processor cache has the content."""
     uuid: str
-    """Identifies the content (and a video's sampling, a sound's rate) in vLLM's processor cache."""
+    """The key in vLLM's processor cache: a hash of the content, a video's frame sampling and the audio's rate."""
 
 
 async def load_items(attachments: Sequence[Attachment], rate: int = RATE) -> list[MediaItem]:
-    """Decode all attachments in parallel; the order is kept. `rate`: samples of sound a second. Raises VlmtuiError
-    naming the unreadable file."""
+    """Decode attachments in parallel and return them in order. `rate`: the sample rate for audio, in Hz. Raises
+    VlmtuiError naming an unreadable file."""
     return list(await asyncio.gather(*(asyncio.to_thread(load_item, attachment, rate) for attachment in attachments)))
 
 
 def cached_items(attachments: Sequence[Attachment], rate: int = RATE) -> list[MediaItem]:
-    """Return all attachments by their identifiers, without their content."""
+    """Return items without content, whose `uuid` finds it in vLLM's processor cache."""
     return [MediaItem(attachment.modality, None, _uuid(attachment, rate)) for attachment in attachments]
 
 
 def sound_rate_of(processor: Any) -> int:
-    """Return the sample rate of the feature extractor, in Hz. `processor`: vLLM's multimodal processor, or None."""
+    """Return the sample rate for audio in Hz. `processor`: vLLM's multimodal processor, or None."""
     parser = getattr(getattr(processor, "info", None), "data_parser", None)
     rate = getattr(getattr(parser, "audio_resampler", None), "target_sr", None)
     return int(rate) if rate else RATE
@@ -52,7 +52,7 @@ def load_item(attachment: Attachment, rate: int = RATE) -> MediaItem:
     if attachment.modality == "audio":
         from vlmtui.media.sound import read_sound
 
-        # Given at the model's own rate, so that vLLM has nothing to resample.
+        # At the model's own rate vLLM does not resample.
         return MediaItem("audio", read_sound(Path(attachment.path), rate), uuid)
     if attachment.modality == "image":
         from vlmtui.media.images import open_prepared
@@ -75,9 +75,9 @@ def _uuid(attachment: Attachment, rate: int) -> str:
 
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
 PICTURES: tuple[Modality, ...] = ("image", "video")
-"""Modalities that are seen."""
+"""The visual modalities."""
 _REMEMBERED_MAX = 4096
-"""Most items whose facts are cached."""
+"""The most items whose facts are cached."""
 _PIXELS = (
     "pixel_values",
     "image_pixel_values",
@@ -90,7 +90,7 @@ _PIXELS = (
 )
 _GRIDS = ("grid_thw", "grid_hws", "grid_hw")
 _PICTURE_MIN = 32
-"""Pixels per side; anything smaller is a patch, not a picture."""
+"""Pixels per side. A smaller tensor is a patch, not an image."""
 
 
 class _Facts(msgspec.Struct, frozen=True):
@@ -100,15 +100,16 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 class MediaSpans:
-    """Reads media spans from the engine's inputs. vLLM leaves out data that the engine core has cached, so the facts
-    of earlier items are remembered by their hash."""
+    """Reads from vLLM's inputs where each item's tokens are, and its size and tensor shapes.
+
+    Caches the facts of earlier items by hash, since vLLM leaves out tensors that the engine core has cached."""
 
     def __init__(self, patch_size: int | None) -> None:
         self._patch_size = patch_size
         self._facts: dict[str, _Facts] = {}
 
     def of(self, rendered: Mapping[str, Any]) -> tuple[MediaSpan, ...]:
-        """Return the spans in prompt order. `rendered` is the engine's input: `mm_placeholders`, `mm_kwargs` and
+        """Return the spans in prompt order. `rendered`: vLLM's input with `mm_placeholders`, `mm_kwargs` and
         `mm_hashes`, each by modality."""
         return tuple(sorted(self._spans(rendered), key=lambda span: span.offset))
 
@@ -156,7 +157,9 @@ def patch_size_of(config: Any) -> int | None:
 def size_and_grid(
     data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], patch_size: int | None
 ) -> tuple[tuple[int, int] | None, tuple[int, ...]]:
-    """Return (width, height) in pixels and the grid: of patches if the processor reports one, else of tiles."""
+    """Return (width, height) in pixels, and the grid of patches if the processor returns one, else (number of tiles,).
+
+    `data`: the processor's tensors of one item; `shapes`: their shapes."""
     for name, value in data.items():
         if not name.endswith(_GRIDS) or name not in shapes:
             continue

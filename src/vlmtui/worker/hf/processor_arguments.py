@@ -1,4 +1,4 @@
-"""Which arguments a model's processor takes with a request: others are lost in it, or end the engine."""
+"""Check the processor arguments of a request: a processor ignores unknown arguments, and some kill the engine."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ FIXED = frozenset(
         "temporal_patch_size",
     }
 )  # fmt: skip
-"""Arguments of processors whose value belongs to the weights, or to the engine: vLLM 0.32 writes the placeholders of
-MiniCPM's slices by its own setting, whatever a request's `max_slice_nums` is, and dies of the difference."""
+"""Arguments that a request must not set, because the weights or the engine depend on their value. For example, vLLM
+0.32 counts the placeholders of MiniCPM-V's slices without a request's `max_slice_nums`, and dies of the mismatch."""
 _PARTS = ("image_processor", "video_processor", "feature_extractor", "audio_processor")
 _NAMED = 12
-"""Most names in a hint."""
+"""The most names in a hint."""
 _METHODS = ("__init__", "__call__", "preprocess")
 _SCOPES = ("images_kwargs", "videos_kwargs", "audio_kwargs", "text_kwargs")
 _NO_ARGUMENTS = frozenset({"self", "text", "images", "videos", "audio", "audios", "kwargs", "args"}) | FIXED
 
 
 def check_arguments(processor: Any, given: Mapping[str, object]) -> None:
-    """Raise VlmtuiError(BAD_INPUT) for an argument that neither a record of a family nor the processor's signature
-    names, and for one of FIXED. Where a processor takes any argument, as some remote code does, only the latter."""
+    """Raise VlmtuiError(BAD_INPUT) for an argument in FIXED, and for one that is neither in `ARGUMENTS` nor in a
+    signature of the processor. If the processor accepts any argument, as some remote code does, only check FIXED."""
     for name in given:
         if name in FIXED:
             raise bad_input(
@@ -45,7 +45,7 @@ def check_arguments(processor: Any, given: Mapping[str, object]) -> None:
 
 
 def known_arguments(processor: Any) -> frozenset[str] | None:
-    """Return the names of the arguments of a processor and its parts; None if it takes any, and does not say which."""
+    """Return the names of the arguments of a processor and its parts, or None if it accepts any undeclared argument."""
     parts = [one for one in (processor, *(getattr(processor, name, None) for name in _PARTS)) if one is not None]
     named: set[str] = set()
     is_open = False
@@ -63,7 +63,7 @@ def known_arguments(processor: Any) -> frozenset[str] | None:
 
 
 def _typed(part: Any) -> Iterable[str]:
-    """Yield the names in the typed dictionaries by which Transformers declares `**kwargs`."""
+    """Yield the names in the TypedDicts with which Transformers declares `**kwargs`."""
     yield from getattr(getattr(part, "valid_kwargs", None), "__annotations__", {})
     scopes = getattr(getattr(part, "valid_processor_kwargs", None), "__annotations__", {})
     for scope in _SCOPES:
@@ -73,7 +73,7 @@ def _typed(part: Any) -> Iterable[str]:
 
 
 def _resolved(part: Any, scope: str) -> Any:
-    """Return the typed dictionary of a scope, whose annotation may be a text."""
+    """Return the TypedDict of a scope such as `images_kwargs`, or None if its annotation cannot be resolved."""
     import typing
 
     try:
@@ -90,5 +90,5 @@ def _parameters(method: Any) -> list[inspect.Parameter]:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Return some names, those that records know first."""
+    """Return a list of names for a hint, those in `ARGUMENTS` first."""
     return ", ".join(sorted(names, key=lambda name: (name not in ARGUMENTS, name))[:_NAMED])

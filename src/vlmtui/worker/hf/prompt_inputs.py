@@ -1,4 +1,4 @@
-"""Turns a prompt into the model's inputs by the model's processor, and finds its images and videos in them."""
+"""Run a model's Hugging Face processor on a prompt, and find the tokens and tensors of each image and video."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOKEN_FIELDS: dict[Modality, tuple[str, ...]] = {
     "image": ("image_token_ids", "image_token_id", "image_token_index"),
     "video": ("video_token_ids", "video_token_id", "video_token_index"),
 }
-"""Where processors and configs name the tokens that stand for pictures."""
+"""Attributes of processors and configs that hold the id of the image or video token."""
 _GRIDS: dict[Modality, tuple[str, ...]] = {
     "image": ("image_grid_thw", "grid_thw"),
     "video": ("video_grid_thw",),
@@ -32,11 +32,11 @@ _GRIDS: dict[Modality, tuple[str, ...]] = {
 
 
 TokensAlone = Callable[[Sequence[MediaItem]], Sequence[int]]
-"""Returns how many tokens each item takes by itself; empty if unknown."""
+"""Returns the number of tokens of each item, processed separately; empty if unknown."""
 
 
 class MediaTokens(msgspec.Struct, frozen=True):
-    """The ids of the tokens that stand for images and videos."""
+    """The ids of a model's image and video tokens."""
 
     image: frozenset[int]
     video: frozenset[int]
@@ -47,7 +47,7 @@ class MediaTokens(msgspec.Struct, frozen=True):
 
 
 def media_tokens(*sources: Any) -> MediaTokens:
-    """Read the tokens from a processor and a config, the first that names them."""
+    """Read the token ids from the first of `sources` (processor, config) that has them."""
 
     def found(modality: Modality) -> frozenset[int]:
         for source in sources:
@@ -62,7 +62,9 @@ def media_tokens(*sources: Any) -> MediaTokens:
 
 
 def media_positions(ids: Sequence[int], tokens: MediaTokens, wanted: set[Modality]) -> dict[Modality, list[int]]:
-    """Return the positions of each modality's tokens. Some processors write a video's frames as images."""
+    """Return the positions of each modality's tokens in `ids`. `wanted`: the modalities of the attachments.
+
+    If a video is the only modality and has no tokens, these are the image tokens: some processors write frames so."""
     found = {one: [at for at, token in enumerate(ids) if token in tokens.of(one)] for one in PICTURES}
     if wanted == {"video"} and not found["video"]:
         found = {"image": [], "video": found["image"]}
@@ -76,8 +78,9 @@ def media_spans(
     tokens_alone: TokensAlone,
     patch_size: int | None,
 ) -> tuple[MediaSpan, ...]:
-    """Return the spans in prompt order; none of a modality whose tokens cannot be told apart. `tokens_alone` is asked
-    only where images follow each other without anything between them."""
+    """Return the items' spans in prompt order. A modality whose tokens cannot be assigned to items has none.
+
+    `outputs`: the processor's tensors. `tokens_alone` is called only if items are adjacent, without a token between."""
     spans: list[MediaSpan] = []
     for modality in PICTURES:
         chosen = [item for item in items if item.modality == modality]
@@ -101,7 +104,7 @@ def media_spans(
 
 
 def runs_of(positions: Sequence[int]) -> list[list[int]]:
-    """Return the positions in runs without gaps."""
+    """Split the positions into runs of consecutive numbers."""
     runs: list[list[int]] = []
     for at in positions:
         if runs and runs[-1][-1] == at - 1:
@@ -130,7 +133,7 @@ def _divided(
 
 
 def item_tensors(outputs: Mapping[str, Any], modality: Modality, index: int, count: int) -> dict[str, Any]:
-    """Return the part of each of the processor's tensors that belongs to one item."""
+    """Return the tensors of one item, number `index` of `count` items of this modality."""
     grid = next((outputs[name] for name in _GRIDS[modality] if name in outputs), None)
     found: dict[str, Any] = {}
     for name, value in outputs.items():
@@ -143,14 +146,14 @@ def item_tensors(outputs: Mapping[str, Any], modality: Modality, index: int, cou
             found[name] = value[start : start + sizes[index]]
         elif rows == count:
             found[name] = value[index]
-        elif rows == 1 and value.ndim > 1 and value.shape[1] == count:  # one conversation, then its images
+        elif rows == 1 and value.ndim > 1 and value.shape[1] == count:  # shape (1 prompt, images, …)
             found[name] = value[0, index]
     return _unpadded(found)
 
 
 def _unpadded(found: dict[str, Any]) -> dict[str, Any]:
-    """Return an item's tensors without the padding to the size of a prompt's largest picture. A model such as Pixtral
-    cuts that off by `image_sizes`. For tiles `image_sizes` are those of the whole picture: tiles stay unchanged."""
+    """Crop an item's pixels to its `image_sizes`, as models such as Pixtral do: the processor pads all images to the
+    size of the largest. Tiles stay unchanged, because their `image_sizes` are those of the whole image."""
     pixels, sizes = found.get("pixel_values"), found.get("image_sizes")
     if pixels is None or sizes is None or pixels.ndim != 3 or tuple(sizes.shape) != (2,):
         return found
@@ -163,29 +166,29 @@ def _unpadded(found: dict[str, Any]) -> dict[str, Any]:
 _HINT = "Use exactly one placeholder for each attachment."
 _TEXT_INPUTS = ("input_ids", "attention_mask")
 _OF_THE_PROMPT = (*_TEXT_INPUTS, "mm_token_type_ids", "token_type_ids", "cross_attention_mask")
-"""Outputs that belong to the prompt, not to an attachment."""
+"""Outputs of the processor that belong to the prompt, not to an attachment."""
 _PART_NAMES = ("'type': 'image'", "'type': 'video'", '"type": "image"', '"type": "video"')
-"""How a template that knows no lists of parts prints one."""
+"""Text in a rendered prompt that shows a template which expects strings and printed a list of content parts."""
 
 
 class PromptInputs(msgspec.Struct, frozen=True):
-    """A prompt, ready for the model."""
+    """A prompt as a model's inputs."""
 
     ids: tuple[int, ...]
     tensors: dict[str, Any]
-    """The tensors for `generate`, by name; on the CPU."""
+    """Arguments of `generate`, by name; on the CPU."""
     media: tuple[MediaSpan, ...]
     text: str = ""
-    """Before the tokenizer."""
+    """The prompt's text before tokenizing."""
 
 
 class PromptBuilder:
-    """Builds the inputs of one model. Not for several threads at once: tokenizers are not."""
+    """Builds the inputs of one model. Not thread-safe, because tokenizers are not."""
 
     def __init__(
         self, processor: Any, tokenizer: Any, config: Any, arguments: Mapping[str, object] | None = None
     ) -> None:
-        """`arguments`: given to the processor with every prompt."""
+        """`arguments`: processor arguments for every prompt."""
         self.processor = processor
         self._tokenizer = tokenizer
         self._arguments = arguments or {}
@@ -194,11 +197,11 @@ class PromptBuilder:
 
     @property
     def sources(self) -> list[Any]:
-        """The objects that may have a chat template, the best first."""
+        """The objects that may have a chat template: the processor first, then the tokenizer."""
         return [one for one in (self.processor, self._tokenizer) if one is not None]
 
     def render_chat(self, prompt: ChatPrompt, template: str | None) -> str:
-        """Return the prompt's text by a chat template; None: the model's own."""
+        """Return the prompt's text, rendered with `template` or, if None, with the model's own chat template."""
         messages = tuple(Message(role=turn.role, content=_content(turn)) for turn in prompt.turns)
         text = render_messages(MessagesPrompt(messages=messages, by="processor", chat_template=template), self.sources)
         if not any(name in text for name in _PART_NAMES):
@@ -207,7 +210,7 @@ class PromptBuilder:
         return render_messages(MessagesPrompt(messages=flat, by="processor", chat_template=template), self.sources)
 
     def render(self, prompt: MessagesPrompt) -> str:
-        """Return the raw prompt of messages."""
+        """Return the text of a prompt given as messages."""
         return render_messages(prompt, self.sources if prompt.by == "processor" else [self._tokenizer])
 
     def build(
@@ -218,16 +221,16 @@ class PromptBuilder:
         special_tokens: bool,
         arguments: Mapping[str, object] | None = None,
     ) -> PromptInputs:
-        """Return the model's inputs. `special_tokens`: whether the tokenizer adds its own (BOS). `arguments`: of the
-        processor, for this prompt.
+        """Return the model's inputs. `special_tokens`: whether the tokenizer adds special tokens such as BOS.
+        `arguments`: processor arguments for this prompt.
 
-        Raises VlmtuiError if placeholders and attachments do not match, or whatever the processor raises."""
+        Raises VlmtuiError if placeholders and attachments do not match, or any exception of the processor."""
         if items and arguments:
             check_arguments(self.processor, arguments)
         given = {**self._arguments, **(arguments or {})}
         try:
             outputs = self._process(text, items, special_tokens, given)
-        except StopIteration as error:  # which no future can carry
+        except StopIteration as error:  # asyncio cannot pass it on
             raise _mismatch("The prompt has more placeholders than there are attachments.") from error
         rows = outputs["input_ids"]
         ids = tuple(int(token) for token in (rows[0] if hasattr(rows[0], "__len__") else rows))
@@ -258,7 +261,7 @@ class PromptBuilder:
         return {name: value for name, value in outputs.items() if value is not None}
 
     def _tokens_alone(self, arguments: Mapping[str, object], items: Sequence[MediaItem]) -> list[int]:
-        """Return how many tokens each item takes, by processing it again by itself."""
+        """Return the number of tokens of each item, by processing each separately."""
         placeholder = getattr(self.processor, f"{items[0].modality}_token", None)
         if not placeholder:
             return []
@@ -269,13 +272,13 @@ class PromptBuilder:
         return counts
 
     def _adds_to_text(self) -> bool:
-        """Return True if the processor accepts a text without media, and so may add to it."""
+        """Return True if the processor accepts a text without media, to which it may add tokens."""
         parameters = inspect.signature(type(self.processor).__call__).parameters
         images = parameters.get("images")
         return images is None or images.default is None
 
     def _as_text(self, turn: Turn) -> str:
-        """Return a turn for a template that takes only text: the placeholders first, as vLLM puts them."""
+        """Return a turn for a template that expects strings: the placeholders, then the text, as in vLLM."""
         placeholders = [str(getattr(self.processor, f"{item.modality}_token", "") or "") for item in turn.attachments]
         return "\n".join([*filter(None, placeholders), turn.text])
 
@@ -291,7 +294,7 @@ class PromptBuilder:
 
 
 def check_limits(items: Sequence[MediaItem], limits: Mapping[Any, int]) -> None:
-    """Raise VlmtuiError(BAD_INPUT) if there are more items than the engine was loaded for."""
+    """Raise VlmtuiError(BAD_INPUT) if there are more items of a modality than the engine's limit."""
     for modality, count in Counter(item.modality for item in items).items():
         most = limits.get(modality, 0)
         if count > most:
@@ -328,7 +331,7 @@ def _mismatch(message: str) -> VlmtuiError:
 def seen_media(
     inputs: PromptInputs, items: Sequence[MediaItem], processor: Any, request_id: str, view: View
 ) -> tuple[SeenMedium, ...]:
-    """Write the pictures of every attachment into the view's folder. Blocking.
+    """Write every processed image and video frame as the model sees it into the view's folder. Blocking.
 
     Raises VlmtuiError if the folder is not private, or a file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Checks a model's own code and pins it to a commit before any of it is imported."""
+"""Checks the Python code that comes with a model, and pins it to a commit, before it is imported."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from vlmtui.registry.remote_code import imported_repositories, remote_code_of
 
 
 def pin_remote_code(spec: LoadSpec) -> LoadSpec:
-    """Return the spec with a commit for all code that may run; an open revision is set to the newest commit.
+    """Return the spec with a commit for all code that may run. A missing revision becomes the newest commit.
 
-    Raises VlmtuiError if a folder's code differs from the code that was allowed.
+    Raises VlmtuiError if the code in a local folder has changed since the user trusted it.
     """
     if not spec.trust_remote_code:
         return spec
@@ -45,7 +45,7 @@ def _code_revision(spec: LoadSpec, folder: Path, own: str | None) -> str | None:
 
 
 def _fetched(repository: str, revision: str | None) -> Path:
-    """Download a repository's `config.json`. Return its path in the hub's cache; the parent folder is the commit."""
+    """Download a repository's `config.json`. Return its path in the hub's cache, in a folder named after the commit."""
     from huggingface_hub import hf_hub_download
 
     return Path(hf_hub_download(repository, "config.json", revision=revision))

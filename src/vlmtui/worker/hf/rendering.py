@@ -1,4 +1,4 @@
-"""Render chat templates: messages as templates get them, within limits of time and memory."""
+"""Render chat templates, with limits of time and memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.media_items import MediaItem
 
 TEMPLATE_S = 10.0
-"""Seconds; a normal template takes milliseconds."""
+"""Seconds that a template may run; a normal template takes milliseconds."""
 TEMPLATE_BYTES = 2**31
-"""How much the whole process may grow while a template runs."""
+"""The bytes by which the whole process may grow while a template runs."""
 _TEMPLATE_FILE = "<template>"
 """The file name that Jinja gives to compiled templates."""
 _HINT = "Use a raw prompt or another chat template."
@@ -41,7 +41,7 @@ class _Heap:
 
     @contextmanager
     def limited(self, more: int) -> Iterator[None]:
-        """Let the process grow by at most `more` bytes; beyond that allocations raise MemoryError. Linux only."""
+        """Let the process grow by at most `more` bytes; further allocations raise MemoryError. Linux only."""
         if not sys.platform.startswith("linux"):
             yield
             return
@@ -60,7 +60,7 @@ class _Heap:
 
 
 def _data_bytes() -> int:
-    """Return what counts against RLIMIT_DATA now; proc_pid_statm(5)."""
+    """Return the memory in bytes that counts against RLIMIT_DATA. Source: proc_pid_statm(5)."""
     return int(Path("/proc/self/statm").read_bytes().split()[5]) * resource.getpagesize()
 
 
@@ -75,8 +75,10 @@ async def within_limits(
     more: int = TEMPLATE_BYTES,
     wrapped_in: tuple[type[Exception], ...] = (),
 ) -> _T:
-    """Await a template that runs in another thread. Raises VlmtuiError(BAD_INPUT) if it exceeds the time (and stops it)
-    or the memory. `wrapped_in`: exception types that may wrap the template's own."""
+    """Await a template that renders in another thread, and stop it after `seconds`.
+
+    `wrapped_in`: exception types that may have a MemoryError as their cause. Raises VlmtuiError(BAD_INPUT) if the
+    template exceeds the limit of time or memory."""
     memory_errors: tuple[type[Exception], ...] = (MemoryError, *wrapped_in)
     with _heap.limited(more):
         try:
@@ -92,7 +94,7 @@ async def within_limits(
 
 
 def stop_templates() -> int:
-    """Raise an exception in every thread that runs a template. Return how many there are."""
+    """Raise an exception in every thread that runs a template. Return their number."""
     running = [thread for thread, frame in sys._current_frames().items() if _is_template(frame)]
     for thread in running:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_TemplateStopped))
@@ -120,11 +122,11 @@ def _too_big() -> VlmtuiError:
 
 
 _REFUSALS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)
-"""Exceptions of a template that does not accept a form of messages."""
+"""Exceptions of a template that does not accept the messages in this form."""
 
 
 def chat_message(turn: Turn, items: Iterator[MediaItem]) -> dict[str, Any]:
-    """Return a message for vLLM's renderer; takes media from `items` in order."""
+    """Return a turn as a message for vLLM's renderer, with the next of `items` for each attachment."""
     if not turn.attachments:
         return {"role": turn.role, "content": turn.text}
     content: list[dict[str, Any]] = []
@@ -144,8 +146,9 @@ def chat_message(turn: Turn, items: Iterator[MediaItem]) -> dict[str, Any]:
 def render_messages(prompt: MessagesPrompt, sources: list[Any]) -> str:
     """Render messages with the chat template of the first of `sources` (processor, tokenizer) that has one.
 
-    Some templates read only lists of parts, others only strings, and silently drop the other form; the first form that
-    keeps the user's text is used. Raises VlmtuiError if there is no template, or no form keeps all of the text.
+    Some templates read only strings as content, others only lists of parts, and silently drop the other form. This
+    tries each form until the result has all text of the user. Raises VlmtuiError if there is no template, or every
+    form loses text.
     """
     apply = _template_function(prompt, sources)
     last: Exception | None = None
@@ -196,7 +199,7 @@ def _as_parts(message: Message) -> dict[str, Any]:
 
 
 def _as_text(message: Message) -> dict[str, Any]:
-    """Join the parts of a text-only message into one string; a message with media keeps its parts."""
+    """Join the parts of a message without media into one string; with media it keeps its parts."""
     given = _as_given(message)
     if not isinstance(given["content"], str) and all(part.get("type") == "text" for part in given["content"]):
         given["content"] = "".join(str(part["text"]) for part in given["content"])

@@ -1,10 +1,15 @@
-"""Turns the processor's tensors back into pictures: what the model sees of an attachment. Does not import vLLM.
+"""Turn the processor's tensors back into images, to show what the model sees of an attachment. Does not import vLLM.
 
-Layouts that are read: whole pictures and tiles `(…, 3, height, width)`; patches of Qwen2-VL's kind, grouped to be
-merged or row by row, with a grid of frames, rows and columns; patches in rows of the picture, with rows and columns
-(`spatial_shapes` of SigLIP 2, channels last; `image_grid_hws` of MoonViT, channels first), or with a column and row
-each (Gemma 4); strips of patches with rows and columns (`tgt_sizes` of MiniCPM-V); square tiles of patches, channels
-last (Molmo). Their source is the image processors of Transformers, of vLLM, and of the models' repositories.
+It reads these layouts, all from the image processors of Transformers, of vLLM, and of the models' repositories:
+
+- whole images and tiles, `(…, 3, height, width)`
+- patches as in Qwen2-VL, with a grid (frames, rows, columns); in row order, or grouped by the token into which the
+  model merges them
+- patches in row order, with the numbers of rows and columns: `spatial_shapes` of SigLIP 2 (channels last) and
+  `image_grid_hws` of MoonViT (channels first)
+- patches with a column and a row each (Gemma 4)
+- strips of patches with the numbers of rows and columns: `tgt_sizes` of MiniCPM-V
+- square tiles of patches, channels last (Molmo)
 """
 
 from __future__ import annotations
@@ -29,13 +34,13 @@ from vlmtui.worker.hf.media_items import MediaItem
 
 BLACK, WHITE = 0, 255
 _SAME = 0.01
-"""Most by which a pixel's share of white may differ from the middle one's, as a part of it."""
+"""The relative difference to the median below which a pixel's range (white − black) agrees with it."""
 _MOST = 0.9
-"""The share of the pixels that has to agree, padding excluded."""
+"""The fraction of pixels, padding excluded, whose range must agree with the median."""
 
 
 def blank_items(items: Sequence[MediaItem], level: int) -> list[MediaItem]:
-    """Return the attachments in their sizes, every pixel of which has this level of 255. Sounds stay."""
+    """Return images and videos of the same sizes with all pixels at `level` (0..255). Audio stays unchanged."""
     return [_blank(item, level) for item in items]
 
 
@@ -52,9 +57,10 @@ def _blank(item: MediaItem, level: int) -> MediaItem:
 
 
 def measured(how: Normalisation, black: Mapping[str, Any], white: Mapping[str, Any]) -> Normalisation:
-    """Add mean and deviation to `how`, from the processor's tensors of a black and a white picture of one size.
+    """Return `how` with the mean and standard deviation measured on the processor's tensors of a black and a white
+    image of equal size. Returns `how` unchanged if the pixels do not agree.
 
-    Padding is the same in both and is left out. Returns `how` where the pixels do not agree."""
+    Ignores padding, which is the same in both."""
     dark, bright = ([np.asarray(one) for one in pictures_in(data, how)[2]] for data in (black, white))
     if not dark or [one.shape for one in dark] != [one.shape for one in bright]:
         return how
@@ -72,12 +78,14 @@ def measured(how: Normalisation, black: Mapping[str, Any], white: Mapping[str, A
 
 
 _BLOCKS = 2
-"""Merged patches on each side of the drawing."""
+"""The test image of `cuts_row_by_row` has this many merged patches per side."""
 
 
 def cuts_row_by_row(processor: Any, patch: int, merge: int) -> bool:
-    """Return whether patches follow each other row by row, and not grouped to be merged. `patch`: the side of one in
-    pixels; `merge`: how many of them on each side become one token. False if the processor does not cut the drawing."""
+    """Return whether the processor outputs patches in row order; False if it groups those that become one token.
+
+    `patch`: pixels per side of a patch. `merge`: patches per side of a token. The answer comes from a test image; it
+    is False if the processor rejects that."""
     if merge < 2:
         return False
     side = _BLOCKS * merge
@@ -87,12 +95,12 @@ def cuts_row_by_row(processor: Any, patch: int, merge: int) -> bool:
         values = processor(images=[drawing], do_resize=False, return_tensors="np")["pixel_values"]
         means = np.asarray(values, np.float32).reshape(side * side, -1).mean(axis=1)
     except (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError):
-        return False  # it takes no such picture, or cuts it in another way
+        return False  # it rejects the test image, or does not cut it into these patches
     return bool((np.diff(means) > 0).all())
 
 
 PICTURES_MAX = 64
-"""Most pictures of one attachment that are written; further tiles and frames are left out."""
+"""The most images that are written for one attachment; further tiles and frames are left out."""
 _PIXELS_MAX = 64_000_000
 _NAMES = (
     "pixel_values",
@@ -108,7 +116,7 @@ _GRIDS = ("image_grid_thw", "video_grid_thw", "grid_thw", "vision_grid_thw", "gr
 _FLAT_GRIDS = ("spatial_shapes", "image_grid_hws", "image_grid_hw", "grid_hws")
 _STRIPS = ("tgt_sizes", "video_tgt_sizes")
 _SQUARES = ("image_input_idx", "image_token_pooling", "video_token_pooling")
-"""Further outputs of Molmo's processors, besides tiles of patches."""
+"""Outputs that identify Molmo's processors."""
 _PLACES = ("pixel_position_ids", "pixel_position_ids_videos")
 _SIDE_MIN = 8
 _NORMALISED_MAX = 16.0
@@ -116,7 +124,7 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class Normalisation(msgspec.Struct, frozen=True):
-    """The processor's normalisation of values from 0 to 1: `(value - mean) / std`. None: unknown."""
+    """How a processor normalises values from 0 to 1, `(value - mean) / std`, and cuts patches. None: unknown."""
 
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
@@ -124,11 +132,11 @@ class Normalisation(msgspec.Struct, frozen=True):
     merge: int = 1
     temporal: int = 1
     row_by_row: bool = False
-    """True if a grid's patches are in row order; False: those that the model merges follow each other."""
+    """True if patches are in row order; False if they are grouped by the token into which the model merges them."""
 
     def pixels(self, values: Floats) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Return `(3, height, width)` as uint8 `(height, width, 3)`. Unknown: the least value black, the largest
-        white."""
+        """Return normalised `(3, height, width)` as uint8 `(height, width, 3)`. With an unknown normalisation the least
+        value becomes black and the largest white."""
         if self.mean is None or self.std is None:
             low, high = float(values.min()), float(values.max())
             shown = (values - low) / (high - low or 1.0)
@@ -141,13 +149,13 @@ class Normalisation(msgspec.Struct, frozen=True):
         return np.ascontiguousarray(whole.transpose(1, 2, 0))
 
     def normalised(self, levels: Floats) -> Floats:
-        """Return levels of 255, `(3, height, width)`, as a processor with these values would."""
+        """Return pixel values from 0 to 255, `(3, height, width)`, as the processor would normalise them."""
         mean, std = (np.asarray(one or (0.0,), np.float32).reshape(-1, 1, 1) for one in (self.mean, self.std))
         return np.asarray((levels / 255 - mean) / (std if self.std is not None else 1.0), np.float32)
 
 
 def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
-    """Read how a Hugging Face processor normalises, and how it cuts patches."""
+    """Return how a Hugging Face processor normalises and cuts patches."""
     wanted = ("image_processor", "video_processor") if modality == "image" else ("video_processor", "image_processor")
     found: list[Any] = [one for name in wanted if (one := getattr(processor, name, None)) is not None]
     found.append(processor)
@@ -176,7 +184,7 @@ def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
 
 
 def view_folder(view: View) -> Path:
-    """Return the folder that the pictures go into. Raises VlmtuiError if it is not private."""
+    """Return the folder for the images. Raises VlmtuiError if it is not private."""
     folder = Path(view.folder)
     if not folder.is_absolute() or not is_private_dir(folder):
         raise bad_input("The folder for what the model sees is not a private folder of yours.")
@@ -184,7 +192,9 @@ def view_folder(view: View) -> Path:
 
 
 def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[str, str, Iterator[Floats]]:
-    """Return the layout (empty: unknown), the tensor's name, and its pictures as `(channels, height, width)`."""
+    """Return the layout ("" if unknown), the tensor's name, and its images as `(channels, height, width)`.
+
+    `data`: the processor's tensors of one attachment, by name."""
     name = next((name for name in _NAMES if data.get(name) is not None), "")
     if not name:
         return "", "", iter(())
@@ -222,10 +232,10 @@ def write_seen(
     prefix: str,
     with_values: bool = False,
 ) -> SeenMedium:
-    """Write an attachment's processed pictures as PNG files into a private folder, and return their list.
+    """Write an attachment's processed images as PNG files into a private folder, and return their list.
 
-    `ranges`: offset and length of each run of its embeddings in the prompt. `with_values`: also write the values that
-    the model computes with. Raises VlmtuiError if writing fails.
+    `data`: its tensors. `ranges`: offset and length of each run of its tokens in the prompt. `with_values`: also write
+    the normalised values as NumPy files. Raises VlmtuiError if writing fails.
     """
     layout, name, pictures = pictures_in(data, how)
     by_model = how
@@ -253,7 +263,7 @@ def write_seen(
 
 
 def _write_pictures(values: Sequence[Floats], how: Normalisation, stem: Path) -> list[SeenPicture]:
-    """Write pictures as PNG files, as many as the limits allow."""
+    """Write images as PNG files, as many as the limits allow."""
     written: list[SeenPicture] = []
     pixels = 0
     for number, one in enumerate(values[:PICTURES_MAX]):
@@ -269,7 +279,9 @@ def _write_pictures(values: Sequence[Floats], how: Normalisation, stem: Path) ->
 def _write_values(
     tensor: Any, pictures: Sequence[Floats], how: Normalisation, by_model: Normalisation, stem: Path
 ) -> tuple[str, ...]:
-    """Write what the model computes with. `by_model`: how the model normalises what `how` says are still pixels."""
+    """Write the values that the model computes with as NumPy files; of an unknown layout, the whole `tensor`.
+
+    `by_model`: the normalisation inside the model, if it differs from `how` since `tensor` still has pixel values."""
     found = list(pictures)
     if not found and hasattr(tensor, "shape") and _floats(tensor).size <= 3 * _PIXELS_MAX:
         found = [_floats(tensor)]
@@ -286,15 +298,15 @@ def _write_values(
 
 
 def _are_levels(value: Any) -> bool:
-    """Return True for pixel values from 0 to 255, which the model itself normalises (vLLM's `mm_device_do_normalize`,
-    and openPangu-VL). Values that a processor has normalised are far smaller."""
+    """Return True if the values are pixels from 0 to 255, which the model itself normalises (vLLM's
+    `mm_device_do_normalize`, and openPangu-VL). Normalised values are far smaller."""
     if "uint8" in str(getattr(value, "dtype", "")):
         return True
     return not isinstance(value, list | tuple) and float(value.max()) > _NORMALISED_MAX
 
 
 def shares(ranges: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]]:
-    """Divide runs of embeddings among `count` pictures: a run each, or equal parts of one run; empty if neither."""
+    """Divide runs of tokens among `count` images: a run each, or equal parts of one run; empty if neither fits."""
     if len(ranges) == count:
         return list(ranges)
     if len(ranges) == 1 and count and ranges[0][1] % count == 0:
@@ -314,11 +326,12 @@ def _layout(layout: str, modality: Modality) -> Literal["", "picture", "tiles", 
 
 
 def _merged_patches(values: Floats, grid: Sequence[int], how: Normalisation) -> Iterator[Floats]:
-    """Undo `patchify` of Qwen2VLImageProcessor; a picture a frame, the copies of a still picture's only frame once."""
+    """Undo the patches of Qwen2VLImageProcessor, and yield an image per frame. An image's copies of its single frame,
+    which fill the temporal patch, are yielded once."""
     frames, rows, columns = grid
     patch, merge, temporal = how.patch or 1, 1 if how.row_by_row else how.merge, how.temporal
     if values.size == 3 * frames * rows * columns * patch * patch:
-        temporal = 1  # openPangu-VL, whose model doubles a still picture's patches
+        temporal = 1  # openPangu-VL: the model doubles an image's patches, not the processor
     channels = values.size // max(1, frames * rows * columns * temporal * patch * patch)
     if channels not in (1, 3) or rows % merge or columns % merge:
         return
@@ -331,7 +344,7 @@ def _merged_patches(values: Floats, grid: Sequence[int], how: Normalisation) -> 
 
 
 def _placed_patches(values: Floats, places: Floats, patch: int) -> Iterator[Floats]:
-    """Undo patches, channels last, with given columns and rows; negative ones are padding."""
+    """Undo patches, channels last, with a (column, row) for each in `places`; negative numbers mark padding."""
     size = 3 * patch * patch
     if values.shape[-1] != size or values.size // size != places.size // 2:
         return
@@ -347,8 +360,9 @@ def _placed_patches(values: Floats, places: Floats, patch: int) -> Iterator[Floa
 
 
 def _patches_in_rows(values: Floats, shapes: Sequence[int], patch: int, *, last: bool) -> Iterator[Floats]:
-    """Undo patches that follow each other row by row. `last`: channels last. Each tile of several is padded to the same
-    number of patches, or the tiles follow each other."""
+    """Undo patches in row order. `shapes`: rows and columns of each tile. `last`: channels last.
+
+    Several tiles are padded to an equal number of patches, or are adjacent."""
     values = values[0] if values.ndim > 3 and values.shape[0] == 1 else values
     if values.size % (3 * patch * patch):
         return
@@ -368,7 +382,7 @@ def _patches_in_rows(values: Floats, shapes: Sequence[int], patch: int, *, last:
 
 
 def _strips(value: Any, shapes: Sequence[int]) -> Iterator[Floats]:
-    """Undo `reshape_by_patch` of MiniCPM-V: `(3, patch, patches × patch)`, the patches of a tile row by row."""
+    """Undo `reshape_by_patch` of MiniCPM-V: `(3, patch, patches × patch)`, a tile's patches in row order."""
     strips = list(_whole_pictures(value, side_min=1))
     if len(strips) != len(shapes) // 2:
         return
@@ -381,7 +395,7 @@ def _strips(value: Any, shapes: Sequence[int]) -> Iterator[Floats]:
 
 
 def _square_tiles(values: Floats) -> Iterator[Floats]:
-    """Undo the patches of Molmo: tiles of as many rows as columns, `(tiles, patches, patch × patch × 3)`."""
+    """Undo the patches of Molmo: `(tiles, patches, patch × patch × 3)`, each tile with as many rows as columns."""
     if values.ndim != 3:
         return
     rows, patch = round(values.shape[1] ** 0.5), round((values.shape[2] / 3) ** 0.5)
@@ -406,7 +420,7 @@ def _whole_pictures(value: Any, *, side_min: int = _SIDE_MIN) -> Iterator[Floats
 
 
 def _floats(value: Any) -> Floats:
-    """Return a tensor of any kind as float32; NumPy has no bfloat16."""
+    """Return a tensor as float32, since NumPy has no bfloat16."""
     tensor = value.detach().float().cpu() if hasattr(value, "detach") else value
     return np.asarray(tensor, dtype=np.float32)
 

@@ -1,4 +1,4 @@
-"""Token ids as text, and the deltas that are built of them."""
+"""Token ids as text, and the deltas (pieces of an answer) that are built from them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from vlmtui.domain.generation import Candidate, Delta, Token, TokenLogprob, Voca
 from vlmtui.domain.model_reading import bytes_of_entry
 
 EOS_TOKEN = "@eos_token"
-"""The name of the tokenizer's EOS token among a record's stop tokens."""
+"""Stands for the tokenizer's EOS token in `stop_tokens` of a model family's TOML record."""
 _MARK = re.compile(r"<\|[^\s<>|]+\|>|<｜[^\s<>｜]+｜>")
-"""Added tokens of this form count as special even if the tokenizer does not flag them."""
+"""Added tokens such as <|im_end|> count as special even if the tokenizer does not flag them."""
 _SPACE = "\u2581"
 """SentencePiece's space marker."""
 
 
 class VocabularyReader:
-    """Looks up tokens and caches them."""
+    """Looks up the texts of tokens and caches them."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -26,7 +26,7 @@ class VocabularyReader:
         self._known: Vocabulary = {}
 
     def entries(self, token_ids: Iterable[int]) -> Vocabulary:
-        """Return the entries of these tokens, without duplicates, in order of first appearance."""
+        """Return each token's entry, in order of first appearance."""
         return {token: self._entry(token) for token in dict.fromkeys(token_ids)}
 
     def text(self, token: int) -> str:
@@ -53,7 +53,7 @@ class VocabularyReader:
         if not isinstance(entry, str):
             return Token(text=text)
         if entry.startswith(_SPACE) and not text.startswith(" "):
-            # SentencePiece drops a leading space when decoding, but in the middle of a text it is part of the token.
+            # SentencePiece drops the space at the beginning of a decoded text, but elsewhere it is part of the token.
             return Token(text=entry.replace(_SPACE, " "))
         return Token(text=text, data=bytes_of_entry(entry) if "\ufffd" in text else None)
 
@@ -66,7 +66,7 @@ def special_texts(tokenizer: Any) -> tuple[str, ...]:
 
 
 def stop_token_id(token: str, tokenizer: Any) -> int | None:
-    """Return the id of a record's stop token; None if the tokenizer has no such token."""
+    """Return the id of a stop token of the model family's record, or None if the tokenizer lacks it."""
     if token == EOS_TOKEN:
         eos: int | None = tokenizer.eos_token_id
         return eos
@@ -82,11 +82,12 @@ def _special_ids(tokenizer: Any) -> Iterator[int]:
 
 
 _LOGPROB_MIN = -9999.0
-"""Stands for minus infinity, which JSON cannot represent."""
+"""Replaces minus infinity, which JSON cannot represent."""
 
 
 class DeltaBuffer:
-    """The output since the last delta. `known`: ids of tokens whose text the client already has from the prompt."""
+    """Collects an engine's output until it is sent as a delta. `known`: ids of tokens whose text the app already has
+    from the prompt."""
 
     def __init__(
         self, request_id: str, vocabulary: VocabularyReader, known: Iterable[int], logprobs: int | None
@@ -99,7 +100,7 @@ class DeltaBuffer:
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self.last: int | None = None
-        """The newest token of the answer."""
+        """The id of the answer's newest token."""
 
     def __bool__(self) -> bool:
         return bool(self._text or self._ids)
@@ -115,7 +116,7 @@ class DeltaBuffer:
                 self._logprobs.append(token_logprob(token, found, self._top_logprobs))
 
     def flush(self) -> Delta:
-        """Return everything collected as one delta, and start a new one."""
+        """Return the collected output as a delta, and empty the buffer."""
         named = [*self._ids, *(other.token_id for one in self._logprobs for other in one.top)]
         new = [token for token in dict.fromkeys(named) if token not in self._known]
         self._known.update(new)
@@ -132,8 +133,8 @@ class DeltaBuffer:
 
 
 def token_logprob(token: int, found: Mapping[int, Any], count: int) -> TokenLogprob:
-    """Convert vLLM's log-probabilities of one position (chosen token and top `count`, by token id, as objects with a
-    `logprob`)."""
+    """Convert vLLM's log-probabilities of one position: `found` has objects with a `logprob` by token id, for the
+    chosen `token` and the `count` most likely."""
     values = {one: max(float(entry.logprob), _LOGPROB_MIN) for one, entry in found.items()}
     best = sorted(values, key=lambda one: (-values[one], one != token))[:count]
     return TokenLogprob(

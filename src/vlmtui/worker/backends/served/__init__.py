@@ -1,1 +1,1 @@
-"""A `vllm serve` of this machine, started by the worker and used by it alone."""
+"""The backends `served` and `pinned`: the worker starts a private `vllm serve` and talks HTTP to it."""

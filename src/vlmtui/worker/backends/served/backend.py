@@ -1,6 +1,6 @@
-"""Other environments' vLLM as a backend: the worker starts its server as a child and speaks HTTP to it.
+"""The server of the vLLM in another environment as a backend.
 
-The app names the server in the environment variable `SERVER_VARIABLE`.
+The app puts the server's program into the environment variable `SERVER_VARIABLE`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vlmtui.worker.backends.vllm.engine_args import own_context, own_context_not
 
 
 async def load(spec: LoadSpec, report: Report) -> HostedEngine:
-    """Start the server and wait for it. Raises VlmtuiError, or ServerEnded if it ends while it loads."""
+    """Start the server and wait until it listens. Raises VlmtuiError, or ServerEnded if its process ends before."""
     from vlmtui.worker.backends.served.engine import serve_and_connect  # the HTTP client takes a while to import
 
     return await serve_and_connect(spec, report)
@@ -28,9 +28,8 @@ async def load(spec: LoadSpec, report: Report) -> HostedEngine:
 async def load_with_own_context(
     spec: LoadSpec, report: Report, error: ProcessEnded, log: Sequence[str]
 ) -> HostedEngine:
-    """Start the server again with the model's own context, if it ended because the requested context is larger.
-
-    Otherwise raise the given error. Raises the same errors as `load`."""
+    """Start the server again with the model's own context length, if `log` says that it rejected a larger
+    `max_model_len`. Otherwise raise `error`. Raises the same errors as `load`."""
     from vlmtui.worker.backends.served.engine import serve_and_connect
 
     own = own_context("\n".join(log))
@@ -46,14 +45,14 @@ async def load_with_own_context(
 
 
 def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
-    """Explain a failed load; a server that ended, by its last words in the log."""
+    """Explain a failed load. If the server's process ended, the log has the cause."""
     if isinstance(error, ServerEnded):
         return failures.explain_server_exit(log, name=name, said=str(error))
     return failures.explain_load(error, log, name=name)
 
 
 def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiError:
-    """Explain a failed request, perhaps one that failed because the server ended."""
+    """Explain a failed request. If the server's process ended, the log has the cause."""
     if isinstance(error, ServerEnded):
         return failures.explain_death(log, fallback=str(error))
     return failures.explain_request(error, log)

@@ -1,4 +1,4 @@
-"""A model in a server that the worker starts."""
+"""A model in a `vllm serve` that the worker starts and ends."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from vlmtui.worker.backends.served.server_process import ServerEnded, ServerProc
 from vlmtui.worker.hf.remote_code import pin_remote_code
 
 _ANY_TIME_S = 1e9
-"""A server is waited for as long as its process lives."""
+"""The time limit for connecting. It never passes: the wait ends with the server's process."""
 _END_S = 10.0
-"""Seconds that a server whose engine has died needs to end at most."""
+"""The most seconds that a server takes to end after its engine has died."""
 
 
 async def serve_and_connect(spec: LoadSpec, report: Report) -> ServedEngine:
-    """Start the server that the app has named, with the spec's model, and connect to it once it listens.
+    """Start the app's server program with the spec's model, and connect to it once it listens.
 
-    Raises VlmtuiError, or ServerEnded if it ends before."""
+    Raises VlmtuiError, or ServerEnded if the server's process ends before."""
     program = given_program()
     report(LoadStep(LoadStage.CONFIG, f"starting the server of vLLM {program.version}"))
     if program.is_for_cpu:
@@ -56,7 +56,7 @@ async def serve_and_connect(spec: LoadSpec, report: Report) -> ServedEngine:
 
 
 def _reached(spec: LoadSpec, process: ServerProcess) -> LoadSpec:
-    """Return the spec by which the server's model is reached."""
+    """Return the LoadSpec with which the `remote` backend connects to this server."""
     arguments: dict[str, object] = {"url": process.url, "model": spec.name, "wait_s": _ANY_TIME_S}
     registry = Registry.with_users(Paths.default().families)
     if spec.family is not None and spec.family in registry:
@@ -67,7 +67,7 @@ def _reached(spec: LoadSpec, process: ServerProcess) -> LoadSpec:
 
 
 class ServedEngine:
-    """A model in a server of our own. It dies with the server's process."""
+    """An engine in a server's process; it is dead when that process has ended."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class ServedEngine:
         except VlmtuiError as error:
             if error.kind is not ErrorKind.NO_NETWORK:
                 raise
-            # Its engine may have died: the process follows within seconds.
+            # The server's engine may have died. Its process then ends within seconds.
             done, _ = await asyncio.wait({self._ended}, timeout=_END_S)
             if not done:
                 raise
@@ -109,7 +109,7 @@ class ServedEngine:
 
 
 def _info(found: EngineInfo, program: ServerProgram, spec: LoadSpec) -> EngineInfo:
-    """Return the engine's facts, from its server's reports and from its start arguments."""
+    """Complete the server's facts about the engine with those that its start arguments tell."""
     arguments = cpu_arguments(spec.engine_args) if program.is_for_cpu else dict(spec.engine_args)
     dtype = arguments.get("dtype")
     return msgspec.structs.replace(

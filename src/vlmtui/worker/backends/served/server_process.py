@@ -1,4 +1,5 @@
-"""The process of a `vllm serve`: command line, environment, socket. It ends with the worker, however that ends."""
+"""The process of a `vllm serve`: its command line, environment and socket. It ends with the worker, even if the worker
+is killed."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ _CONFIG, _TOKENIZER = "config.json", "tokenizer_config.json"
 
 
 def write_legacy_copy(folder: Path, target: Path) -> Path:
-    """Write the copy, in which all other files are links. Raises VlmtuiError."""
+    """Write a copy of the bundled model for an older Transformers: two rewritten JSON files, and links to the others.
+
+    Return `target`. Raises VlmtuiError."""
     target.mkdir(exist_ok=True)
     for file in folder.iterdir():
         if file.name not in (_CONFIG, _TOKENIZER) and not (target / file.name).exists():
@@ -42,7 +45,8 @@ def write_legacy_copy(folder: Path, target: Path) -> Path:
 
 
 def _legacy_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config in its older form: the language model's fields at the top, two for its rotary embedding."""
+    """Return `config.json` as older versions of Transformers expect it: the fields of `text_config` at the top, and
+    `rope_parameters` as `rope_theta` and `rope_scaling`."""
     text = dict(config.pop("text_config"))
     rope = text.pop("rope_parameters")
     vision = {name: value for name, value in config["vision_config"].items() if name not in _NEW}
@@ -73,22 +77,23 @@ def _write(path: Path, config: dict[str, Any]) -> None:
 _log = logging.getLogger(__name__)
 
 SOCKET = "s"
-"""The server's socket in the worker's home; the short name leaves room for long paths of the home."""
+"""The name of the server's socket in the worker's folder. It is short because the whole path is limited to about 100
+bytes."""
 _KEY_FILE = "server.key"
 _METADATA = "metadata"
 _ARGUMENT_FILES = ("entrypoints/**/cli_args.py", "engine/arg_utils.py")
-"""Where vLLM declares the options of its server; the folder of the former has changed between versions."""
+"""The files in which vLLM declares its server's options. `cli_args.py` is in another folder in some versions."""
 _FOLDER_CODE = "import importlib.util as u; print((u.find_spec('vllm') or u).submodule_search_locations[0])"
 _NAME_CODE = "import importlib.metadata as m; m.version('vllm')"
 _END_GRACE_S = 1.5
 
 
 class ServerEnded(ProcessEnded):
-    """The server's process has ended by itself. The text says how."""
+    """The server's process has ended by itself; the message has its exit code or signal."""
 
 
 class ServerProcess:
-    """A running server, and where it listens: `url`, and `key_file` if it asks for a key."""
+    """A running server. `url`: where it listens. `key_file`: holds its API key; None if it needs none."""
 
     def __init__(self, process: asyncio.subprocess.Process, url: str, key_file: Path | None) -> None:
         self._process = process
@@ -96,11 +101,11 @@ class ServerProcess:
         self.key_file = key_file
 
     async def ended(self) -> ServerEnded:
-        """Return once the process has ended."""
+        """Wait for the end of the process, and return the error that tells it."""
         return ServerEnded(f"Its process {describe_exit(await self._process.wait())}.")
 
     async def end(self) -> None:
-        """End the process. What is left of it, the guardian ends."""
+        """Terminate the process. If it survives, the guardian (`vlmtui.worker.guardian`) kills it."""
         with suppress(ProcessLookupError):
             self._process.terminate()
         with suppress(TimeoutError):
@@ -108,7 +113,7 @@ class ServerProcess:
 
 
 def given_program() -> ServerProgram:
-    """Return the server that the app has named. Raises VlmtuiError(NO_ENGINE)."""
+    """Return the server program from the environment variable `SERVER_VARIABLE`. Raises VlmtuiError(NO_ENGINE)."""
     try:
         return msgspec.json.decode(os.environ.get(SERVER_VARIABLE, ""), type=ServerProgram)
     except msgspec.DecodeError as error:
@@ -117,7 +122,8 @@ def given_program() -> ServerProgram:
 
 
 async def start_server(program: ServerProgram, spec: LoadSpec, home: Path) -> ServerProcess:
-    """Start the server of a model. `home`: the worker's private folder, which gets its socket or key.
+    """Start the server of a model. Its socket, or the file with its API key, goes into `home`, the worker's private
+    folder.
 
     Raises VlmtuiError(NO_ENGINE) if the environment has no vLLM.
     """
@@ -130,7 +136,7 @@ async def start_server(program: ServerProgram, spec: LoadSpec, home: Path) -> Se
     words = [word for flag in known for word in flag.words]
     if "uds" in declared:
         path = home / SOCKET
-        path.unlink(missing_ok=True)  # vLLM does not start where an earlier server left its socket
+        path.unlink(missing_ok=True)  # vLLM does not start if an earlier server has left its socket
         url, key_file, where = f"unix:{path}", None, ["--uds", str(path)]
     else:
         port, key_file = _free_port(), home / _KEY_FILE
@@ -150,21 +156,24 @@ async def start_server(program: ServerProgram, spec: LoadSpec, home: Path) -> Se
 
 
 def _environment(program: ServerProgram, spec: LoadSpec, home: Path) -> dict[str, str]:
-    """Return the server's environment: the worker's, whose start-up hooks also run in the server's processes."""
+    """Return the server's environment variables. PYTHONPATH includes the folder `site`, whose `sitecustomize` thus also
+    runs in the server's processes."""
     site = Path(__file__).parents[2] / "site"
     kept = [folder for folder in search_path(os.environ) if folder != str(site)]
     search = [str(site), str(home / _METADATA), *program.search_path, *kept]
     cpu = {**CPU_ENVIRONMENT, **EAGER_CPU_ENVIRONMENT} if program.is_for_cpu else {}
     ours = safe_environment(os.environ)
     given = {name: value for name, value in ours.items() if name not in (SERVER_VARIABLE, "PYTHONHOME")}
-    # vLLM's server forks its engine core unless told otherwise, and hooks run only in processes that are spawned.
+    # By default vLLM's server forks its engine core. `sitecustomize` runs only in a spawned process.
     spawn = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
     return {**environment(spec.engine_args), **cpu, **given, **spawn, "PYTHONPATH": os.pathsep.join(search)}
 
 
 async def _declared_options(program: ServerProgram, given: dict[str, str]) -> frozenset[str]:
-    """Return all words of the files in which this vLLM declares its server's options. Writes the metadata that builds
-    for the CPU lack, and without which the server does not start."""
+    """Return all words in the files in which this vLLM declares its server's options.
+
+    Also writes the package metadata if the environment has none, as in builds for the CPU: without it the server does
+    not start. Raises VlmtuiError(NO_ENGINE) if the environment has no vLLM."""
     found = (await _answer(program, _FOLDER_CODE, given)).strip()
     if not found:
         raise VlmtuiError(
@@ -192,7 +201,7 @@ async def _answer(program: ServerProgram, code: str, given: dict[str, str]) -> s
 
 
 def _write_metadata(program: ServerProgram, folder: Path) -> None:
-    """Write the metadata of a distribution `vllm`. vLLM takes a version with `cpu` in it for a build for the CPU."""
+    """Write package metadata for `vllm`. From `cpu` in the version vLLM concludes that it runs on a CPU."""
     version = f"{program.version}+cpu" if program.is_for_cpu else program.version
     target = folder / f"vllm-{version}.dist-info"
     target.mkdir(parents=True, exist_ok=True)
@@ -201,7 +210,7 @@ def _write_metadata(program: ServerProgram, folder: Path) -> None:
 
 
 def _is_known(flag: str, declared: frozenset[str], spec: LoadSpec) -> bool:
-    """Return True if this vLLM has the flag, or the user set it: vLLM then refuses a flag that it does not know."""
+    """Return True if this vLLM has the flag. Also if the user set it, so that vLLM reports it as unknown."""
     name = flag.removeprefix("--").replace("-", "_")
     return bool({name, name.removeprefix("no_")} & {*declared, *spec.engine_args})
 
