@@ -1,1 +1,1 @@
-"""The protocol between app and worker: messages, encoding, endpoints, and the spool of unfetched answers."""
+"""The protocol between app and worker: messages, their encoding, a worker's files, and answers spooled to disk."""

@@ -1,4 +1,4 @@
-"""The files of a worker (socket, record, log, lock), and which user is at the other end of its socket."""
+"""The files of a worker (socket, record, log, lock), and checks of the user at the other end of a socket."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def require_own_peer(
 ) -> None:
     """Raise VlmtuiError(FOREIGN_PEER) unless the process at the other end belongs to this user or root.
 
-    Linux only; elsewhere the permissions of the socket and its folder are the only protection.
+    Checks nothing on other systems than Linux, which rely on the permissions of the socket and its folder.
     """
     uid = peer_uid(end.get_extra_info("socket"))
     if uid is not None and uid not in (os.getuid(), 0):
@@ -38,7 +38,7 @@ def require_own_peer(
 
 
 def peer_uid(peer: socket.socket) -> int | None:
-    """Return the user of the process at the other end of a Unix socket. None: the system does not report it."""
+    """Return the uid of the process at the other end of a Unix socket, or None if the system does not report it."""
     if not hasattr(socket, "SO_PEERCRED"):
         return None
     found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_CREDENTIALS))
@@ -47,7 +47,7 @@ def peer_uid(peer: socket.socket) -> int | None:
 
 
 class ForeignSocket(VlmtuiError):
-    """A Unix socket of an engine belongs to another user, whom nobody has allowed."""
+    """A server's Unix socket belongs to another user, and the settings do not allow that user."""
 
     def __init__(self, shown: str, owner: str) -> None:
         message = f"{shown} belongs to another user of this machine: {owner}. Nothing was sent."
@@ -57,7 +57,9 @@ class ForeignSocket(VlmtuiError):
 
 
 def require_owner(uid: int, shown: str, *, allowed: str | None) -> None:
-    """Raise ForeignSocket unless a socket's owner is this user, root, or the one that is allowed by name or number."""
+    """Raise ForeignSocket unless a socket's owner `uid` is this user, root, or `allowed` (a name or a number).
+
+    `shown`: the socket's address for the error."""
     owner = _user_name(uid)
     if uid not in (os.getuid(), 0) and allowed not in (owner, str(uid)):
         raise ForeignSocket(shown, owner)
@@ -71,9 +73,9 @@ def _user_name(uid: int) -> str:
 
 
 SOCKET_PATH_MAX = 100
-"""Bytes; `sun_path` holds 108 on Linux and 104 on macOS, the final NUL included."""
+"""The most bytes of a socket's path. `sun_path` has 108 on Linux and 104 on macOS, with the final NUL."""
 MARKER = "VLMTUI_WORKER_SOCKET"
-"""Environment variable with the worker's socket path. All its processes inherit it, which identifies them."""
+"""The environment variable with the worker's socket path. It identifies the worker's processes, which inherit it."""
 HOME_SUFFIX = ".d"
 _RECORD_BYTES_MAX = 10_000_000
 _SLUG_MAX = 24
@@ -81,37 +83,36 @@ _DIGEST_LENGTH = 8
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A file beside a worker's socket by which it can be found and ended if it no longer answers."""
+    """The content of the file beside a worker's socket, with which a worker that does not answer can be ended."""
 
     spec: LoadSpec
     pid: int
-    """The guardian's pid; it leads the worker's session."""
+    """The pid of the guardian (`vlmtui.worker.guardian`), which leads the worker's session."""
     started_at: float
     """Seconds since the epoch."""
     log: str
     version: str = __version__
-    """The version of vlmtui that started it."""
+    """The version of vlmtui that started the worker."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """The files of one worker. Equal specs have equal endpoints, so that their clients share a worker."""
+    """The files of a worker. Equal LoadSpecs have equal endpoints, so that their clients share a worker."""
 
     worker_id: str
     socket: Path
     record: Path
     spec_file: Path
-    """The spec as JSON, for `--spec` of the worker."""
+    """The LoadSpec as JSON, for the worker's option `--spec`."""
     home: Path
-    """The working directory of all processes of the worker. It holds no modules to import, it identifies the processes
-    (vLLM's children overwrite their visible environment when they set their title), and it holds their temporary files
-    and sockets, which are thus private and removed with it."""
+    """The private working directory of the worker's processes, with their temporary files and sockets. Processes are
+    also found by it, because vLLM's children overwrite their visible environment when they set their title."""
     lock: Path
-    """Held (flock) by the client that starts or ends the worker."""
+    """Locked (flock) by the client that starts or ends the worker."""
     log: Path
 
     @classmethod
     def of(cls, paths: Paths, spec: LoadSpec) -> Endpoint:
-        """Return the endpoint of a spec. Raises VlmtuiError if the runtime folder's path is too long for a socket."""
+        """Return the endpoint of a LoadSpec. Raises VlmtuiError if the folder's path is too long for a socket."""
         room = SOCKET_PATH_MAX - len(os.fsencode(paths.runtime)) - len("/.sock") - _DIGEST_LENGTH - 1
         if room < 0:
             raise VlmtuiError(
@@ -119,7 +120,7 @@ class Endpoint(msgspec.Struct, frozen=True):
                 f"The path {paths.runtime} is too long for a socket.",
                 hint="Set VLMTUI_DATA_DIR to a shorter path.",
             )
-        import hashlib  # loads OpenSSL, which is not needed for the first paint
+        import hashlib  # loads OpenSSL, which would delay the app's start
 
         digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
         slug = re.sub(r"[^a-z0-9]+", "-", spec.name.lower())[: min(_SLUG_MAX, room)].strip("-")
@@ -127,7 +128,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def named(cls, paths: Paths, worker_id: str) -> Endpoint:
-        """Return the endpoint of a worker by its id (the stem of its files)."""
+        """Return the endpoint of a worker by its id, the stem of its file names."""
         runtime = paths.runtime
         return cls(
             worker_id=worker_id,
@@ -141,9 +142,9 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def all(cls, paths: Paths) -> list[Endpoint]:
-        """Return every endpoint with a record or socket in the runtime folder, sorted by id; its worker may be gone.
+        """Return all endpoints with a record or socket, sorted by id; a worker may have ended.
 
-        Raises VlmtuiError if the folder belongs to another user."""
+        Raises VlmtuiError if the runtime folder belongs to another user."""
         if not is_private_dir(paths.runtime):
             return []
         found = {file.stem for file in paths.runtime.iterdir() if file.suffix in (".json", ".sock")}
@@ -155,7 +156,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         return self.socket.parent
 
     def read_record(self) -> WorkerRecord | None:
-        """Return the record, or None if there is none or it is unreadable."""
+        """Return the record, or None if it is missing or unreadable."""
         try:
             return read_struct(self.record, WorkerRecord, bytes_max=_RECORD_BYTES_MAX)
         except VlmtuiError:
@@ -168,7 +169,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         write_private(self.spec_file, msgspec.json.encode(spec))
 
     def remove(self) -> None:
-        """Remove a dead worker's files, except its log and its lock, which another process may hold."""
+        """Remove a dead worker's files, except its log, and its lock, which another process may hold."""
         for file in (self.socket, self.record, self.spec_file):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.home, ignore_errors=True)

@@ -19,7 +19,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 PROTOCOL_VERSION = 8
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Longer lines are refused. Media travel as paths, so real messages are far smaller."""
+"""The longest line. Real messages are far shorter, since media are sent as paths."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -27,7 +27,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
 
     version: int
     client: str
-    """`app` or `ask` …, for `ps` and the log."""
+    """The client's name (`app`, `ask`, …). The worker does not stay for `ps` and `stop`."""
     pid: int
 
 
@@ -38,38 +38,37 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class Resume(msgspec.Struct, frozen=True, tag="resume"):
-    """Take over a kept request (`GenerateRequest.keep`): the worker sends its events so far (the deltas merged), then
-    live ones; `Failed(NOT_KEPT)` if it does not hold the request."""
+    """Become the client of a kept request (`GenerateRequest.keep`). The worker sends its events so far, with merged
+    deltas, then new ones; `Failed(NOT_KEPT)` if it does not have the request."""
 
     request_id: str
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """Stop keeping an answer, because the client has stored it. Does nothing if there is none."""
+    """Stop keeping an answer, because the client has stored it. Does nothing if the worker does not keep it."""
 
     request_id: str
 
 
 class GetStatus(msgspec.Struct, frozen=True, tag="get_status"):
-    """Ask for a `StatusReport`, which comes even while the engine loads."""
+    """Ask for a `StatusReport`. The worker answers even while the engine loads."""
 
 
 class GetLog(msgspec.Struct, frozen=True, tag="get_log"):
-    """Ask for `LogLines`: the newest `lines` lines of the log, and with `follow` also new lines as they appear."""
+    """Ask for `LogLines`: the newest `lines` lines of the log and, with `follow`, all later ones."""
 
     lines: int = 200
     follow: bool = False
 
 
 class GetMetrics(msgspec.Struct, frozen=True, tag="get_metrics"):
-    """Ask for a `MetricsReport` every few seconds, or, without `follow`, for no more of them. Sent only to an engine
-    with the capability `metrics`."""
+    """Start (`follow`) or stop regular `MetricsReport`s. Only for an engine with the capability `metrics`."""
 
     follow: bool
 
 
 class SetKeepAlive(msgspec.Struct, frozen=True, tag="set_keep_alive"):
-    """Set how many seconds the worker stays after its last client leaves; 0: it stops at once; None: forever."""
+    """Set the seconds for which the worker stays after its last client has left; 0: stop at once; None: forever."""
 
     seconds: float | None
 
@@ -82,7 +81,7 @@ ClientMessage = Hello | Request | Cancel | Resume | Forget | GetStatus | GetLog 
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
-    """The worker's answer to `Hello`. `info` is None while it is still loading."""
+    """The worker's answer to `Hello`. `info` is None while the engine loads."""
 
     version: int
     pid: int
@@ -111,7 +110,7 @@ class LogLines(msgspec.Struct, frozen=True, tag="log_lines"):
 
 
 class MetricsReport(msgspec.Struct, frozen=True, kw_only=True, tag="metrics"):
-    """A sample of the engine's metrics; `failure`: why there is none."""
+    """A sample of the engine's metrics, or the reason why there is none."""
 
     sample: MetricsSample | None = None
     failure: Failure | None = None
@@ -141,7 +140,7 @@ _worker_decoder: msgspec.json.Decoder[WorkerMessage] = msgspec.json.Decoder(Work
 
 
 def encode(message: ClientMessage | WorkerMessage) -> bytes:
-    """Return the message as one line including the newline. JSON escapes newlines, so each line is one message."""
+    """Return the message as a line of JSON, with its newline."""
     return _encoder.encode(message) + b"\n"
 
 

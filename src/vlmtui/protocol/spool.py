@@ -1,4 +1,4 @@
-"""The spool: answers that a worker writes to disk while they have no client. One JSON Lines file per request."""
+"""The spool: files with the answers of a worker that have no client. Each is a request's events as JSON Lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vlmtui.reading import read_whole
 
 
 def join_deltas(deltas: Sequence[Delta]) -> Delta:
-    """Merge deltas of one request (at least one)."""
+    """Merge deltas (at least one) of one request."""
     if len(deltas) == 1:
         return deltas[0]
     vocabulary: Vocabulary = {}
@@ -36,9 +36,9 @@ def join_deltas(deltas: Sequence[Delta]) -> Delta:
 
 
 FILES_MAX = 256
-"""Most files kept; the oldest are deleted first."""
+"""The most files in the spool; the oldest are deleted first."""
 MAX_AGE_S = 30 * 24 * 3600.0
-"""Older files are deleted."""
+"""The age in seconds at which files are deleted."""
 
 _FOLDER = "kept"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -48,14 +48,15 @@ _encoder = msgspec.json.Encoder()
 
 @functools.cache
 def _decoder() -> msgspec.json.Decoder[EngineEvent]:
-    """Built on first use, because building it is slow and the app's start does not need it."""
+    """Return the decoder of events. It is built on first use, because that is slow and the app's start needs none."""
     return msgspec.json.Decoder(EngineEvent)
 
 
 def spool_path(runtime: Path, request_id: str) -> Path:
-    """Return the file for a request's events. Ids that are not plain are hashed, so that none escapes the folder."""
+    """Return the file of a request's events. Other ids than letters, digits, `_` and `-` are hashed, so that the path
+    stays in the folder."""
     plain = _PLAIN.fullmatch(request_id)
-    import hashlib  # loads OpenSSL, which is not needed for the first paint
+    import hashlib  # loads OpenSSL, which would delay the app's start
 
     name = request_id if plain else hashlib.sha256(request_id.encode(errors="surrogatepass")).hexdigest()
     return runtime / _FOLDER / f"{name}.jsonl"
@@ -68,8 +69,8 @@ def write_spooled(runtime: Path, events: Sequence[EngineEvent]) -> None:
 
 
 def read_spooled(runtime: Path, request_id: str) -> list[EngineEvent] | None:
-    """Return a request's events, or None if there is no readable file. Raises VlmtuiError if the folder belongs to
-    another user."""
+    """Return a request's events, or None without a readable file. Raises VlmtuiError if the folder belongs to another
+    user."""
     path = spool_path(runtime, request_id)
     if not (is_private_dir(runtime) and is_private_dir(path.parent)):
         return None
@@ -82,7 +83,7 @@ def read_spooled(runtime: Path, request_id: str) -> list[EngineEvent] | None:
 
 
 def spooled_requests(runtime: Path) -> list[str]:
-    """Return the ids of the requests that have a file. Raises VlmtuiError if the folder belongs to another user."""
+    """Return the ids of the requests in the spool. Raises VlmtuiError if the folder belongs to another user."""
     folder = runtime / _FOLDER
     if not (is_private_dir(runtime) and is_private_dir(folder)):
         return []
@@ -101,7 +102,7 @@ def remove_spooled(runtime: Path, request_id: str) -> None:
 
 
 def prune_spool(runtime: Path) -> None:
-    """Delete files that are too old or too many."""
+    """Delete files beyond FILES_MAX or older than MAX_AGE_S."""
     with suppress(OSError):
         files = sorted((runtime / _FOLDER).glob("*.jsonl"), key=lambda file: file.stat().st_mtime, reverse=True)
         for number, file in enumerate(files):

@@ -19,7 +19,7 @@ from vlmtui.worker.health import ProcessExits
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop of uvloop, which comes with vLLM and wakes for less; one of asyncio where it is not installed."""
+    """Return an event loop of uvloop, which wakes less often and comes with vLLM; without it, one of asyncio."""
     try:
         import uvloop
     except ImportError:
@@ -30,18 +30,18 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 _log = logging.getLogger(__name__)
 
 OnEvent = Callable[[EngineEvent], None]
-"""Receives a request's events, except the terminal one."""
+"""Receives a request's events, except the terminal event."""
 OnEnd = Callable[[EngineEvent | None], None]
-"""Called when the engine has released the request, with its terminal event, or None if the engine produced none."""
+"""Called when the engine has released a request, with the terminal event, or None if the engine produced none."""
 OnLoaded = Callable[["EngineInfo | VlmtuiError"], None]
 
 
 class EngineThread:
     """Runs an engine in its own thread and event loop, so that the server stays responsive during loads and long
-    prompts. The thread lives as long as the process, because an engine's children may die with the thread that started
-    them.
+    prompts. Callbacks run in the event loop of the method's caller.
 
-    Callbacks run in the event loop of their caller.
+    The thread lives as long as the process, because the kernel may kill an engine's child processes when the thread
+    that started them ends (`PR_SET_PDEATHSIG`).
     """
 
     def __init__(self, backend: Backend, log_tail: Callable[[], list[str]]) -> None:
@@ -105,12 +105,12 @@ class EngineThread:
         self._loop.call_soon_threadsafe(begin)
 
     def ping(self, on_pong: Callable[[], None]) -> None:
-        """Have the engine's event loop call `on_pong`. It does so at once unless it is stuck."""
+        """Make the engine's event loop call `on_pong`, which it does at once unless it is blocked."""
         home = asyncio.get_running_loop()
         self._loop.call_soon_threadsafe(lambda: home.call_soon_threadsafe(on_pong))
 
     async def metrics(self) -> EngineMetrics:
-        """Ask an engine with the capability `metrics`. Raises VlmtuiError."""
+        """Return the metrics of an engine with the capability `metrics`. Raises VlmtuiError."""
         engine: object = self._engine
         assert isinstance(engine, TellsMetrics)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_metrics_of(engine), self._loop))
@@ -130,7 +130,7 @@ class EngineThread:
             task.cancel()
 
     async def _pump(self, request: Request, on_event: Callable[[EngineEvent], object]) -> EngineEvent | None:
-        """Hand events on as they arrive. Return the terminal one, so that it is sent only after the engine is done."""
+        """Pass events on as they arrive. Return the terminal event, which is sent once the engine has finished."""
         assert self._engine is not None
         events = self._engine.generate(request)
         last: EngineEvent | None = None
@@ -154,12 +154,12 @@ async def _metrics_of(engine: TellsMetrics) -> EngineMetrics:
 
 
 def _with_metrics(engine: HostedEngine) -> EngineInfo:
-    """Return its facts, with the capability that having the method is."""
+    """Return the engine's facts, with the capability `metrics` if it has a method of that name."""
     capabilities = msgspec.structs.replace(engine.info.capabilities, metrics=isinstance(engine, TellsMetrics))
     return msgspec.structs.replace(engine.info, capabilities=capabilities)
 
 
 def _check_lora(info: EngineInfo) -> None:
-    """Raise VlmtuiError(UNSUPPORTED) if the engine would silently ignore a LoRA adapter of the model's own."""
+    """Raise VlmtuiError(UNSUPPORTED) if the engine would silently ignore the LoRA adapters of its LoadSpec."""
     if adapters_of(info.spec):
         require_capability(info, "lora")

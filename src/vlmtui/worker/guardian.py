@@ -1,9 +1,9 @@
-"""A small supervisor process that makes sure the worker leaves no process and no temporary file behind.
+"""The guardian: a small supervisor process, so that the worker leaves no process and no temporary file behind.
 
-It starts the server (the process that hosts the engine), waits for it, and then terminates and reaps all its
-descendants: as a subreaper it inherits every process whose parent dies. They all put their temporary files in the
-worker's home, a private folder that the guardian removes. If the guardian itself is killed, the kernel kills the
-server (parent-death signal), and the server's children in the same way (`site/sitecustomize.py`).
+It starts the server (the process with the engine), waits for its end, and then terminates and reaps all its
+descendants: as a subreaper it inherits every process whose parent dies. Their temporary files are in the worker's
+private folder, which the guardian removes. If the guardian itself is killed, the kernel kills the server by
+parent-death signal, and the server's children too (`site/sitecustomize.py`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from vlmtui.processes import python_command
 from vlmtui.protocol.endpoint import HOME_SUFFIX
 
 PARENT_DEATH = "VLMTUI_PARENT_DEATH"
-"""Environment variable that makes the engine's processes die with their parent."""
+"""The environment variable that makes the engine's processes die with their parent."""
 PRIVATE_UMASK = 0o077
-"""Only the user can access what the engine creates, including sockets and temporary files."""
+"""Makes the engine's files and sockets accessible only to this user."""
 STOP_GRACE_S = 3.5
 """Seconds from SIGTERM to SIGKILL for the server."""
 TIDY_GRACE_S = 1.5
-"""Seconds for multiprocessing's resource tracker, which frees shared memory once all other processes are gone."""
+"""Seconds for multiprocessing's resource tracker, which frees shared memory after all other processes have ended."""
 _KILL_GRACE_S = 10.0
 _RECHECK_S = 0.2
 _PR_SET_PDEATHSIG = 1
@@ -41,7 +41,7 @@ _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser for the arguments that guardian and server share."""
+    """Return the parser for the command line of guardian and server."""
     arguments = argparse.ArgumentParser(prog="python -m vlmtui.worker", description="Hosts one model for vlmtui.")
     arguments.add_argument("--socket", required=True, type=Path, help="the Unix socket to listen on")
     arguments.add_argument("--spec", required=True, type=Path, help="JSON file with the LoadSpec")
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str], *, server: str = "vlmtui.worker.serve") -> int:
-    """Run the server module until it exits. Return its exit status, or 128 + the number of the signal that ended it."""
+    """Run the module `server` until it exits. Return its exit status, or 128 + the signal that ended it."""
     args = parser().parse_args(argv)
     os.umask(PRIVATE_UMASK)
     home = args.socket.with_suffix(HOME_SUFFIX)
@@ -83,14 +83,15 @@ def main(argv: Sequence[str], *, server: str = "vlmtui.worker.serve") -> int:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends. `parent` is the expected parent pid."""
+    """Make the kernel kill this process when its parent ends. `parent`: the expected parent's pid."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _wait(child: int) -> int:
-    """Wait for the child and return its exit status. On a stop signal, send the child SIGTERM, later SIGKILL."""
+    """Wait for the child and return its exit status. After SIGTERM, SIGINT or SIGHUP, send the child SIGTERM, and
+    SIGKILL after STOP_GRACE_S."""
     deadline: float | None = None
     while True:
         status = _reap(child)
@@ -143,18 +144,17 @@ def _end_descendants() -> None:
                 elif process.pid not in terminated:
                     terminated.add(process.pid)
                     process.terminate()
-        # SIGCHLD reports each exit. The timeout covers what no signal reports: that the grace period is over, or that
-        # a process was started between the listing and the kill.
+        # SIGCHLD reports each exit, but not the end of the grace period, nor a process that started after `children`.
         signal.sigtimedwait([signal.SIGCHLD], _RECHECK_S)
 
 
 def _is_tracker(process: psutil.Process) -> bool:
-    """Return True if this is multiprocessing's resource tracker, which exits by itself and then frees shared memory."""
+    """Return True for multiprocessing's resource tracker, which exits by itself after it has freed shared memory."""
     return any("resource_tracker" in argument for argument in process.cmdline())
 
 
 def _prctl(option: int, value: int) -> None:
-    """Call Linux's prctl. Other systems have none and rely on the guardian alone."""
+    """Call Linux's prctl; do nothing on other systems, which lack it."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Watch the engine: signs of life, memory, and how its processes ended."""
+"""Watch the engine: whether it hangs, its memory, and how its processes exited."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 _QUIET_S = 2.0
 """Seconds without an event from the engine before its processes are checked."""
 _MIN_CPU_SHARE = 0.02
-"""Share of one core. An engine that uses less is not computing."""
+"""The share of one core below which an engine counts as idle."""
 
 
 def children_cpu_seconds() -> float:
-    """Return the CPU seconds used by all descendants of this process. Blocks for some milliseconds."""
+    """Return the CPU seconds that all descendants of this process have used. Blocks for a few milliseconds."""
     total = 0.0
     with suppress(psutil.Error):
         for process in psutil.Process(os.getpid()).children(recursive=True):
@@ -35,7 +35,7 @@ def children_cpu_seconds() -> float:
 
 
 def own_cpu_seconds() -> float:
-    """Return the CPU seconds used by the threads of this process, but for the first one, which serves."""
+    """Return the CPU seconds of this process's threads, without the main thread, which is the server's."""
     with suppress(psutil.Error):
         threads = psutil.Process().threads()
         return sum(one.user_time + one.system_time for one in threads if one.id != os.getpid())
@@ -43,9 +43,8 @@ def own_cpu_seconds() -> float:
 
 
 class EngineHealth:
-    """Checks two signs of life: the engine's event loop answers a ping; and while requests run, either events arrive
-    or the engine's processes use CPU time. A long prefill is therefore no hang, but a stopped or deadlocked process is.
-    """
+    """Detects an engine that hangs: its event loop does not answer a ping, or a request runs while no event arrives and
+    the engine's processes use no CPU time. A long prefill uses CPU time, and so does not count as a hang."""
 
     def __init__(
         self,
@@ -55,21 +54,21 @@ class EngineHealth:
         clock: Callable[[], float] = time.monotonic,
         cpu_seconds: Callable[[], float] = children_cpu_seconds,
     ) -> None:
-        """`ping` has the engine's event loop call back. A silence below `shortest_s` counts as none. `cpu_seconds`
-        (called in a thread) returns the CPU time that the engine's processes, or threads, have used."""
+        """`ping`: makes the engine's event loop call a function. `shortest_s`: a shorter silence counts as 0.
+        `cpu_seconds`: returns the CPU time that the engine has used; called in a thread."""
         self._ping = ping
         self._shortest_s = shortest_s
         self._clock = clock
         self._cpu_seconds = cpu_seconds
         self._pinged_at: float | None = None
         self._alive_at: float | None = None
-        """When the processes last showed a sign of life; None while none is expected."""
+        """When the engine's processes last used CPU time; None while they have nothing to do."""
         self._cpu: float | None = None
         self._checked_at = 0.0
 
     @property
     def silent_s(self) -> float:
-        """Seconds without a sign of life; 0 if the engine is well."""
+        """The seconds for which the engine has been hanging; 0 if it does not."""
         now = self._clock()
         loop = 0.0 if self._pinged_at is None else now - self._pinged_at
         processes = 0.0 if self._alive_at is None else now - self._alive_at
@@ -77,7 +76,7 @@ class EngineHealth:
         return longest if longest > self._shortest_s else 0.0
 
     async def check(self, *, generating: bool, last_event_at: float) -> None:
-        """Check both signs; call this every second or two. `last_event_at`: monotonic time of the last event."""
+        """Check the engine. Call this every second or two. `last_event_at`: `time.monotonic()` of the last event."""
         if self._pinged_at is None:
             self._pinged_at = self._clock()
             self._ping(self._ponged)
@@ -95,7 +94,7 @@ class EngineHealth:
 
 
 _COUNTERS = (Path("/proc/vmstat"), Path("/sys/fs/cgroup/memory.events"))
-"""Files with a line `oom_kill N`: for the machine, and for this process's cgroup (v2)."""
+"""Linux's files with a line `oom_kill N`: for the machine, and for this process's cgroup (v2)."""
 
 
 class ProcessExits:
@@ -107,12 +106,12 @@ class ProcessExits:
         self._kills = 0
 
     def begin(self) -> None:
-        """Remember this process's current children as the engine's. Call it when the engine is loaded."""
+        """Remember the current child processes as the engine's. Call this when the engine is loaded."""
         self._children = multiprocessing.active_children()
         self._kills = self._count_kills()
 
     def add_exits(self, error: VlmtuiError) -> VlmtuiError:
-        """Return the error. ENGINE_DIED gets the known exits of the engine's processes added to its message."""
+        """Return the error; for ENGINE_DIED, with the exits of the engine's processes added to its message."""
         if error.kind is not ErrorKind.ENGINE_DIED:
             return error
         codes = [(child.name, child.exitcode) for child in self._children]
@@ -122,12 +121,12 @@ class ProcessExits:
         return VlmtuiError(error.kind, " ".join([error.message, *exits]), detail=error.detail, hint=error.hint)
 
     def _count_kills(self) -> int:
-        """Return how many processes the kernel's out-of-memory killer has ended."""
+        """Return the number of processes that the kernel's out-of-memory killer has ended."""
         return sum(_counter(path) for path in self._counters)
 
 
 def describe_exit(code: int) -> str:
-    """Return `exited with status 1` or `was killed by signal 9 (SIGKILL)` for an exit code of multiprocessing's."""
+    """Return `exited with status 1` or `was killed by signal 9 (SIGKILL)`. A negative `code` is a signal."""
     if code >= 0:
         return f"exited with status {code}"
     try:
@@ -149,11 +148,11 @@ def _counter(path: Path) -> int:
 class Memory(msgspec.Struct, frozen=True):
     rss_bytes: int
     gpu_bytes: int | None
-    """None without the driver of an NVIDIA GPU."""
+    """None without NVIDIA's driver."""
 
 
 def memory_of(pid: int) -> Memory:
-    """Return the resident and GPU memory of a process and all its descendants. Blocks for some milliseconds."""
+    """Return the resident and GPU memory of a process and all its descendants. Blocks for a few milliseconds."""
     rss = 0
     pids: set[int] = set()
     with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""The worker's log file, and the progress of a load that is read from it."""
+"""Reads the worker's log file, and load progress from its lines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from vlmtui.worker.backends.contract import Backend, LoadStep
 RING_LINES = 2000
 _LINE_MAX = 4000
 _READ_MAX = RING_LINES * _LINE_MAX
-"""Bytes read at once, at most."""
+"""The most bytes to read at once."""
 _BREAK = re.compile(rb"\r\n|\n|\r")
 
 
 class LineFormatter(logging.Formatter):
-    """Prefixes every line of a record, tracebacks included, so that ours can be told apart from the engine's."""
+    """Prefixes every line of a log record, so that the worker's lines can be told from those of the engine."""
 
     def format(self, record: logging.LogRecord) -> str:
         mark = f"(vlmtui pid={record.process}) "
@@ -28,10 +28,7 @@ class LineFormatter(logging.Formatter):
 
 
 class LogFile:
-    """Reads a growing log file and holds its newest lines.
-
-    A carriage return also ends a line, because progress bars redraw themselves with it.
-    """
+    """Reads a growing log file and keeps its newest lines. A carriage return also ends a line, as in progress bars."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,7 +37,7 @@ class LogFile:
         self.ring = LogRing(RING_LINES)
 
     def read_new(self) -> list[str]:
-        """Return the lines written since the last call; they are also added to `ring`."""
+        """Return the lines written since the last call, and add them to `ring`."""
         try:
             with self._path.open("rb") as file:
                 self._skip(file.seek(0, os.SEEK_END))
@@ -58,7 +55,7 @@ class LogFile:
         return fresh
 
     def _skip(self, size: int) -> None:
-        """Skip all but the newest `_READ_MAX` bytes; the ring would not hold the others anyway."""
+        """Skip all but the newest `_READ_MAX` bytes. `ring` has no room for earlier lines."""
         if size - self._offset > _READ_MAX:
             self._offset, self._rest = size - _READ_MAX, b""
 
@@ -67,7 +64,7 @@ _ORDER = list(LoadStage)
 
 
 class LoadObserver:
-    """Tracks the load stage. Stages only move forward, in whatever order they are reported."""
+    """Tracks the stage of a load. A report of an earlier stage is ignored."""
 
     def __init__(self, backend: Backend) -> None:
         self._read = backend.read_progress
@@ -84,7 +81,7 @@ class LoadObserver:
         return None if step is None else self.reach(step)
 
     def reach(self, step: LoadStep) -> LoadProgress | None:
-        """Enter a stage or update the current one. Return None for an earlier stage."""
+        """Return the progress after a step, or None if the step belongs to an earlier stage."""
         if _ORDER.index(step.stage) < _ORDER.index(self.progress.stage):
             return None
         self.progress = LoadProgress(

@@ -1,4 +1,4 @@
-"""The requests of a worker: running ones, and ended ones whose answer no client has fetched yet."""
+"""The requests of a worker: those that run, and those that have ended but whose answer no client has fetched."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from vlmtui.worker.server import Connection
 
 _MERGED_EVERY = 1024
-"""Number of recorded events after which they are merged."""
+"""The recorded events are merged whenever so many have been added."""
 _TOKENS_MAX = 8192
-"""Most tokens in a merged delta. With log-probabilities, a longer one could exceed the message size limit."""
+"""The tokens after which a merged delta ends. With log-probabilities, a longer one could exceed a message's limit."""
 
 
 def merged(events: Sequence[EngineEvent]) -> list[EngineEvent]:
-    """Return a request's events with its deltas joined into one, or a few if the answer is very long."""
+    """Return a request's events with the deltas joined into one delta, or a few for a very long answer."""
     joined: list[Delta] = []
     together: list[Delta] = []
     tokens = 0
@@ -61,17 +61,17 @@ def merged(events: Sequence[EngineEvent]) -> list[EngineEvent]:
 
 
 class TrackedRequest:
-    """Counts tokens and time, sends each event to the owner, and records the events if `keep` is set."""
+    """Counts a request's tokens and time, sends its events to `owner`, and records them if `keep` is set."""
 
     def __init__(self, request_id: str, owner: Connection | None, *, keep: bool = False) -> None:
         self.request_id = request_id
         self.owner = owner
-        """None after its client has disconnected."""
+        """The client that gets the events; None after it has disconnected."""
         self.cancelled = False
         self.record: list[EngineEvent] | None = [] if keep else None
-        """Its events so far, if `keep` is set."""
+        """The events so far, if `keep` is set."""
         self.changes = 0
-        """Number of events recorded."""
+        """The number of events that were recorded."""
         self._started = time.monotonic()
         self._ttft_s: float | None = None
         self._prompt: PromptReady | None = None
@@ -80,26 +80,26 @@ class TrackedRequest:
 
     @property
     def is_rendered(self) -> bool:
-        """True if the request's prompt is rendered and in the engine."""
+        """True if the prompt is rendered, so that the engine generates."""
         return self._prompt is not None
 
     @property
     def usage(self) -> Usage:
-        """Tokens so far."""
+        """The token counts so far."""
         return usage_of(self._prompt, self._tokens)
 
     @property
     def timings(self) -> Timings:
-        """Seconds so far."""
+        """The times so far."""
         return Timings(ttft_s=self._ttft_s, total_s=time.monotonic() - self._started)
 
     def add(self, event: EngineEvent) -> None:
-        """Record an event and send it, unless the terminal message has been sent already."""
+        """Record an event and send it, unless the terminal event has already been sent."""
         if not self._has_ended:
             self.send(self._recorded(event))
 
     def hand_over(self, owner: Connection) -> None:
-        """Send a recorded request to a new owner, from the beginning. The former owner gets Failed(NOT_KEPT)."""
+        """Make a client the owner and send it the recorded events. The former owner gets Failed(NOT_KEPT)."""
         if self.owner not in (None, owner):
             message = "This answer was taken over by another vlmtui."
             failure = Failure(kind=ErrorKind.NOT_KEPT, message=message)
@@ -109,16 +109,16 @@ class TrackedRequest:
             self.send(event)
 
     def events(self) -> list[EngineEvent]:
-        """Return the recorded events so far, merged; none if it is not recorded."""
+        """Return the recorded events so far, merged; empty without `keep`."""
         return merged(self.record or ())
 
     def conclude(self, failure: Failure | None = None) -> EngineEvent | None:
-        """Take no more events. Return the terminal message, recorded but not sent, of a request that got none from the
-        engine: Failed or Cancelled. None if one has already been sent."""
+        """Record Failed or Cancelled as the terminal event and return it for sending, or None if the request already
+        has a terminal event. Later events are ignored."""
         return None if self._has_ended else self._recorded(self._terminal(failure))
 
     def end(self) -> None:
-        """Send the terminal message unless one has been sent; the engine has released the request."""
+        """Send a terminal event, if the engine has released the request without one."""
         if event := self.conclude():
             self.send(event)
 
@@ -158,7 +158,7 @@ class TrackedRequest:
         return event
 
     def _whole(self, told: Usage) -> Usage:
-        """Return the engine's counts, completed with counts made here where the engine has none."""
+        """Return the engine's token counts; where it has none, those counted here."""
         own = self.usage
         is_told = bool(told.prompt_tokens or told.completion_tokens)
         if is_told and not (own.prompt_tokens and not told.prompt_tokens):
@@ -175,43 +175,43 @@ _log = logging.getLogger(__name__)
 
 
 class Requests:
-    """The worker's requests. `on_end` is called after each request ends.
+    """The worker's requests. `on_end` is called after the end of each request.
 
-    A request with `keep` set goes on when its client disconnects, and stays here after its end until a client forgets
-    it. While it has no client it is also written to the spool (`vlmtui.protocol.spool`), so that it survives even a
+    A request with `keep` set continues when its client disconnects, and its answer stays here until a client sends
+    Forget. While it has no client it is also written to the spool (`vlmtui.protocol.spool`), so that it survives a
     killed worker.
     """
 
     def __init__(self, engine: EngineThread, runtime: Path, on_end: Callable[[], None], *, ended_answers: int) -> None:
-        """`ended_answers`: how many are held; the oldest is dropped first."""
+        """`ended_answers`: the most answers in `ended`; the oldest is dropped first."""
         self.running: dict[str, TrackedRequest] = {}
         self.ended: dict[str, TrackedRequest] = {}
-        """Ended requests with `keep` set that no client has forgotten yet."""
+        """The ended requests with `keep` set for which no client has sent Forget."""
         self.idle_since = time.monotonic()
-        """When the last request ended."""
+        """The end of the last request."""
         self.last_event_at = time.monotonic()
-        """When the engine last produced an event."""
+        """The time of the engine's last event."""
         self._engine = engine
         self._runtime = runtime
         self._on_end = on_end
         self._ended_answers = ended_answers
         self._spooled: dict[str, int] = {}
-        """The number of recorded events that are on disk, by request id."""
+        """By request id, `TrackedRequest.changes` when it was last written to the spool."""
         self._writing = threading.Lock()
         self._is_over = False
 
     @property
     def unattended(self) -> tuple[str, ...]:
-        """Ids of the recorded requests, running or ended, that have no client."""
+        """The ids of the recorded requests, running or ended, that have no client."""
         return tuple(item.request_id for item in self._recorded() if item.owner is None)
 
     @property
     def is_generating(self) -> bool:
-        """True while the engine has work: a request whose prompt is rendered, and which has not ended."""
+        """True while the engine generates an answer."""
         return any(item.is_rendered for item in self.running.values())
 
     def begin(self, request: Request, owner: Connection) -> None:
-        """Start a request. Refuses one whose id is already in use."""
+        """Start a request, or send Failed if its id is already in use."""
         request_id = request.request_id
         if request_id in self.running or request_id in self.ended:
             refuse(request_id, owner, ErrorKind.PROTOCOL, "A request with this id is already running.")
@@ -221,14 +221,14 @@ class Requests:
         self._engine.generate(request, partial(self._add, item), partial(self._end, request_id))
 
     def cancel(self, request_id: str, owner: Connection | None) -> None:
-        """Abort a request if it belongs to `owner`."""
+        """Abort a request of `owner`. Does nothing for another client's request."""
         running = self.running.get(request_id)
         if running is not None and running.owner is owner:
             running.cancelled = True
             self._engine.cancel(request_id)
 
     def resume(self, request_id: str, owner: Connection) -> None:
-        """Send a recorded request to a client, from the beginning."""
+        """Make a client the owner of a recorded request and send it all its events."""
         found = self.running.get(request_id) or self.ended.get(request_id)
         if found is None or found.record is None:
             refuse(request_id, owner, ErrorKind.NOT_KEPT, "The worker does not hold this answer.")
@@ -236,7 +236,7 @@ class Requests:
             found.hand_over(owner)
 
     def forget(self, request_id: str, owner: Connection) -> None:
-        """Stop keeping an answer. If it still runs and has no client, it is aborted."""
+        """Stop keeping an answer. Abort it if it still runs and has no client."""
         self.ended.pop(request_id, None)
         self._spooled.pop(request_id, None)
         running = self.running.get(request_id)
@@ -246,7 +246,7 @@ class Requests:
                 self.cancel(request_id, None)
 
     def leave(self, owner: Connection) -> None:
-        """Handle a lost client: its recorded requests continue without it, the others are aborted."""
+        """Handle a client's disconnect: recorded requests continue without it, others are aborted."""
         for running in list(self.running.values()):
             if running.record is None:
                 self.cancel(running.request_id, owner)
@@ -255,9 +255,9 @@ class Requests:
                 item.owner = None
 
     def end_all(self, failure: Failure | None = None) -> None:
-        """End all requests because the worker stops: send terminal messages, and write recorded ones to the spool.
+        """End all requests, because the worker stops: write the recorded ones to the spool, then send terminal events.
 
-        The files are written first, because a client that has the terminal message may delete the file.
+        In this order, because a client may delete the file after it has received the terminal event.
         """
         with self._writing:
             self._is_over = True
@@ -271,7 +271,7 @@ class Requests:
                 item.send(event)
 
     async def spool(self) -> None:
-        """Write the recorded requests that have no client and have changed to the spool."""
+        """Write to the spool the recorded requests that have no client and have changed."""
         for item in self._recorded():
             if item.owner is not None or item.record is None:
                 continue
@@ -287,7 +287,7 @@ class Requests:
         await asyncio.to_thread(prune_spool, self._runtime)
 
     def _write_unless_over(self, events: list[EngineEvent]) -> None:
-        """Write events unless `end_all` has run. Runs in a thread, which cannot be cancelled."""
+        """Write events to the spool, unless `end_all` has written them. Runs in a thread, which cannot be cancelled."""
         with self._writing:
             if not self._is_over:
                 self._write(events)
@@ -297,7 +297,7 @@ class Requests:
         item.add(event)
 
     def _end(self, request_id: str, last: EngineEvent | None) -> None:
-        """Handle a request that the engine has released. Its id is free before its client gets the terminal message."""
+        """Handle a request that the engine has released. Its id is free before its client gets the terminal event."""
         item = self.running.pop(request_id)
         if item.record is not None:
             self.ended[request_id] = item
@@ -322,5 +322,5 @@ class Requests:
 
 
 def refuse(request_id: str, owner: Connection, kind: ErrorKind, message: str) -> None:
-    """Tell a client that its request will not be run."""
+    """Send a client Failed for a request that will not run."""
     owner.send(Failed(request_id=request_id, failure=Failure(kind=kind, message=message)))

@@ -36,7 +36,7 @@ def make_server(
     pid: int,
     limits: Limits | None = None,
 ) -> WorkerServer:
-    """Return a server for a backend. `runtime` is the folder that holds its socket."""
+    """Return a server for a backend. `runtime`: the folder of its socket. `pid`: the worker's pid for clients."""
 
     def log_tail() -> list[str]:
         return log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
@@ -46,7 +46,7 @@ def make_server(
 
 
 def main(argv: Sequence[str], backend: Backend | None = None) -> int:
-    """Serve until stopped and return the exit status. `backend` overrides the one that the spec names."""
+    """Serve until stopped and return the exit status. `backend` replaces the spec's backend."""
     arguments = guardian.parser()
     arguments.add_argument("--guardian", type=int, default=0)
     args = arguments.parse_args(argv)

@@ -1,4 +1,4 @@
-"""The worker's server: connects clients with the engine's thread."""
+"""The worker's server: passes messages between the clients and the engine's thread."""
 
 from __future__ import annotations
 
@@ -61,34 +61,34 @@ from vlmtui.worker.requests import Requests, refuse
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Timeouts in seconds, and how many ended answers are held."""
+    """Times in seconds, and the number of kept answers."""
 
     lonely_s: float = 60.0
-    """A worker to which no client ever connects stops after this."""
+    """A worker stops after this time if no client ever connects."""
     failed_load_s: float = 10.0
-    """How long a worker stays after a failed load, so that a client can still learn why."""
+    """A worker without clients stays this long after a failed load, so that a client can still get the error."""
     shutdown_s: float = 2.0
-    """The time in which the engine ends its processes; the guardian then kills the rest."""
+    """The time for the engine to end its processes; the guardian then kills the others."""
     flush_s: float = 1.0
-    """The time in which a client reads the last messages."""
+    """The time for a client to read the last messages."""
     shortest_silence_s: float = 4.0
-    """A shorter silence of the engine is not reported."""
+    """A shorter hang of the engine is not reported."""
     metrics_every_s: float = 2.0
-    """Between two samples of the engine's metrics, while a client follows them."""
+    """The time between two samples of the metrics, while a client follows them."""
     ended_answers: int = 32
-    """Most finished answers held until a client fetches them; the oldest is dropped first."""
+    """The most finished answers that wait for a client; the oldest is dropped first."""
 
 
 _log = logging.getLogger(__name__)
 
 _BACKLOG_MAX = 32 * 1024 * 1024
-"""Bytes buffered for a client that does not read; beyond that it is disconnected."""
+"""A client that does not read is disconnected when so many bytes are buffered for it."""
 _OBSERVERS = frozenset({"ps", "stop"})
-"""Clients that do not keep the engine in use."""
+"""The clients whose presence does not keep the worker running."""
 
 
 class Connection:
-    """One client. Everything it gets is sent in the server's event loop."""
+    """A client. Use it only in the server's event loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -100,7 +100,7 @@ class Connection:
 
     @property
     def is_user(self) -> bool:
-        """True if this client keeps the engine in use. `ps` and `stop` do not."""
+        """True if this client's presence keeps the worker running."""
         return self.hello is not None and self.hello.client not in _OBSERVERS
 
     async def receive(self) -> ClientMessage | None:
@@ -109,7 +109,7 @@ class Connection:
         return None if line is None else decode_client_message(line)
 
     def send(self, message: WorkerMessage) -> None:
-        """Send a message, never waiting. Does nothing when the client has disconnected."""
+        """Send a message without waiting. Does nothing if the client has disconnected."""
         transport = self._writer.transport
         if transport.is_closing():
             return
@@ -119,7 +119,7 @@ class Connection:
             transport.abort()
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until all messages are sent, at most `timeout_s` seconds."""
+        """Wait at most `timeout_s` seconds until all messages are sent."""
         with suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(timeout_s):
                 await self._writer.drain()
@@ -143,9 +143,9 @@ def listen(path: str) -> socket.socket:
 
 
 _LOG_INTERVAL_S = 0.1
-"""Seconds between reads of the log; the processes that write it send no notice."""
+"""Seconds between reads of the log."""
 _CHECK_INTERVAL_S = 1.0
-"""Seconds between health checks; answers without a client are written to the spool as often."""
+"""Seconds between health checks, and between writes of answers without a client to the spool."""
 _METRICS_ANSWER_S = 10.0
 EXIT_LOAD_FAILED = 3
 EXIT_ENGINE_DIED = 4
@@ -153,7 +153,7 @@ EXIT_ENGINE_DIED = 4
 
 @dataclass(slots=True)
 class WorkerServer:
-    """Serves one engine to any number of clients until it is stopped, goes unused, or its engine dies."""
+    """Serves one engine to any number of clients, until it is stopped or unused, or the engine dies."""
 
     spec: LoadSpec
     backend: Backend
@@ -161,7 +161,7 @@ class WorkerServer:
     log: LogFile
     keep_alive_s: float | None
     pid: int
-    """The pid reported to clients: the guardian's."""
+    """The worker's pid for clients: the guardian's."""
     runtime: Path
     """The folder of the socket and of the spool."""
     limits: Limits = field(default_factory=Limits)
@@ -325,7 +325,7 @@ class WorkerServer:
         self._want_log()
 
     def _progressed(self, step: LoadStep) -> None:
-        """Broadcast progress that the backend reported itself, not through the log."""
+        """Broadcast load progress that the backend has reported itself, not in the log."""
         progress = self.observer.reach(step)
         if progress is not None:
             self._broadcast(progress)
@@ -347,7 +347,7 @@ class WorkerServer:
             self._log_is_wanted.clear()
 
     async def _watch_engine(self) -> None:
-        """Check the engine's health and write answers without a client to the spool, at regular intervals."""
+        """Regularly check the engine's health, and write answers without a client to the spool."""
         await self.requests.prune()
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
@@ -372,7 +372,7 @@ class WorkerServer:
             self._metrics_are_wanted.clear()
 
     async def _sample_metrics(self) -> None:
-        """Send the engine's metrics to the clients that follow them, at regular intervals."""
+        """Regularly send the engine's metrics to the clients that follow them."""
         while True:
             await self._metrics_are_wanted.wait()
             report = await self._metrics_report()
@@ -412,7 +412,7 @@ class WorkerServer:
         self.stop(EXIT_ENGINE_DIED)
 
     def _end_if_unused(self) -> None:
-        """Stop if the engine has been unused for the keep-alive time (or `lonely_s`); else set a timer for that."""
+        """Stop if the engine has been unused for the keep-alive time (or `lonely_s`); otherwise set a timer for it."""
         if self._end_timer is not None:
             self._end_timer.cancel()
             self._end_timer = None
@@ -450,7 +450,7 @@ class WorkerServer:
         return StatusReport(pid=self.pid, status=status)
 
     async def _say_goodbye(self) -> None:
-        """Send every request its terminal message and flush every client's connection."""
+        """Send the terminal event of every request, and close all connections once it is sent."""
         self.requests.end_all(self._death)
         await asyncio.gather(*(connection.flush(self.limits.flush_s) for connection in self.connections))
         for connection in self.connections:

@@ -1,6 +1,6 @@
-"""The backends (kinds of engine) that a worker can host, by name. A backend is imported only when it is chosen.
+"""The backends (kinds of engine) of a worker, by name. A backend is imported only when it is used.
 
-See `docs/backends.md` for how to add one.
+`docs/backends.md` tells how to add a backend.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Bundled(msgspec.Struct, frozen=True):
     entry_point: str
     """`module:NAME` of its `Backend`."""
     needs: str
-    """Import name of the package it requires."""
+    """The import name of the package that it requires."""
     missing: str
     """The error message if that package is not installed."""
     hint: str
@@ -69,7 +69,7 @@ def has_transformers() -> bool:
 
 
 def no_vllm() -> VlmtuiError:
-    """Return NO_ENGINE for a model that needs vLLM, with what runs here instead, if anything does."""
+    """Return NO_ENGINE for a model that needs vLLM, with a hint if Transformers is installed."""
     lacking = BUNDLED[DEFAULT_BACKEND]
     if not has_transformers():
         return VlmtuiError(ErrorKind.NO_ENGINE, lacking.missing, hint=lacking.hint)
@@ -78,7 +78,7 @@ def no_vllm() -> VlmtuiError:
 
 
 def require_backend(name: str) -> None:
-    """Raise VlmtuiError(NO_ENGINE) if there is no such backend, or the package it needs is not installed.
+    """Raise VlmtuiError(NO_ENGINE) if the backend is unknown, or the package that it needs is not installed.
 
     Does not import the backend.
     """
@@ -92,7 +92,7 @@ def require_backend(name: str) -> None:
 
 
 def load_backend(name: str) -> Backend:
-    """Import the backend of that name. Raises VlmtuiError(NO_ENGINE) if it is missing or cannot be imported."""
+    """Import a backend by its name. Raises VlmtuiError(NO_ENGINE) if it is unknown or cannot be imported."""
     from vlmtui.worker.backends.contract import Backend
 
     require_backend(name)

@@ -1,4 +1,4 @@
-"""The interface of a backend: loading an engine, using a loaded one, explaining its failures."""
+"""The interface of a backend: loading an engine, using it, and explaining its failures."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 CPU_NICENESS = 5
-"""Added to the niceness of an engine without a GPU: the app and the terminal share its cores."""
+"""Added to the niceness of an engine on the CPU, so that the app and the terminal stay responsive."""
 DELTA_S = 1 / 20
-"""Least seconds between two deltas of an answer that is read along; the first is sent at once. The screen shows ten
-frames a second."""
+"""The least seconds between two deltas of an answer. The screen shows ten frames a second."""
 
 
 class HostedEngine(Protocol):
@@ -26,15 +25,15 @@ class HostedEngine(Protocol):
     """Facts about the engine, including its capabilities. The server fills in `load_s`."""
 
     def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
-        """Yield PromptReady, Deltas, then Finished; of a RenderRequest just PromptReady and Finished.
+        """Yield PromptReady, Deltas, then Finished; for a RenderRequest only PromptReady and Finished.
 
-        The server measures the times, and counts tokens itself if Finished has no usage. On a failure, raises a
-        VlmtuiError or anything that `explain_request` can explain. Cancelling the task aborts the request. The server
-        only passes requests that `info.capabilities` allows."""
+        Cancelling the task aborts the request. Raises VlmtuiError, or an exception that `explain_request` can explain.
+        The worker's server only passes requests that `info.capabilities` allows, measures the times, and counts tokens
+        if Finished has no usage."""
         ...
 
     async def died(self) -> None:
-        """Return when the engine has died on its own; never returns if it cannot."""
+        """Wait until the engine has died by itself."""
         ...
 
     async def shutdown(self) -> None:
@@ -44,7 +43,7 @@ class HostedEngine(Protocol):
 
 @runtime_checkable
 class TellsMetrics(Protocol):
-    """An engine that also reports metrics: its requests, caches and times."""
+    """An engine that also reports metrics."""
 
     async def metrics(self) -> EngineMetrics:
         """Return the engine's present metrics. Raises VlmtuiError."""
@@ -62,19 +61,19 @@ class LoadStep(msgspec.Struct, frozen=True):
 Report = Callable[[LoadStep], object]
 """Reports load progress. May be called from the engine's thread."""
 Load = Callable[[LoadSpec, Report], Awaitable[HostedEngine]]
-"""Loads an engine; may block its event loop. Raises anything that `explain_load` can explain."""
+"""Loads an engine; may block the event loop. Raises exceptions that `explain_load` can explain."""
 
 
 class ProcessEnded(Exception):
-    """A process of the engine has ended by itself. The text says how; the log may say why."""
+    """A process of the engine has ended by itself; the message has its exit code or signal."""
 
 
 LoadAgain = Callable[[LoadSpec, Report, ProcessEnded, Sequence[str]], Awaitable[HostedEngine]]
-"""Loads again with a setting that the log names as possible; raises the given error if it names none."""
+"""Loads again with a changed setting, if the log lines show one that would work; otherwise raises the given error."""
 
 
 def no_progress(line: str) -> LoadStep | None:
-    """The default `read_progress`: log lines show no progress."""
+    """The default `read_progress`, for a log that does not show progress."""
     return None
 
 
@@ -121,24 +120,24 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     """The backend's name for people, such as `vLLM`."""
     load: Load
     load_again: LoadAgain | None = None
-    """Is called once, if a process ended while it loaded."""
+    """Called once after `load` has raised ProcessEnded."""
     read_progress: Callable[[str], LoadStep | None] = no_progress
-    """Reads load progress from a line of the worker's log; returns None if the line carries none."""
+    """Returns the load progress that a line of the worker's log reports, or None."""
     explain_load: Callable[..., VlmtuiError] = explain_load
     """`(error, log, name=…)`: explains a failed load. `log`: the newest lines of the worker's log."""
     explain_request: Callable[[BaseException, Sequence[str]], VlmtuiError] = explain_request
-    """Explains a failed request, perhaps one that failed because the engine died."""
+    """Explains a failed request. If the engine died of it, the log has the cause."""
     explain_death: Callable[[Iterable[str]], VlmtuiError] = explain_death
     """Explains an engine's death from the worker's log."""
     computes_here: bool = True
-    """True if processes of the worker compute the answers: one that is idle while a request runs has hung.
-    False: the backend itself limits how long a request may be silent."""
+    """True if processes of the worker compute the answers: they have hung if they use no CPU during a request.
+    False: the backend itself limits the time without an event."""
     computes_in_worker: bool = False
     """True if threads of the worker's own process compute the answers; False: its child processes do."""
 
 
 def failing_backend(error: VlmtuiError) -> Backend:
-    """Return a backend whose every load fails with this error."""
+    """Return a backend that fails every load with this error."""
 
     async def load(spec: LoadSpec, report: Report) -> HostedEngine:
         raise error

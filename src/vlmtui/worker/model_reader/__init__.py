@@ -1,1 +1,1 @@
-"""A process that reads a model's tokenizer and templates, and runs its templates: within limits, without network."""
+"""A process that reads a model's tokenizer and renders its chat templates, with limits and without network."""

@@ -1,6 +1,6 @@
 """`python -m vlmtui.worker.model_reader`: reads a ReadRequest as JSON from stdin, writes a ModelReading to stdout.
 
-Everything else that is printed, by the model's own code too, goes to stderr.
+All other output, also that of the model's own code, goes to stderr.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read a model: its templates rendered, and the facts of its tokenizer."""
+"""Read a model's files: render its chat templates, and return the facts about its tokenizer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPECIAL_MAX = 20_000
 
 
 class CodeNotAllowed(Exception):
-    """Raised when a tokenizer needs code of the repository that was not allowed."""
+    """Raised when a tokenizer needs the model's own Python code, which the user has not trusted."""
 
 
 def has_tokenizer(folder: Path) -> bool:
@@ -34,14 +34,14 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def needs_code(folder: Path) -> bool:
-    """Return True if the tokenizer's class comes with the model."""
+    """Return True if the tokenizer's class is in Python code that comes with the model."""
     found = _json(folder / "tokenizer_config.json")
     named = found.get("auto_map")
     return isinstance(named, dict) and "AutoTokenizer" in named
 
 
 def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any:
-    """Load the tokenizer as vLLM does. Raises CodeNotAllowed, or what transformers raises."""
+    """Load the tokenizer as vLLM does. Raises CodeNotAllowed, or any exception of Transformers."""
     from transformers import AutoTokenizer
 
     if needs_code(folder) and not trust_remote_code:
@@ -50,7 +50,8 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any:
 
 
 def read_tokenizer(tokenizer: Any, folder: Path, texts: Iterable[str]) -> TokenizerReading:
-    """Read the facts. `texts`: renderings, whose special-looking texts are looked up."""
+    """Return the facts about a tokenizer. `texts`: rendered prompts; `known` tells for each text in them that looks
+    like a special token whether it is one token."""
     bos, eos = tokenizer.bos_token, tokenizer.eos_token
     plain = list(tokenizer("a").input_ids)
     looking = {found for text in texts for found in special_looking(text)}
@@ -73,7 +74,7 @@ def _is_token(tokenizer: Any, text: str) -> bool:
 
 
 def _stop_texts(tokenizer: Any, folder: Path) -> Iterator[str]:
-    """Yield the texts of the EOS tokens in generation_config.json and config.json (also of its text model)."""
+    """Yield the texts of the EOS tokens in generation_config.json, config.json and its `text_config`."""
     config = _json(folder / "config.json")
     text_config = config.get("text_config")
     for found in (_json(folder / "generation_config.json"), config, text_config):
@@ -92,13 +93,13 @@ def _json(path: Path) -> dict[str, object]:
 
 
 LOAD_S = 90.0
-"""Seconds for loading a tokenizer, with the import of transformers."""
+"""The time limit in seconds for importing Transformers and loading a tokenizer."""
 _MESSAGE_MAX = 2_000
 _CAUSES_MAX = 4
 
 
 def read_model(request: ReadRequest, *, seconds: float = RENDER_S, load_s: float = LOAD_S) -> ModelReading:
-    """Read the files that the request asks for. The reading reports a tokenizer that can't be loaded."""
+    """Read the model's files. An error of the tokenizer is in the result's `trouble` and `message`."""
     folder = Path(request.folder) if request.folder else None
     tokenizer: Any = None
     trouble: ReadTrouble | None = None
@@ -150,7 +151,7 @@ def _loaded(folder: Path, trusted: bool, load_s: float) -> tuple[Any, ReadTroubl
 
 
 def _with_causes(error: BaseException) -> str:
-    """Return the error's text, and those of its causes: transformers wraps what a model's own code raises."""
+    """Return the texts of an error and its causes. Transformers wraps the exceptions of a model's own code."""
     found: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(found) < _CAUSES_MAX:

@@ -1,5 +1,5 @@
-"""Render a model's prompts in a process with limits: with its chat template line by line, as Transformers does, and
-with its processor."""
+"""Limit this process, and render prompts as Transformers does: chat templates, with the line of the template for each
+piece of text, and the model's processor."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from vlmtui.worker.hf.media_items import load_item
 from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs
 
 DATA_BYTES = 6 * 2**30
-"""Most memory that the process may allocate."""
+"""The most memory that the process may allocate."""
 CPU_S = 300
-"""Most processor time, in seconds."""
+"""The most seconds of processor time for the process."""
 FILE_BYTES = 64_000_000
-"""Most bytes of a file that it writes."""
+"""The largest file that the process may write."""
 _NETWORK = frozenset({"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.bind"})
 
 
 class OutOfTime(BaseException):
-    """Raised in whatever runs when its time is over. No `except Exception` of that code stops it."""
+    """Raised when a time limit is over. `except Exception` in a model's code cannot catch it."""
 
 
 def limit_process() -> None:
-    """Limit this process for good. Network calls of Python code raise PermissionError from now on."""
+    """Limit this process's memory, time and files. From now on, network calls of Python code raise PermissionError."""
     for kind, most in (
         (resource.RLIMIT_DATA, DATA_BYTES),
         (resource.RLIMIT_CPU, CPU_S),
@@ -72,8 +72,9 @@ def _without_network(event: str, arguments: tuple[object, ...]) -> None:
 
 @contextmanager
 def time_limit(seconds: float, *, of_processor: bool = False) -> Iterator[None]:
-    """Raise OutOfTime in the body after so many seconds; `of_processor`: of this process's processor time, so that a
-    busy machine makes nothing late, for what can't wait. Only in the main thread; not nested."""
+    """Raise OutOfTime in the body after `seconds`. Only in the main thread; not nested.
+
+    `of_processor`: count processor time, which does not pass while other processes run. For code that does not wait."""
 
     def end(signum: int, frame: FrameType | None) -> None:
         raise OutOfTime
@@ -89,11 +90,11 @@ def time_limit(seconds: float, *, of_processor: bool = False) -> Iterator[None]:
 
 
 RENDER_S = 3.0
-"""Seconds of processor time for one rendering; a normal one takes milliseconds."""
+"""Seconds of processor time for one rendering, which normally takes milliseconds."""
 _TEXT_MAX = 2_000_000
 _SOURCE_MAX = 5_000_000
 _JSON_FILES = ("chat_template.json", "processor_config.json", "tokenizer_config.json")
-"""Files with a field `chat_template`, the processor's first: vLLM prefers those."""
+"""The files that may have a field `chat_template`. Those of the processor are first, as in vLLM."""
 _HOPELESS = (TemplateTrouble.ENDLESS, TemplateTrouble.TOO_BIG)
 
 
@@ -102,7 +103,7 @@ class _Refusal(jinja2.TemplateError):
 
 
 class _Generation(jinja2.ext.Extension):
-    """Reads `{% generation %}` blocks, with which templates mark answers for training."""
+    """Parses `{% generation %}` blocks, which mark answers for training."""
 
     tags = {"generation"}
 
@@ -113,7 +114,7 @@ class _Generation(jinja2.ext.Extension):
 
 
 class _LineKeeper(CodeGenerator):
-    """Notes the line of constant texts, too: Jinja notes only those of expressions."""
+    """Also records the line numbers of constant texts; Jinja records only those of expressions."""
 
     def visit_Output(self, node: Any, frame: Any) -> None:
         self.newline(node)
@@ -121,8 +122,8 @@ class _LineKeeper(CodeGenerator):
 
 
 def templates_in(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield (file, source) of the folder's default templates, in the order in which vLLM looks. Raises VlmtuiError for
-    a damaged file."""
+    """Yield (file name, source) of the folder's default templates, in vLLM's order of preference. Raises VlmtuiError
+    for a damaged file."""
     own = folder / "chat_template.jinja"
     if is_file(own):
         yield own.name, read_whole(own, bytes_max=_SOURCE_MAX, may_be_empty=True).decode("utf-8", "replace")
@@ -141,9 +142,10 @@ def templates_in(folder: Path) -> Iterator[tuple[str, str]]:
 def read_template(
     name: str, source: str, cases: Sequence[RenderCase], variables: Mapping[str, object], *, seconds: float = RENDER_S
 ) -> TemplateReading:
-    """Render every conversation in each form, with and without a generation prompt.
+    """Render every conversation in each form, with and without a generation prompt. Stop at the first rendering that
+    exceeds its limits.
 
-    Stops at the first rendering that exceeds its limits.
+    `variables`: the template's variables for special tokens, such as `bos_token`.
     """
     try:
         with time_limit(seconds, of_processor=True):
@@ -209,7 +211,7 @@ def _refuse(message: str) -> None:
 
 
 def _rendered(template: jinja2.Template, given: Mapping[str, object], seconds: float) -> Rendering:
-    """Render, and note which line of the template wrote what: each piece comes from a `yield` of the compiled code."""
+    """Render a template, and record the line that wrote each piece: the piece's `yield` in the compiled template."""
     pieces: list[str] = []
     lines: list[tuple[int, int]] = []
     length = 0
@@ -231,7 +233,7 @@ def _rendered(template: jinja2.Template, given: Mapping[str, object], seconds: f
 
 
 def _merged(lines: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the pieces without those on the same line as the piece before."""
+    """Merge consecutive pieces of the same line."""
     return tuple(one for at, one in enumerate(lines) if at == 0 or lines[at - 1][1] != one[1])
 
 
@@ -250,7 +252,7 @@ def _trouble(error: BaseException) -> TemplateTrouble:
 
 
 def _line_of(traceback: TracebackType | None, translate: Callable[[int], int]) -> int | None:
-    """Return the innermost line of the template in a traceback."""
+    """Return the template's line of the innermost template frame in a traceback."""
     found = None
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == "<template>":
@@ -260,7 +262,8 @@ def _line_of(traceback: TracebackType | None, translate: Callable[[int], int]) -
 
 
 def readable_templates(folder: Path) -> list[tuple[str, str]]:
-    """Return the folder's templates, without those in damaged files, which the tokenizer reports."""
+    """Return (file name, source) of the folder's default templates; none if a file is damaged, which the tokenizer then
+    reports."""
     try:
         return list(templates_in(folder))
     except VlmtuiError:
@@ -271,7 +274,7 @@ _PROBLEM_MAX = 500
 
 
 class PromptMaker:
-    """Makes prompts as Transformers does; `template` is the model's own."""
+    """Makes prompts as Transformers does. `template`: the model's own chat template."""
 
     def __init__(self, folder: Path, tokenizer: Any, template: str | None, trusted: bool) -> None:
         self._folder = folder
@@ -281,7 +284,7 @@ class PromptMaker:
         self._builder: PromptBuilder | None = None
 
     def make(self, case: PromptCase) -> PromptReading:
-        """Make a prompt. Failures are reported in the reading."""
+        """Make a prompt. An error is in the result's `problem`."""
         text, problem = self._text(case)
         if problem:
             return PromptReading(problem=problem)
@@ -296,7 +299,7 @@ class PromptMaker:
         return PromptReading(text=text, token_ids=made.ids, media=made.media)
 
     def _text(self, case: PromptCase) -> tuple[str, str]:
-        """Return the prompt's text, or why there is none."""
+        """Return the prompt's text, and the reason if there is none."""
         if case.messages is None:
             return case.text, ""
         template = case.chat_template or self._template or case.fallback_template
@@ -310,7 +313,7 @@ class PromptMaker:
         return rendering.text, ""
 
     def _made(self, text: str, case: PromptCase) -> PromptInputs:
-        """Call the processor. Whatever it raises is its own."""
+        """Return the output of the model's processor. Raises any exception of the processor."""
         if self._builder is None:
             from transformers import AutoConfig, AutoProcessor
 

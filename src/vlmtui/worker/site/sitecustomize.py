@@ -1,8 +1,8 @@
 """Start-up hooks for every process of the engine.
 
-Python imports a module of this name when it starts. The worker puts this folder first on the `PYTHONPATH` of its
-children, so the hooks below also run in vLLM's engine core and GPU workers. A hook must neither slow the start down nor
-prevent it: nothing is imported before it is needed, and an exception in a hook is printed and otherwise ignored.
+Python imports a module of this name when it starts. This folder is first in the worker's `PYTHONPATH`, so the hooks
+also run in vLLM's engine core and GPU workers. A hook must not delay or prevent the start: it imports modules only when
+it needs them, and an exception in a hook is printed and otherwise ignored.
 
 To add a hook, write a function without arguments and name it in `HOOKS`.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 
 TYPE_CHECKING = False
-"""Stands in for `typing.TYPE_CHECKING`: `typing` is not imported when Python starts."""
+"""Replaces `typing.TYPE_CHECKING`, because importing `typing` takes time."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,11 +23,11 @@ TORCHVISION_SCHEMAS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
-"""Operators that torchvision registers with torch on import, declared as in its own `csrc/ops/nms.cpp`."""
+"""Operators that torchvision registers with torch on import. Source: torchvision's `csrc/ops/nms.cpp`."""
 
 
 class TorchvisionSchemaFinder:
-    """Declares torchvision's operators just before torchvision is imported, if its own library cannot.
+    """Declares torchvision's operators just before torchvision is imported, if torchvision's library cannot.
 
     A torchvision built for CUDA cannot load its operators with a CPU build of torch, and then fails on import with
     "operator torchvision::nms does not exist". Its image transforms, all that transformers needs, do not use them.
@@ -56,12 +56,12 @@ class TorchvisionSchemaFinder:
 
 
 def watch_for_torchvision() -> None:
-    """Have torchvision's operators declared if and when torchvision is imported."""
+    """Declare torchvision's operators if and when torchvision is imported."""
     sys.meta_path.insert(0, TorchvisionSchemaFinder())
 
 
 def run_next_sitecustomize() -> None:
-    """Run the `sitecustomize` that this one shadows (a debugger's, the system's), if there is one."""
+    """Run the next `sitecustomize` on the path, such as a debugger's or the system's, if there is one."""
     from importlib.machinery import PathFinder
     from os.path import dirname, realpath
 
@@ -75,10 +75,10 @@ def run_next_sitecustomize() -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, if it is one of multiprocessing's children.
+    """Make the kernel kill this process when its parent ends, if multiprocessing has started it.
 
-    Otherwise vLLM's engine core and GPU workers outlive a killed parent. Other processes, such as compilers, are left
-    alone: the signal is sent when the *thread* that started the process ends, and theirs may be short-lived.
+    Otherwise vLLM's engine core and GPU workers outlive a killed parent. Not for other processes, such as compilers:
+    the kernel sends the signal when the *thread* that started the process ends, which may be early.
     """
     from os import _exit, environ, getppid, getsid
 

@@ -1,1 +1,1 @@
-"""A server that speaks vLLM's HTTP interface, as a backend."""
+"""The backend `remote`: a model server with an OpenAI-compatible HTTP interface, best vLLM's."""

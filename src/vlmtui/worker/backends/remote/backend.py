@@ -1,4 +1,4 @@
-"""A server of models as a backend: `LoadSpec.backend = "remote"`, its address and options in `engine_args`."""
+"""The `Backend` of a model server. Its address and options are in `LoadSpec.engine_args`."""
 
 from __future__ import annotations
 

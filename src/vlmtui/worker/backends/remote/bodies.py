@@ -1,4 +1,4 @@
-"""Requests to a server: for chats, for prompts by token ids, for text alone; and the texts of its tokens."""
+"""The request bodies for a model server, and the texts and places of the tokens in its answers."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from vlmtui.worker.backends.remote.http_api import ServerApi, ServerError, Unans
 from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServerFacts
 
 _AT_ONCE = 16
-"""Requests for the texts of tokens at the same time."""
+"""The most simultaneous requests for the texts of tokens."""
 _DEAF_TIMES = 10
-"""The pause after a request without a reply, as a multiple of the time that it waited: a server that hangs may have
-sent hundreds of tokens before, and the request for each would wait."""
+"""The pause after such a request has timed out, as a multiple of the timeout. Otherwise hundreds of tokens from a
+server that hangs would each wait for a timeout."""
 _PROMPTS_MAX = 64
-"""Prompts whose text is remembered."""
+"""The most prompts whose text is cached."""
 
 
 class TokenTexts:
-    """Asks a server for the texts of tokens, and for the tokens of texts."""
+    """Asks a server for the texts of tokens and the tokens of texts, and caches them."""
 
     def __init__(self, api: ServerApi, model: str) -> None:
         self._api = api
@@ -54,18 +54,18 @@ class TokenTexts:
         self._special: dict[str, int | None] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._deaf_until_s = float("-inf")
-        """When it is asked again, after a question that was not answered in time."""
+        """The `time.monotonic()` before which no request is sent, since the last one timed out."""
 
     async def entries(self, ids: Iterable[int]) -> Vocabulary:
-        """Return the tokens with these ids, without those that the server does not name in time: missing names do not
-        delay an answer."""
+        """Return the tokens with these ids. Leaves out those whose text the server does not send in time, so that they
+        do not delay the answer."""
         wanted = set(ids)
         await asyncio.gather(*(self._ask(one) for one in wanted - self._known.keys()))
         return {one: self._known[one] for one in wanted if one in self._known}
 
     async def text_of(self, ids: Sequence[int], seconds: float) -> str:
-        """Return these tokens decoded together, special ones kept. Raises VlmtuiError, also when the server does not
-        answer in so many seconds."""
+        """Return these tokens decoded together, with special tokens. Raises VlmtuiError, also if the server does not
+        answer within `seconds`."""
         key = tuple(ids)
         if key not in self._prompts:
             while len(self._prompts) >= _PROMPTS_MAX:
@@ -74,7 +74,7 @@ class TokenTexts:
         return self._prompts[key]
 
     async def ids_of(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Return the tokens of a text. Raises VlmtuiError."""
+        """Return the token ids of a text. Raises VlmtuiError."""
         body = {"model": self._model, "prompt": text, "add_special_tokens": add_special_tokens}
         found = await self._api.post("/tokenize", body)
         tokens = found.get("tokens") if isinstance(found, dict) else None
@@ -106,18 +106,18 @@ class TokenTexts:
 
 
 class AnswerText:
-    """The text of an answer that comes as tokens alone."""
+    """Decodes an answer that the server sends as token ids without text."""
 
     def __init__(self, texts: TokenTexts, seconds: float) -> None:
-        """`seconds`: the longest time in which the server may return a text."""
+        """`seconds`: the time limit for decoding one text."""
         self._texts = texts
         self._seconds = seconds
         self._ids: list[int] = []
         self._shown = 0
-        """Characters given so far."""
+        """The number of characters that `add` has returned."""
 
     async def add(self, ids: Sequence[int]) -> str:
-        """Return the text that these tokens add; what is no whole character yet comes with a later one."""
+        """Return the text that these tokens add. An incomplete character comes with a later token."""
         known = await self._texts.entries(ids)
         self._ids += [one for one in ids if not (one in known and known[one].special)]
         text = (await self._texts.text_of(self._ids, self._seconds)).rstrip("\ufffd") if self._ids else ""
@@ -126,22 +126,22 @@ class AnswerText:
 
 
 def is_special(text: str) -> bool:
-    """Return True if a token looks like a special one: the server does not report which are."""
+    """Return True if a text looks like a special token, such as `<|im_end|>` or `[INST]`. Servers do not tell."""
     return len(text) > 2 and text[0] + text[-1] in ("<>", "[]") and not any(map(str.isspace, text))
 
 
 def spans_between(
     written: Sequence[int], given: Sequence[int], attachments: Sequence[Attachment]
 ) -> tuple[MediaSpan, ...]:
-    """Return the places of the media in a prompt with expanded placeholders (`given`): where it has more tokens than
-    the prompt with one placeholder each (`written`). Empty if that is not one place for each attachment."""
+    """Return the spans of the media: where `given`, the prompt with expanded placeholders, has more tokens than
+    `written`, the prompt with one placeholder for each attachment. Empty unless there is one span per attachment."""
     return spans_at(_added(written, given), given, attachments)
 
 
 def spans_at(
     runs: Sequence[tuple[int, int]], given: Sequence[int], attachments: Sequence[Attachment]
 ) -> tuple[MediaSpan, ...]:
-    """Return the spans of these runs (start, end) of tokens; empty unless there is one for each attachment."""
+    """Return the spans for runs (start, end) of tokens; empty unless there is one run per attachment."""
     if len(runs) != len(attachments):
         return ()
     numbers: Counter[Modality] = Counter()
@@ -154,9 +154,11 @@ def spans_at(
 
 
 def expansions(ids: Sequence[int], vocabulary: Vocabulary, written: str) -> list[tuple[int, int]] | None:
-    """Return the runs of one token that are longer than in the text as written, with one placeholder for each medium.
-    None unless the texts of all other tokens, one after another, are that text, and where two placeholders stand side
-    by side: which of them a run belongs to cannot be seen."""
+    """Return the runs (start, end) of a repeated placeholder token in `ids`, compared with `written`, the text with one
+    placeholder for each attachment.
+
+    Returns None if the texts of the other tokens do not add up to `written`, or if two placeholders are adjacent, so
+    that their runs cannot be separated."""
     runs: list[tuple[int, int]] = []
     position = 0
     for index, token in enumerate(ids):
@@ -175,13 +177,13 @@ def expansions(ids: Sequence[int], vocabulary: Vocabulary, written: str) -> list
 
 
 def _added(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the runs of tokens that `given` has in addition to `written`, as found by a diff."""
+    """Return the runs (start, end) of tokens that `given` has in addition to `written`, found with difflib."""
     runs: list[tuple[int, int]] = []
     matcher = difflib.SequenceMatcher(None, written, given, autojunk=False)
     for operation, _, _, start, end in matcher.get_opcodes():
         if operation == "equal" or start == end:
             continue
-        # A placeholder that is repeated: its first token was matched.
+        # difflib may match the first token of a repeated placeholder as equal.
         while start > 0 and given[start - 1] == given[start] and (not runs or runs[-1][1] < start):
             start -= 1
         while end < len(given) and given[end] == given[end - 1]:
@@ -194,7 +196,7 @@ def _added(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]
 
 
 def reported_spans(placeholders: object, ids: Sequence[int]) -> tuple[MediaSpan, ...]:
-    """Return the spans that a server reports: `{"image": [{"offset": 6, "length": 36}]}`."""
+    """Return the spans in vLLM's field `mm_placeholders`, such as `{"image": [{"offset": 6, "length": 36}]}`."""
     spans: list[MediaSpan] = []
     for modality in get_args(Modality):
         listed = placeholders.get(modality) if isinstance(placeholders, dict) else None
@@ -212,53 +214,53 @@ def _span(modality: Modality, index: int, offset: int, length: int, tokens: int)
 
 _FILE_MAX = 500_000_000
 _VERBATIM = "{{ raw }}"
-"""A chat template that writes a raw prompt as it is."""
+"""A chat template that outputs the raw prompt in its variable `raw` unchanged."""
 _FROM_MESSAGES = "{%- set messages = raw_messages -%}"
-"""A line before a chat template that makes it write other messages than the chat's own; those hold the media."""
+"""A line before a chat template: it renders `raw_messages` instead of the chat's messages, which only hold media."""
 _TYPES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp", b"GIF8": "image/gif"}
 
 
 class MediaPart(msgspec.Struct, frozen=True):
-    """An image, video or sound as a server takes it."""
+    """An image, video or audio for a request to a server."""
 
     modality: str
     url: str | None
-    """A data URL: an image's file, a video's frames as PNG files, which lose nothing, or a sound as WAV: one channel,
-    16,000 samples a second, 16 bits. None: the server has it."""
+    """A data URL: an image file; a video's frames as (lossless) PNG files; audio as WAV, mono, 16 kHz, 16 bits.
+    None: the server's cache has the content."""
     uuid: str
-    """Identifies the content in the server's cache; empty for a server that takes none."""
+    """The key in the server's cache; empty for a server without one."""
     frames: dict[str, object] | None = None
-    """The times of a video's frames, for servers that accept them (`media_io_kwargs`)."""
+    """The times of a video's frames, for servers that accept `media_io_kwargs`."""
 
     @property
     def part(self) -> dict[str, Any]:
-        """The part of a chat message for this medium."""
+        """The content part of a chat message."""
         kind = f"{self.modality}_url"
         part: dict[str, Any] = {"type": kind, kind: {"url": self.url} if self.url is not None else None}
         return {**part, "uuid": self.uuid} if self.uuid else part
 
     @property
     def content_part(self) -> dict[str, Any]:
-        """The part of a request of token ids for this medium."""
+        """The content part of a request with token ids."""
         return {"type": f"{self.modality}_url", "url": self.url, "uuid": self.uuid}
 
 
 async def read_media(attachments: Sequence[Attachment]) -> list[MediaPart]:
-    """Read all attachments one after another; the order is kept. Raises VlmtuiError naming the unreadable file."""
+    """Read attachments one after another. Raises VlmtuiError naming an unreadable file."""
     return [await asyncio.to_thread(_read, attachment) for attachment in attachments]
 
 
 def messages_of(turns: Sequence[Turn], media: Sequence[MediaPart]) -> list[dict[str, Any]]:
-    """Return the turns as messages; media are taken in order."""
+    """Return the turns as chat messages, with the next of `media` for each attachment."""
     left = iter(media)
     return [_message(turn, left) for turn in turns]
 
 
 def raw_chat(prompt: RawPrompt | MessagesPrompt, media: Sequence[MediaPart], own_template: str) -> dict[str, Any]:
-    """Return the fields of a chat whose template writes the raw prompt: as it is, or from the messages given beside the
-    chat's own. The prompt's tokens begin as those of any raw prompt do, with the tokenizer's own BOS token.
+    """Return the fields of a chat request that sends a raw prompt with media, as the output of a chat template.
 
-    own_template: the model's. Raises VlmtuiError(NO_CHAT_TEMPLATE) if messages need it and the server tells none.
+    The tokenizer adds its BOS token, as to every raw prompt. A MessagesPrompt is rendered with its own template or
+    `own_template`, the model's; raises VlmtuiError(NO_CHAT_TEMPLATE) if both are missing.
     """
     given: dict[str, object]
     if isinstance(prompt, RawPrompt):
@@ -278,7 +280,7 @@ def raw_chat(prompt: RawPrompt | MessagesPrompt, media: Sequence[MediaPart], own
 
 
 def sampling_body(sampling: Sampling, stop_token_ids: Sequence[int]) -> dict[str, Any]:
-    """Return the sampling parameters by vLLM's names. For those left out, the server uses its own defaults."""
+    """Return the sampling parameters by vLLM's names. The server uses its defaults for missing ones."""
     body: dict[str, Any] = {**sampling.numbers(), "skip_special_tokens": sampling.skip_special_tokens}
     if sampling.stop:
         body["stop"] = list(sampling.stop)
@@ -337,32 +339,33 @@ def _video(attachment: Attachment) -> MediaPart:
 _COMPLETIONS = "/v1/completions"
 _SEED_MAX = 2**31 - 1
 _MISSED = "Cache miss"
-"""vLLM's words if it no longer has an image that a request names only by its id."""
+"""In vLLM's error if its cache no longer has an image that a request names only by its id."""
 _KNOWN_MAX = 10_000
 _KEEPS_IMAGES = (0, 32)
-"""The version of vLLM with which naming images by their ids was tried; what earlier ones do is not known."""
+"""The first version of vLLM in which images by id were tested."""
 
 
 class RequestBodies:
-    """Writes the requests to one server. Images that it has are named by their ids alone, while it keeps them."""
+    """Builds the bodies of requests to one server. An image that its cache has is sent as an id without content."""
 
     def __init__(self, model: str, texts: TokenTexts, facts: ServerFacts) -> None:
         self._model = model
         self._texts = texts
         self._facts = facts
         self._known: set[str] = set()
-        """Ids of the images that the server has seen."""
+        """The ids of the images that the server has received."""
         self._keeps_images = _release(facts.version) >= _KEEPS_IMAGES
 
     def remember(self, media: Sequence[MediaPart]) -> None:
-        """The server took these."""
+        """Note that the server has received these media."""
         if self._keeps_images and len(self._known) < _KNOWN_MAX:
             self._known |= {one.uuid for one in media if one.modality == "image"}
 
     def missed(self, error: ServerError) -> bool:
-        """Return True if the server refused a request because it no longer has an image. From then on all images are
-        sent with their content. Several requests at once may miss the same image, and each process of a server's
-        front end keeps its own images."""
+        """Return True if the server rejected a request because its cache no longer has an image.
+
+        From then on all images are sent with their content, because each front-end process of a server may have its
+        own cache."""
         if _MISSED not in error.detail:
             return False
         self._known.clear()
@@ -370,7 +373,7 @@ class RequestBodies:
         return True
 
     async def written(self, prompt: object) -> list[int] | None:
-        """Return the tokens of a prompt before placeholders are expanded, where that is known."""
+        """Return the token ids of a raw prompt before placeholders are expanded; None for other prompts."""
         if isinstance(prompt, RawPrompt):
             return await self._texts.ids_of(prompt.text, add_special_tokens=True)
         return None
@@ -378,7 +381,8 @@ class RequestBodies:
     async def of(
         self, request: Request, media: Sequence[MediaPart], logprobs: int | None = None
     ) -> tuple[str, dict[str, Any], list[int] | None]:
-        """Return the path, the request, and the tokens of a raw prompt as written."""
+        """Return the URL path, the request body and, if it has token ids, those of the prompt before placeholders are
+        expanded."""
         sampling = request.sampling
         if sampling.seed is None and not sampling.is_greedy:
             sampling = msgspec.structs.replace(sampling, seed=random.randrange(_SEED_MAX))
@@ -395,7 +399,7 @@ class RequestBodies:
             if logprobs is not None:
                 parameters["logprobs"] = logprobs
             parts = {"content_parts": [one.content_part for one in media]} if media else {}
-            # Log-probabilities come with token ids only where the answer comes without its text.
+            # vLLM returns log-probabilities with token ids only in the mode without text.
             mode = "text" if logprobs is None else "tokens"
             more = {"token_ids": ids, "return_token_ids": True, "output_mode": mode, "sampling_params": parameters}
             return GENERATE, {**common, **more, **parts}, ids
@@ -412,7 +416,7 @@ class RequestBodies:
         )
 
     def _plain(self, prompt: Prompt, media: Sequence[MediaPart], more: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return path and request for a server that is not vLLM's: only standard fields, as some refuse others."""
+        """Return URL path and body for a server other than vLLM, with standard fields only: some reject others."""
         if more.get("skip_special_tokens"):
             del more["skip_special_tokens"]
         if isinstance(prompt, RawPrompt):
@@ -420,7 +424,7 @@ class RequestBodies:
         return CHAT, {**more, **self.chat(prompt, media)}
 
     def chat(self, prompt: Prompt, media: Sequence[MediaPart], *, whole: bool = False) -> dict[str, Any]:
-        """Return the fields of a chat request. whole: send the content of all media, even if the server has it."""
+        """Return the fields of a chat request. `whole`: send the content of all media, even if the server has it."""
         if not whole:
             media = [msgspec.structs.replace(one, url=None) if one.uuid in self._known else one for one in media]
         if not self._facts.version:
@@ -443,13 +447,13 @@ class RequestBodies:
 
 
 def _leave_out(parameters: dict[str, Any], names: Sequence[str]) -> None:
-    """Take arguments of the processor out of a request's parameters."""
+    """Remove these processor arguments from a request's parameters."""
     given = parameters.pop(PROCESSOR, {})
     if kept := {name: value for name, value in given.items() if name not in names}:
         parameters[PROCESSOR] = kept
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Return major and minor number; empty for a server that is not vLLM's."""
+    """Return the major and minor number of vLLM's version; empty for another server."""
     found = re.match(r"(\d{1,6})\.(\d{1,6})", version)
     return (int(found[1]), int(found[2])) if found else ()

@@ -1,4 +1,4 @@
-"""Adapt a server to the worker's HostedEngine interface."""
+"""Adapt a model server to the worker's HostedEngine interface."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _COUNT_MAX = 10**9
 
 
 class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The piece of an answer that one event of the stream adds."""
+    """The content of one event in an answer's stream."""
 
     id: str = ""
     """The server's id of the request."""
@@ -69,23 +69,23 @@ class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     finish: str | None = None
-    """`stop`, `length`, or another word that is no end of a whole answer."""
+    """The finish reason: `stop`, `length`, or another for an incomplete answer."""
     stop: str | int | None = None
-    """The stop string or token that ended it."""
+    """The stop string, or the id of the stop token."""
     prompt_ids: tuple[int, ...] | None = None
-    """The prompt's tokens, in one part only, if the server reports them."""
+    """The prompt's token ids, if the server reports them; in one event of the stream."""
     prompt_text: str | None = None
-    """The prompt as the server's template wrote it, with one placeholder for each attachment."""
+    """The text that the server's chat template rendered, with one placeholder for each attachment."""
     placeholders: object = None
-    """The places of the media, in the form that requests of token ids report."""
+    """vLLM's field `mm_placeholders`, for `reported_spans`."""
     usage: Usage | None = None
-    """Counts, near the end."""
+    """Token counts; in one of the last events."""
     queued_s: float | None = None
-    """Seconds that the request waited for others, in one of the last parts, if the server reports them."""
+    """Seconds in the server's queue, if it reports them; in one of the last events."""
 
 
 def part_of(event: dict[str, Any]) -> StreamedPart:
-    """Read an event. Fields of other kinds than expected count as missing: the server may be another one."""
+    """Read an event. A field of an unexpected type counts as missing, since the server may not be vLLM."""
     choices = event.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     found = choice.get("delta")
@@ -110,13 +110,13 @@ def part_of(event: dict[str, Any]) -> StreamedPart:
 
 
 def of_another(shown: str) -> VlmtuiError:
-    """Return the error for an event that belongs to the answer of another request."""
+    """Return the error for an event of another request's answer."""
     message = f"{shown} sent parts of another answer within this one."
     return VlmtuiError(ErrorKind.PROTOCOL, message, hint="Is a proxy in between that mixes them up?")
 
 
 def unfinished(reason: str | None, shown: str) -> VlmtuiError:
-    """Return what an end means that is no end of a whole answer. `[DONE]` alone proves nothing."""
+    """Return the error for an answer that ended without the finish reason `stop` or `length`."""
     if reason == "abort":
         message = f"{shown} gave this answer up, though the connection holds."
         hint = "One of its engines may have died. Send the message again."
@@ -154,7 +154,7 @@ def _ids(found: object) -> tuple[int, ...] | None:
 
 
 def _logprobs(found: object) -> Iterator[TokenLogprob]:
-    """Yield the log-probabilities. The server names tokens as `token_id:338`, as requested, or in `token_id`."""
+    """Yield the log-probabilities. Tokens are named `token_id:338`, as requested, or by a field `token_id`."""
     listed = found.get("content") if isinstance(found, dict) else None
     for one in listed if isinstance(listed, list) else ():
         own, top = _candidate(one), one.get("top_logprobs") if isinstance(one, dict) else None
@@ -175,8 +175,10 @@ def _candidate(found: object) -> Candidate | None:
 
 
 class PartBuffer:
-    """The pieces that came since the last delta. `texts` is None if the server names no tokens; `decoded` decodes an
-    answer that comes only as tokens. `told`: ids of tokens that the client knows from the prompt."""
+    """Collects an answer's events until they are sent as a delta.
+
+    `texts`: None if the server does not tokenize. `decoded`: decodes an answer that comes without text. `told`: ids of
+    tokens whose text the app already has from the prompt."""
 
     def __init__(
         self,
@@ -201,7 +203,7 @@ class PartBuffer:
         self._parts.append(part)
 
     async def flush(self) -> Delta:
-        """Return everything collected as one delta, and start a new one. Raises VlmtuiError."""
+        """Return the collected events as a delta, and empty the buffer. Raises VlmtuiError."""
         parts, self._parts = self._parts, []
         ids = tuple(token for part in parts for token in part.token_ids)
         logprobs = tuple(one for part in parts for one in part.logprobs)
@@ -221,11 +223,11 @@ class PartBuffer:
 
 _ONE_EACH = "Use exactly one placeholder for each attachment."
 _EXPANDED = 8
-"""The number of equal placeholders in a row that count as one expanded placeholder."""
+"""From this number on, equal placeholders in a row count as an expanded placeholder."""
 
 
 class Placeholders:
-    """A family's placeholders, by modality, as its prompts write them: `<|image_pad|>`; `{i}` stands for a number."""
+    """Checks the placeholders of the model family, such as `<|image_pad|>`, in prompts. `{i}` stands for a number."""
 
     def __init__(self, texts: Mapping[Modality, Sequence[str]], ids: Mapping[int, tuple[Modality, str]]) -> None:
         self._texts = texts
@@ -233,7 +235,7 @@ class Placeholders:
 
     @classmethod
     async def of(cls, texts: Mapping[Modality, Sequence[str]], tokens: TokenTexts | None) -> Placeholders:
-        """tokens: finds out which placeholders are single tokens; None if the server does not report tokens."""
+        """Find out which placeholders are single tokens. `tokens`: None if the server does not tokenize."""
         ids: dict[int, tuple[Modality, str]] = {}
         for modality, written in texts.items():
             for text in written:
@@ -243,7 +245,7 @@ class Placeholders:
         return cls(texts, ids)
 
     def check(self, prompt: Prompt, attachments: Sequence[Attachment]) -> None:
-        """Raise VlmtuiError(PLACEHOLDER_MISMATCH) if the prompt, as written, does not go with its attachments."""
+        """Raise VlmtuiError(PLACEHOLDER_MISMATCH) if the placeholders in a prompt's text do not match `attachments`."""
         if isinstance(prompt, RawPrompt):
             wanted = Counter(item.modality for item in attachments)
             for modality in self._texts:
@@ -254,8 +256,9 @@ class Placeholders:
                     raise _mismatch(f"{one_line(text)} in the text of a message would count as an attached {modality}.")
 
     def check_given(self, ids: Sequence[int], spans: Sequence[MediaSpan], attachments: Sequence[Attachment]) -> None:
-        """Raise VlmtuiError(PLACEHOLDER_MISMATCH) if a placeholder is outside of all media's places, where these are
-        known."""
+        """Raise VlmtuiError(PLACEHOLDER_MISMATCH) if the server's prompt `ids` has a placeholder outside of `spans`.
+
+        Checks nothing if the spans of attachments are unknown."""
         if attachments and not spans:
             return
         if len(spans) != len(attachments):
@@ -290,7 +293,7 @@ def _mismatch(message: str, hint: str = _ONE_EACH) -> VlmtuiError:
 
 
 _ALWAYS_KEPT = 32
-"""The number of frames that vLLM keeps by default."""
+"""The number of frames of a video that vLLM's server uses by default."""
 _FEWER_FRAMES = (
     "Send 32 frames or fewer (/frames), or start the server with "
     """--media-io-kwargs '{"video": {"num_frames": -1}}'."""
@@ -298,7 +301,7 @@ _FEWER_FRAMES = (
 
 
 class FrameLimit:
-    """Asks a server that counts tokens, once."""
+    """Finds out, by counting tokens, whether a server uses all frames of a video. Remembers a positive answer."""
 
     def __init__(self, api: ServerApi, model: str) -> None:
         self._api = api
@@ -328,27 +331,27 @@ class FrameLimit:
 
 
 _UNKNOWN_LENGTH = 1_000_000
-"""The assumed context of a server that does not report it."""
+"""The assumed context length in tokens of a server that does not report it."""
 _LIMITS: dict[Modality, int] = {"image": 64, "video": 8, "audio": 8}
-"""Assumed limits: servers don't report theirs, and refuse a request that exceeds them."""
+"""The assumed limits of items in a prompt. Servers do not report theirs, and reject a request that exceeds them."""
 _FLAGS: dict[Capability, str] = {
     "raw_media": "--enable-scale-out, or with --trust-request-chat-template",
     "message_prompts": "--trust-request-chat-template",
     "template_override": "--trust-request-chat-template",
     "chat_template_source": "--enable-tokenizer-info-endpoint",
 }
-"""The option of `vllm serve` that each needs."""
+"""The option of `vllm serve` that each capability needs."""
 _UNKNOWN_FAMILY = (
     "Its model's family is unknown: name it (--model FAMILY; in config.toml family of [engines.NAME]), or write the "
     "raw prompt yourself."
 )
 _TEXT_MAX = 32_000_000
-"""Characters of an answer."""
+"""The most characters of an answer."""
 
 
 async def connect_to_server(spec: LoadSpec, report: Report) -> RemoteEngine:
-    """Connect to the server that the spec's arguments name. Raises VlmtuiError."""
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it writes a line for each request
+    """Connect to the server whose address is in the spec's engine arguments. Raises VlmtuiError."""
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # by default it logs each request
     options = server_options(spec.engine_args)
     api = ServerApi(options)
     report(LoadStep(LoadStage.CONFIG, f"asking {api.shown}"))
@@ -369,7 +372,7 @@ async def connect_to_server(spec: LoadSpec, report: Report) -> RemoteEngine:
 
 
 class RemoteEngine:
-    """One model of a server. It never dies: a request fails while the server is away, and the next one may not."""
+    """A model of a server. It never dies: a request fails while the server is unreachable, but a later one may work."""
 
     def __init__(
         self,
@@ -448,10 +451,10 @@ class RemoteEngine:
                     raise
 
     async def _passes(self, error: VlmtuiError, media: Sequence[MediaPart], attempt: int) -> bool:
-        """Return True if sending the same request again may succeed, after the wait that the error needs."""
+        """Return True if the same request may succeed when sent again. Waits before, if the error calls for it."""
         if isinstance(error, ServerError):
-            # After a refusal that came once its media were processed, vLLM's engine lacks what its front believes to be
-            # there: the next request for them fails once.
+            # If vLLM rejects a request after it has processed the media, its front end wrongly assumes that the engine
+            # core has them, and the next request with the same media fails once.
             if self._bodies.missed(error) or (error.code == 500 and media and not attempt):
                 return True
             if error.code not in NOT_NOW:
@@ -511,11 +514,13 @@ class RemoteEngine:
         yield _finished(request, reason, await self._stop_text(reason, last), usage, queued_s)
 
     def _decoding(self, body: dict[str, Any]) -> AnswerText | None:
-        """Return what decodes an answer that comes as tokens alone; None if it comes with its text."""
+        """Return a decoder for an answer without text; None if the server sends text."""
         return AnswerText(self._texts, self._api.deaf_max_s) if body.get("output_mode") == "tokens" else None
 
     async def _prompt_ready(self, request: Request, part: StreamedPart, written: Sequence[int] | None) -> PromptReady:
-        """Return the prompt that the server reports. If it reports none, return a raw prompt's text."""
+        """Return the prompt that the server reports; if it reports none, the text of a raw prompt.
+
+        `written`: the prompt's token ids before placeholders are expanded, if known."""
         if part.prompt_ids is None:
             text = request.prompt.text if isinstance(request.prompt, RawPrompt) else ""
             return PromptReady(request_id=request.request_id, prompt=text, token_ids=(), media=())
@@ -533,21 +538,21 @@ class RemoteEngine:
             if written is None and part.prompt_text is not None:
                 written = await self._texts.ids_of(part.prompt_text, add_special_tokens=False)
             spans = spans_between(written, ids, attachments) if written is not None else ()
-        # Tokens whose texts are the prompt's, one after another, need no decoding.
+        # If the texts of the tokens add up to the prompt's text, the server need not decode them together.
         text = "".join(vocabulary[one].text for one in ids) if runs is not None else await self._decoded(ids)
         return PromptReady(
             request_id=request.request_id, prompt=text, token_ids=ids, media=spans, vocabulary=vocabulary
         )
 
     async def _decoded(self, ids: Sequence[int]) -> str:
-        """Return a prompt's text; empty if the server does not send it in time, so that no answer is delayed."""
+        """Return a prompt's text, or "" if the server does not send it in time: it must not delay the answer."""
         try:
             return await self._texts.text_of(ids, self._api.stall_s)
         except Unanswered:
             return ""
 
     async def _render(self, request: RenderRequest, media: Sequence[MediaPart]) -> PromptReady:
-        """Report the prompt and its token count, without an answer."""
+        """Return the prompt with its tokens, without an answer."""
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt) and media and self._facts.takes_ids:
             body = {"model": self._model, "mm_payload": "none", **self._bodies.chat(prompt, media, whole=True)}
@@ -572,7 +577,7 @@ class RemoteEngine:
         return await self._prompt_ready(request, part, written)
 
     async def _stop_text(self, reason: StreamedPart, last: StreamedPart) -> str | None:
-        """Return the stop string, or the text of the token that ended the answer."""
+        """Return the stop string or the text of the stop token that ended the answer."""
         if isinstance(reason.stop, str) or reason.finish != "stop":
             return reason.stop if isinstance(reason.stop, str) else None
         ids = reason.token_ids or last.token_ids
@@ -584,7 +589,7 @@ class RemoteEngine:
 
 
 def _limits(facts: ServerFacts, limits: dict[Modality, int]) -> dict[Modality, int]:
-    """The most items of each modality. Only vLLM takes a video as its frames, and a sound by address."""
+    """Return the limit of items for each modality. Servers other than vLLM only get images."""
     found = limits or _LIMITS
     return found if facts.version else {modality: most for modality, most in found.items() if modality == "image"}
 
@@ -608,7 +613,7 @@ def _capabilities(facts: ServerFacts) -> Capabilities:
 
 
 def _remedies(facts: ServerFacts, *, is_known: bool) -> dict[str, str]:
-    """Return a hint for each feature that is off on the server. `is_known`: the model's family is known."""
+    """Return a hint for each capability that the server lacks. `is_known`: the model's family is known."""
     flags = _FLAGS if facts.version else {}
     hints = {name: f"Start the server with {flag}." for name, flag in flags.items()}
     if not is_known:

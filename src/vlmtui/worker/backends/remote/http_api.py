@@ -1,4 +1,4 @@
-"""HTTP to one server: bounded answers, no redirects, streamed events, and errors that say what to do."""
+"""An HTTP client for one model server: limited sizes, no redirects, streamed events, and errors with a hint."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def secure_connection_failed(error: ssl.SSLError, shown: str) -> VlmtuiError:
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    """Return the error of TLS among an error and its causes."""
+    """Return the first TLS error among an error and its causes, or None."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
     return error
@@ -55,7 +55,7 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
 
 _TEXT_MAX = 400
 NOT_NOW = (502, 503, 504)
-"""The status codes of a server, or of a proxy before it, while it loads a model or is briefly unreachable."""
+"""The status codes of a server that loads a model, or of a proxy that cannot reach it at the moment."""
 _AGAIN = "Send the message again."
 _NO_KEY = (
     "Name the variable that holds it: --key-env NAME, or in config.toml: [engines.NAME] api_key_env (or api_key_file)."
@@ -64,19 +64,19 @@ _WRONG_KEY = "Check the variable or file that holds it. A worker that runs reads
 
 
 class NothingListens(VlmtuiError):
-    """No server is at the address, or not yet."""
+    """No server listens at the address, perhaps not yet."""
 
 
 class ConnectionBroken(VlmtuiError):
-    """A connection that broke before anything of an answer came."""
+    """The connection broke before the first part of an answer."""
 
 
 class Unanswered(VlmtuiError):
-    """A server, or its machine, that takes connections and does not answer in time."""
+    """The server accepts connections but does not answer in time."""
 
 
 class ServerError(VlmtuiError):
-    """A refusal, or an error event in a stream. `code` is its HTTP status; 0: it has none."""
+    """An HTTP status other than 200, or an error event in a stream. `code`: the status."""
 
     def __init__(self, kind: ErrorKind, message: str, code: int, *, detail: str = "", hint: str = "") -> None:
         super().__init__(kind, message, detail=detail, hint=hint)
@@ -103,12 +103,12 @@ _KNOWN = (
         "Its own log says why. Once it runs again, send the message again.",
     ),
 )
-"""What a server says (a pattern), and its meaning: kind, message and hint. Other words are shown as they are."""
+"""(pattern, kind, message, hint) for the errors of servers. The text of other errors is shown unchanged."""
 
 
 def refusal(code: int, body: bytes, content_type: str, *, shown: str, has_key: bool) -> ServerError:
-    """Return what a response that is no success means. `shown` is the server's address; `has_key`: a key, or another
-    header, was sent."""
+    """Return the error for an unexpected response. `shown`: the server's address. `has_key`: the request had a key or
+    another header from the settings."""
     text = _message_of(body)
     if code in (401, 403):
         message = f"{shown} refused this key ({code})." if has_key else f"{shown} wants a key ({code}); none was sent."
@@ -126,14 +126,14 @@ def refusal(code: int, body: bytes, content_type: str, *, shown: str, has_key: b
 
 
 def event_error(error: object, *, shown: str) -> ServerError:
-    """Return what an error inside a stream means."""
+    """Return the error for an error event in a stream."""
     text, code = _text_of(error), error.get("code", 500) if isinstance(error, dict) else 500
     code = code if isinstance(code, int) else 500
     return _meaning(text, code, shown)
 
 
 def broken(error: httpx2.HTTPError | ssl.SSLError, *, shown: str, is_answering: bool) -> VlmtuiError:
-    """Return what a broken connection means. `is_answering`: part of an answer has come."""
+    """Return the error for a failed connection. `is_answering`: part of an answer has arrived."""
     detail = f"{type(error).__name__}: {error}"
     if is_answering:
         message = f"The connection to {shown} broke in the middle of the answer."
@@ -152,7 +152,7 @@ def broken(error: httpx2.HTTPError | ssl.SSLError, *, shown: str, is_answering: 
 
 
 def endless(shown: str) -> VlmtuiError:
-    """Return the error for a server that sends without an end."""
+    """Return the error for an answer that exceeds a size limit."""
     message = f"{shown} sends more than an answer can hold."
     return VlmtuiError(ErrorKind.PROTOCOL, message, hint="Is it a model server?")
 
@@ -173,11 +173,12 @@ def _message_of(body: bytes) -> str:
     except (ValueError, RecursionError):
         return body[:_TEXT_MAX].decode("utf-8", "replace")
     said = _text_of(decoded.get("error", decoded.get("detail", decoded)) if isinstance(decoded, dict) else decoded)
-    return said.encode(errors="replace").decode()  # half of a surrogate pair could be sent to nobody
+    return said.encode(errors="replace").decode()  # half of a surrogate pair cannot be encoded
 
 
 def _text_of(error: object) -> str:
-    """The five shapes: a text, an object with `message`, with `detail`, a list of these, anything else."""
+    """Return the text of a server's error: a string, or an object with `message`, `detail` or `msg`, or a list of
+    these; any other value as JSON."""
     match error:
         case str():
             return error
@@ -192,28 +193,28 @@ def _text_of(error: object) -> str:
 
 
 _BODY_MAX = 64_000_000
-"""Bytes of an answer that is no stream."""
+"""The most bytes of a response that is not a stream."""
 _EVENT_MAX = 16_000_000
-"""Bytes of one event."""
+"""The most bytes of one event."""
 _STREAM_MAX = 1_000_000_000
-"""Bytes of the events of one answer: 500,000 tokens with 20 log-probabilities each."""
+"""The most bytes of a stream, enough for 500,000 tokens with 20 log-probabilities each."""
 _CONNECT_S = 10.0
 _ANSWER_S = 120.0
-"""Seconds for an answer that is no stream."""
+"""The time limit in seconds for a response that is not a stream."""
 _STATUS_S = 10.0
 _SECRET_MIN = 6
-"""Shorter keys may be words that occur in answers by chance."""
+"""Shorter keys are not hidden in answers, because they may be ordinary words."""
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 DONE = "[DONE]"
 _BROKEN = (httpx2.HTTPError, ssl.SSLError)
-"""A failed connection. TLS 1.3 sends some alerts after the handshake; they appear as they come."""
+"""Exceptions of a failed connection. TLS alerts after the handshake are raised as a bare SSLError."""
 
 
 class ServerApi:
-    """One server. Redirects are never followed: the key would go with them."""
+    """An HTTP client for one server. It never follows redirects, which would pass the key on."""
 
     def __init__(self, options: ServerOptions) -> None:
-        """Raises VlmtuiError for an invalid host name, and if the key or a certificate can't be read."""
+        """Raises VlmtuiError for an invalid host name, or if the key or a certificate cannot be read."""
         address = server_address(options.url)
         self.shown = address.shown
         try:
@@ -241,15 +242,15 @@ class ServerApi:
         )
 
     async def _trace_connection(self, request: httpx2.Request) -> None:
-        """Have a request ask whose socket it is when it connects, before anything is sent."""
+        """Make a request check the owner of the Unix socket when it connects, before it sends anything."""
         request.extensions["trace"] = self._require_owner
 
     async def _require_owner(self, event: str, told: Mapping[str, Any]) -> None:
-        """Raise ForeignSocket where the socket's file, what it links to, or the process that listens belongs to another
-        user than this one, root, and the one that is allowed."""
+        """Raise ForeignSocket unless the socket's file, the target of its symbolic link and the listening process all
+        belong to this user, root or `allow_owner`."""
         if event == "connection.connect_unix_socket.started":
             for look in (os.lstat, os.stat):
-                with suppress(OSError):  # connecting tells what is wrong
+                with suppress(OSError):  # connecting will fail with a better error
                     require_owner(look(told["path"]).st_uid, self.shown, allowed=self._options.allow_owner)
         elif event == "connection.connect_unix_socket.complete":
             stream = told["return_value"]
@@ -268,24 +269,24 @@ class ServerApi:
         return await self._json("GET", path, None)
 
     async def text(self, path: str) -> str:
-        """Return what answers a GET, as text. Raises VlmtuiError."""
+        """Return the body of a GET as text. Raises VlmtuiError."""
         code, content, kind = await self._answered("GET", path, None, _STATUS_S)
         if code != 200:
             raise self._refusal(code, content, kind)
         return content.decode("utf-8", "replace")
 
     async def post(self, path: str, body: object, *, seconds: float = _ANSWER_S) -> Any:
-        """Return the JSON that answers a POST. Raises VlmtuiError."""
+        """Return the JSON of a POST. Raises VlmtuiError."""
         return await self._json("POST", path, body, seconds)
 
     async def status(self, path: str, body: object | None = None, *, seconds: float = _STATUS_S) -> tuple[int, bytes]:
-        """Return the status and the content of any answer. Raises VlmtuiError if there is no answer."""
+        """Return the status and body of any response. Raises VlmtuiError if there is none."""
         code, content, _ = await self._answered("GET" if body is None else "POST", path, body, seconds)
         return code, content
 
     async def events(self, path: str, body: object) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the events of a stream, up to `[DONE]` or its end. Raises VlmtuiError for a refusal, an error event,
-        a broken connection, and a silent server that does not report good health."""
+        """Yield the events of a stream, up to `[DONE]` or its end. Raises VlmtuiError for another status than 200, an
+        error event, a broken connection, and a silent server whose `/health` fails."""
         is_answering = False
         try:
             async with aclosing(self._heard(self._texts(path, body))) as texts:
@@ -301,7 +302,7 @@ class ServerApi:
             raise self._broken(error, is_answering=is_answering) from error
 
     async def _texts(self, path: str, body: object) -> AsyncGenerator[str, None]:
-        """The data of each event of a stream. Raises VlmtuiError for a refusal."""
+        """Yield the data of each event. Raises VlmtuiError for another status than 200."""
         async with self._client.stream("POST", self._base + path, json=body) as response:
             kind = response.headers.get("content-type", "")
             if response.status_code != 200 or "event-stream" not in kind:
@@ -312,8 +313,7 @@ class ServerApi:
                     yield text
 
     async def _heard(self, texts: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-        """The same texts. While none comes, the server's health is looked at now and then; also before the first, as a
-        full, a stopped and a sleeping server all let a request wait."""
+        """Yield the same texts, and check the server's health every `stall_s` seconds while none arrives."""
         since = time.monotonic()
         next_text = asyncio.ensure_future(anext(texts, None))
         try:
@@ -338,8 +338,8 @@ class ServerApi:
             await texts.aclose()
 
     async def _check_health(self, since: float) -> None:
-        """Raise VlmtuiError if the server, silent since then, is not well. A health of 200 proves nothing: a hung
-        engine has it."""
+        """Raise VlmtuiError if `/health` fails, or if the server has been silent for `silence_max_s`: a hung engine
+        still reports good health. `since`: the `time.monotonic()` of its last event."""
         try:
             code, _ = await self.status("/health", seconds=self._options.health_s)
         except Unanswered as error:
@@ -370,7 +370,7 @@ class ServerApi:
             raise self._refusal(code, content, kind) from error
 
     async def _answered(self, method: str, path: str, body: object | None, seconds: float) -> tuple[int, bytes, str]:
-        """Return the status, the content and its type. Raises VlmtuiError where there is no answer."""
+        """Return the status, the body and its content type. Raises VlmtuiError if there is no response."""
         try:
             async with (
                 asyncio.timeout(seconds),
@@ -385,7 +385,7 @@ class ServerApi:
             raise self._broken(error) from error
 
     async def _content(self, response: httpx2.Response) -> bytes:
-        """The body, as long as it is not too long."""
+        """Return the body. Raises VlmtuiError if it is too long."""
         found = bytearray()
         async for piece in response.aiter_bytes():
             found += piece
@@ -394,7 +394,7 @@ class ServerApi:
         return self._hide(bytes(found))
 
     async def _data_of(self, response: httpx2.Response) -> AsyncGenerator[str, None]:
-        """Yield the data of each event, without an incomplete last one."""
+        """Yield the data of each complete event. Raises VlmtuiError if one, or the stream, is too long."""
         data: list[str] = []
         size = total = 0
         async for line in _lines(response.aiter_bytes(), self.shown):
@@ -418,7 +418,7 @@ class ServerApi:
 
 
 def _hiding(secrets: Sequence[bytes]) -> Callable[[bytes], bytes]:
-    """Return a function that takes these texts out of what a server sends: some repeat a wrong key."""
+    """Return a function that replaces these secrets by `[hidden]`: some servers quote a wrong key in their error."""
     found = re.compile(b"|".join(re.escape(secret) for secret in secrets if len(secret) >= _SECRET_MIN) or b"(?!)")
     return lambda content: found.sub(b"[hidden]", content)
 
@@ -434,8 +434,8 @@ async def _lines(pieces: AsyncIterator[bytes], shown: str) -> AsyncGenerator[byt
 
 
 def _decoded(content: bytes) -> Any:
-    """Decode JSON. Half of a surrogate pair, which no file and no terminal can be given, becomes a question mark.
-    Raises ValueError and RecursionError."""
+    """Decode JSON. Half of a surrogate pair, which cannot be encoded, becomes "?". Raises ValueError or
+    RecursionError."""
     found = json.loads(content)
     if _HALF_PAIR.search(content):
         found = json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))

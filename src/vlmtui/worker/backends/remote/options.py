@@ -1,6 +1,6 @@
-"""Where a server is, and how to reach it: the engine arguments of a spec whose backend is `remote`.
+"""The engine arguments of the backend `remote`: a server's address and how to reach it.
 
-They hold no secret: a key is named by its environment variable or file, and read here, in the worker.
+They hold no secret: they name the environment variable or file of a key, which the worker reads here.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class ServerAddress(msgspec.Struct, frozen=True):
     """The address of a server, without credentials."""
 
     base: str
-    """`http://host:8000`, without a path's last slash and without `/v1`; `http://localhost` for a socket."""
+    """The base URL, such as `http://host:8000`, without `/v1`; `http://localhost` for a Unix socket."""
     socket: str | None = None
-    """Path of a Unix socket; None: TCP."""
+    """The path of a Unix socket; None: TCP."""
 
     @property
     def shown(self) -> str:
@@ -35,8 +35,8 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 
 def server_address(text: str) -> ServerAddress:
-    """Parse an address. Raises VlmtuiError(BAD_INPUT) for another form, and for one with a password in it, which is not
-    shown."""
+    """Parse an address. Raises VlmtuiError(BAD_INPUT) for a malformed one, or one with a password, which the error does
+    not show."""
     shown = "what is given" if "@" in text else repr(one_line(text)[:_SHOWN_MAX])
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
@@ -59,7 +59,7 @@ def server_address(text: str) -> ServerAddress:
 
 
 def _is_clean(text: str) -> bool:
-    """Return True if all characters are visible: a pasted address may contain invisible ones."""
+    """Return True if all characters are visible; a pasted address may have invisible ones."""
     return text.isprintable() and " " not in text
 
 
@@ -67,41 +67,41 @@ _KEY_BYTES_MAX = 10_000
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options by name."""
+    """The options of a server, from `[engines.NAME]` in config.toml or the command line."""
 
     url: str
     model: str | None = None
-    """The name under which the server serves it; None: its only one."""
+    """The model's name on the server; None: its only model."""
     api_key_env: str | None = None
-    """The environment variable that holds the key."""
+    """The environment variable that holds the API key."""
     api_key_file: str | None = None
-    """The file whose first line is the key."""
+    """The file whose first line is the API key."""
     ca: str | None = None
     """A file with certificates to trust instead of the system's."""
     client_cert: str | None = None
     """A file with this client's certificate and key (PEM)."""
     allow_owner: str | None = None
-    """The user who may own the Unix socket besides this one and root: a name or a number."""
+    """Another user, by name or number, who may own the Unix socket. This user and root always may."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """More headers, each read from an environment variable: `env:NAME`."""
     limit_mm_per_prompt: dict[Modality, int] = msgspec.field(default_factory=dict)
-    """The most items of each modality. The server does not report them."""
+    """The most items of each modality in one prompt, which servers do not report."""
     placeholders: dict[Modality, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """The placeholders of each modality in a prompt of the model's family; `{i}` stands for the number."""
+    """The model family's placeholders for each modality; `{i}` stands for a number."""
     wait_s: float = 600.0
     """Seconds to wait for a server that does not listen yet."""
     retry_s: float = 1.0
-    """Seconds between two looks whether it listens."""
+    """Seconds between two tries to connect while waiting."""
     back_off_s: tuple[float, ...] = (0.5, 2.0)
-    """Seconds before a request of which nothing came is sent again; so often, at most."""
+    """Seconds before each repetition of a request that failed before its answer began."""
     health_s: float = 10.0
-    """Seconds that a silent server has to report its health."""
+    """The time limit in seconds for the response of `/health`."""
     stall_s: float = 20.0
-    """Seconds without a sign of the server, after which its health is looked at."""
+    """Seconds without an event after which `/health` is checked."""
     deaf_max_s: float = 90.0
-    """A request fails if the server has not even reported its health for so many seconds."""
+    """A request fails after so many seconds in which the server sent no event and `/health` no response."""
     silence_max_s: float = 900.0
-    """Seconds without a sign of the server, after which a request fails."""
+    """A request fails after so many seconds without an event, even if `/health` is good."""
 
     def request_headers(self) -> dict[str, str]:
         """Return the headers of every request. Raises VlmtuiError if the key cannot be read."""
@@ -124,7 +124,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def server_options(arguments: dict[str, object]) -> ServerOptions:
-    """Read the options. Raises VlmtuiError naming the problem."""
+    """Return the options from a spec's engine arguments. Raises VlmtuiError naming the problem."""
     try:
         return msgspec.convert(arguments, ServerOptions)
     except msgspec.ValidationError as error:
@@ -140,7 +140,7 @@ def _environment(name: str) -> str:
 
 
 def _sendable(value: str, place: str) -> str:
-    """Return the value if a header can hold it. Raises VlmtuiError, which does not show it."""
+    """Return the value if a header can hold it. Otherwise raise VlmtuiError, without the secret value."""
     if not (value.isascii() and value.isprintable()):
         raise _unreadable(f"{place} holds more than a header can: a line break or a letter that is not ASCII.", "")
     return value

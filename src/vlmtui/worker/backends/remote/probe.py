@@ -1,4 +1,4 @@
-"""What a server is and can do, found by asking, with the flag for what is missing; and the metrics that it tells."""
+"""Find out which models and features a server has, and read its metrics."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     """The path or repository that it was loaded from."""
     parent: str | None = None
-    """The model that it is a LoRA adapter of."""
+    """The base model, if this is a LoRA adapter."""
     max_model_len: int | None = None
 
 
 class Feature(msgspec.Struct, frozen=True):
-    """Something that servers may offer."""
+    """A feature that some servers have."""
 
     name: str
     on: bool
@@ -41,25 +41,25 @@ class Feature(msgspec.Struct, frozen=True):
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A server as it answered."""
+    """The models and features of a server."""
 
     models: tuple[ServedModel, ...]
     latency_s: float
     version: str = ""
-    """vLLM's; empty for another server."""
+    """vLLM's version; empty for another server."""
     tokenizes: bool = False
-    """`/tokenize` and `/detokenize`."""
+    """It has `/tokenize` and `/detokenize`."""
     takes_ids: bool = False
-    """`/inference/v1/generate`: prompts by token ids, with media. Older servers have it and pass media over."""
+    """`/inference/v1/generate` accepts token ids with media. Older servers have this path but ignore media."""
     takes_template: bool = False
-    """A chat template with a request."""
+    """A request may have a chat template."""
     takes_media_arguments: bool = False
-    """`mm_processor_kwargs` and `media_io_kwargs` with a request."""
+    """A request may have `mm_processor_kwargs` and `media_io_kwargs`."""
     chat_template: str = ""
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The features of the server, on or off."""
+        """The features, on or off, for a person."""
         return (
             Feature("Token counts before sending", self.tokenizes, ""),
             Feature("Raw prompts with attachments", self.takes_ids or self.takes_template, "--enable-scale-out"),
@@ -69,7 +69,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def model(self, name: str | None) -> ServedModel:
-        """Return the model of that name, or the only one. Raises VlmtuiError with the names."""
+        """Return the model of that name; for None, the only model. Raises VlmtuiError with the names of all models."""
         own = [model for model in self.models if model.parent is None]
         for model in self.models:
             if name == model.id:
@@ -82,8 +82,10 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def probe(api: ServerApi, named: str | None = None) -> ServerFacts:
-    """Find out a server's kind, models and features. named: a model that the user named; a server that is not vLLM's
-    may have it without listing it. Raises VlmtuiError: nothing listens, a wrong key, no model server, no model."""
+    """Find out a server's kind, models and features.
+
+    `named`: the user's choice of model, which servers other than vLLM may have without listing it. Raises VlmtuiError
+    if nothing listens, the key is wrong, it is not a model server, or it has no model."""
     started = time.monotonic()
     models = await _listed(api, named)
     latency_s = time.monotonic() - started
@@ -116,8 +118,8 @@ async def probe(api: ServerApi, named: str | None = None) -> ServerFacts:
 async def wait_for(
     api: ServerApi, seconds: float, tell: Callable[[float], object], named: str | None = None
 ) -> ServerFacts:
-    """Ask until the server listens and has loaded its model. `tell` gets the seconds waited so far. Raises
-    VlmtuiError."""
+    """Probe repeatedly until the server has loaded its model. `tell` gets the seconds waited so far. Raises VlmtuiError
+    after `seconds`, and at once for an error that waiting does not mend."""
     started = time.monotonic()
     while True:
         try:
@@ -132,7 +134,7 @@ async def wait_for(
 
 
 async def _listed(api: ServerApi, named: str | None) -> tuple[ServedModel, ...]:
-    """The models that a server lists, or else the one that the user named."""
+    """Return the models that a server lists; if it lists none, the one that the user named."""
     try:
         models = _models(await api.get("/v1/models"), api.shown)
     except ServerError as error:
@@ -157,7 +159,7 @@ def _models(found: object, shown: str) -> tuple[ServedModel, ...]:
 
 
 def _with_context(model: ServedModel, told: object) -> ServedModel:
-    """Return the model with llama.cpp's context length, which that server reports in `meta`."""
+    """Return the model with the context length that llama.cpp's server reports in `meta`."""
     match told:
         case {"meta": {"n_ctx": int(length)}} if model.max_model_len is None and length > 0:
             return msgspec.structs.replace(model, max_model_len=length)
@@ -171,13 +173,13 @@ async def _version(api: ServerApi) -> str:
 
 
 async def _exists(api: ServerApi, path: str) -> bool:
-    """Return True if the server has this route: it then answers an empty request by 400, otherwise by 404 or 403."""
+    """Return True if the server has this path: it then answers an empty request with 400, otherwise with 404 or 403."""
     code, _ = await api.status(path, {})
     return code in (200, 400, 422)
 
 
 async def _takes_parts(api: ServerApi, model: str) -> bool:
-    """Return True if prompts of token ids may have media: a server that reads media refuses an invalid picture."""
+    """Return True if a request with token ids may have media: the server then rejects an invalid image."""
     if not await _exists(api, GENERATE):
         return False
     part = {"type": "image_url", "url": _NO_PICTURE}
@@ -187,7 +189,7 @@ async def _takes_parts(api: ServerApi, model: str) -> bool:
 
 
 async def _takes(api: ServerApi, model: str, more: dict[str, object], flag: str) -> bool:
-    """Return True if the server accepts a field: this invalid request is otherwise refused because of the flag."""
+    """Return True if the server accepts a field. Otherwise its error about this invalid request names the flag."""
     content = [{"type": "image_url", "image_url": {"url": _NO_PICTURE}}]
     body = {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 1, **more}
     code, answer = await api.status(CHAT, body)
@@ -211,7 +213,7 @@ _NO_METRICS = "Other servers and some proxies tell none."
 
 
 async def ask_for_metrics(api: ServerApi) -> EngineMetrics:
-    """Return the server's metrics. Raises VlmtuiError, of kind UNSUPPORTED if it has no metrics of vLLM."""
+    """Return the server's metrics. Raises VlmtuiError, of kind UNSUPPORTED if it has none of vLLM's metrics."""
     try:
         found = parse_metrics(await api.text("/metrics"))
     except ServerError as error:

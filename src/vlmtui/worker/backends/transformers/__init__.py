@@ -1,1 +1,1 @@
-"""Hugging Face Transformers as a backend: a second implementation of most models, and the only one of some."""
+"""Hugging Face Transformers as a backend, for models that vLLM lacks and for comparisons with vLLM."""

@@ -1,4 +1,4 @@
-"""Hugging Face Transformers as a backend: what it loads, and what its log and its exceptions say."""
+"""The `Backend` of Hugging Face Transformers: loading, progress from the log, and explanations of its exceptions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Adapt a model of Transformers to the worker's HostedEngine interface.
 
-Requests run one after another, in a thread; their tokens become text as they come.
+Requests run one after another in a thread. The text of each token is sent as soon as it is decoded.
 """
 
 from __future__ import annotations
@@ -60,12 +60,13 @@ from vlmtui.worker.hf.rendering import within_limits
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader
 
 _PRIMED = 6
-"""Tokens of the prompt before the answer: SentencePiece drops a space at the beginning of a text."""
+"""The number of the prompt's last tokens that are decoded with the answer, because SentencePiece drops a space at the
+beginning of a text."""
 _UNFINISHED = "\ufffd"
 
 
 class AnswerPiece(msgspec.Struct, frozen=True):
-    """New tokens of an answer; the text may lag behind while it could be part of a stop string."""
+    """New tokens of an answer. `text` may lag behind them: text that could begin a stop string comes later."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -73,7 +74,9 @@ class AnswerPiece(msgspec.Struct, frozen=True):
 
 
 class AnswerReader:
-    """Reads one answer. `before`: the prompt's tokens, if the answer continues them (not for encoder-decoders)."""
+    """Turns the tokens of one answer into text and finds its end: a stop token, a stop string or the length limit.
+
+    `before`: the prompt's tokens, if the answer continues them (not in an encoder-decoder)."""
 
     def __init__(self, plan: SamplingPlan, tokenizer: Any, before: Sequence[int] = ()) -> None:
         self._plan = plan
@@ -84,11 +87,11 @@ class AnswerReader:
         self._count = 0
         self.reason: FinishReason | None = None
         self.stop: str | None = None
-        """The stop string that ended it."""
+        """The stop string that ended the answer."""
         self.stop_token: int | None = None
 
     def take(self, token: int, logprobs: Logprobs | None) -> AnswerPiece:
-        """Read the next token. Sets `reason` if it is the last one."""
+        """Add the next token and return the text that is complete. Sets `reason` if the answer ends here."""
         self._count += 1
         found = (logprobs,) if logprobs is not None else ()
         is_late = self._count > self._plan.further.min_tokens
@@ -113,7 +116,7 @@ class AnswerReader:
         return text
 
     def _found_stop(self) -> bool:
-        """Cut the text at a stop string. Return True if it has one."""
+        """Cut the held text at the first stop string. Return True if there is one."""
         places = [(at, one) for one in self._plan.used.stop if (at := self._held.find(one)) >= 0]
         if not places:
             return False
@@ -122,7 +125,7 @@ class AnswerReader:
         return True
 
     def _decoded(self, token: int) -> str:
-        """Return the text that the token completes: none while a character is unfinished."""
+        """Return the text that the token adds; "" while a character is incomplete."""
         self._ids.append(token)
         before, now = self._text(self._shown), self._text(len(self._ids))
         if len(now) <= len(before) or now.endswith(_UNFINISHED):
@@ -139,9 +142,10 @@ class AnswerReader:
 
 
 class ForwardGate:
-    """Templates wait for the forward pass that is running; the next pass waits for the templates.
+    """Keeps a chat template and the model's forward pass from running at the same time.
 
-    A template takes milliseconds, so an answer is held up between two of its tokens, unnoticed.
+    A template has a memory limit for the whole process (`vlmtui.worker.hf.rendering`), which a forward pass would
+    exceed. A template waits for the current forward pass, and the next pass waits for the template's few milliseconds.
     """
 
     def __init__(self) -> None:
@@ -151,7 +155,7 @@ class ForwardGate:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Hold the gate in the thread that computes."""
+        """Mark the body as a forward pass. For the thread that runs the model."""
         self._enter()
         try:
             yield
@@ -159,7 +163,7 @@ class ForwardGate:
             self._leave()
 
     def between_passes(self) -> None:
-        """Let waiting templates through."""
+        """Let waiting templates run before the next forward pass."""
         with self._changed:
             if not self._templates:
                 return
@@ -168,7 +172,7 @@ class ForwardGate:
 
     @asynccontextmanager
     async def template(self) -> AsyncIterator[None]:
-        """Wait for the running forward pass, and delay the next one until the body ends."""
+        """Wait for the current forward pass, and delay the next pass until the body ends."""
         with self._changed:
             self._templates += 1
         try:
@@ -195,13 +199,13 @@ class ForwardGate:
 
 
 TakePiece = Callable[[int, Logprobs | None], tuple[AnswerPiece, bool]]
-"""Reads a token; returns the new text, and True if the answer is complete."""
+"""Takes a token with its log-probabilities; returns the new text, and True if the answer is complete."""
 _NO_STOPS = {"eos_token_id": [-1], "pad_token_id": 0}
-"""`generate` would replace None by the model's own EOS tokens."""
+"""Arguments of `generate` for an answer without EOS tokens. It replaces None by the model's own EOS tokens."""
 
 
 def _tensors(model: Any, inputs: PromptInputs) -> dict[str, Any]:
-    """Return the inputs on the model's device and in its dtype."""
+    """Return the tensors of the inputs on the model's device and in its dtype."""
     import torch
 
     device = input_device(model)
@@ -215,7 +219,7 @@ def _tensors(model: Any, inputs: PromptInputs) -> dict[str, Any]:
 
 
 async def load_engine(spec: LoadSpec, report: Report) -> TransformersEngine:
-    """Load a model. Blocks the event loop. Raises VlmtuiError, or whatever Transformers raises."""
+    """Load a model. Blocks the event loop. Raises VlmtuiError, or any exception of Transformers."""
     arguments = read_arguments(spec)
     report(LoadStep(LoadStage.ENVIRONMENT, "importing torch and Transformers"))
     spec = pin_remote_code(spec)
@@ -227,14 +231,14 @@ async def load_engine(spec: LoadSpec, report: Report) -> TransformersEngine:
 
 
 class TransformersEngine:
-    """A model loaded in Transformers. Requests are answered in turn: some models keep the state of a prompt."""
+    """A model loaded in Transformers. Answers one request at a time, because some models keep state of a prompt."""
 
     def __init__(self, loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) -> None:
         self.info = read_engine_info(loaded, spec, arguments)
         self._loaded = loaded
         self._raw_special_tokens = arguments.raw_special_tokens
         self._builder = PromptBuilder(loaded.processor, loaded.tokenizer, loaded.config, arguments.mm_processor_kwargs)
-        self._decoder = copy.deepcopy(loaded.tokenizer)  # a tokenizer is for one thread at a time
+        self._decoder = copy.deepcopy(loaded.tokenizer)  # tokenizers are not thread-safe
         self._vocabulary = VocabularyReader(loaded.tokenizer)
         self._defaults = configured_sampling(loaded.generation_config)
         self._building = asyncio.Lock()
@@ -302,7 +306,7 @@ class TransformersEngine:
         yield _finished(request.request_id, reader.reason or "length", stop)
 
     async def _score(self, request: ScoreRequest, inputs: PromptInputs) -> AsyncGenerator[EngineEvent, None]:
-        """Have the model take the given answer, token by token."""
+        """Yield the log-probabilities of a given answer, computed token by token."""
         plan = self._plan(Sampling(), request.logprobs or 0, inputs)
         ready = self._prompt_ready(request, inputs)
         yield ready
@@ -330,8 +334,8 @@ class TransformersEngine:
         take: TakePiece,
         forced: Sequence[int] = (),
     ) -> AsyncGenerator[AnswerPiece, None]:
-        """Wait for the request's turn, and yield the pieces of the answer. If closed early, it ends the answer before
-        its next token, and returns when it has ended. `forced`: tokens to take instead of choosing them."""
+        """Wait for the earlier requests, then generate and yield the pieces of the answer. `forced`: score these tokens
+        instead of choosing any. Closing this generator ends the answer before its next token."""
         arrived: asyncio.Queue[AnswerPiece | None] = asyncio.Queue()
         stopped = threading.Event()
 
@@ -360,7 +364,7 @@ class TransformersEngine:
                 await asyncio.gather(asyncio.wrap_future(job), return_exceptions=True)
 
     def _run(self, request: GenerateRequest | ScoreRequest, inputs: PromptInputs, chooser: TokenChooser) -> None:
-        """Generate an answer. Blocking; the chooser may raise to end it."""
+        """Generate an answer. Blocking. An exception of the chooser ends the answer."""
         import torch
 
         model = self._loaded.model
@@ -405,7 +409,7 @@ class TransformersEngine:
         return inputs
 
     async def _text(self, prompt: Prompt) -> str:
-        """Return the prompt's text. A template runs within limits, while no forward pass does."""
+        """Return the prompt's text. A chat template runs with limits, and between two forward passes."""
         match prompt:
             case MessagesPrompt():
                 render = partial(self._builder.render, prompt)
@@ -417,7 +421,7 @@ class TransformersEngine:
             return await within_limits(asyncio.to_thread(render))
 
     def _template(self, prompt: ChatPrompt) -> str | None:
-        """Return the template to use; None: the model's own."""
+        """Return the chat template to use; None: the model's own."""
         if prompt.chat_template is not None or self.info.has_chat_template:
             return prompt.chat_template
         if prompt.fallback_template is None:
@@ -436,7 +440,7 @@ class TransformersEngine:
         )
 
     def _room(self, inputs: PromptInputs) -> int:
-        """Return how many tokens the answer may have."""
+        """Return the number of tokens left for the answer in the context."""
         before = 1 if self._is_encoder_decoder else len(inputs.ids)
         return max(1, self.info.max_model_len - before)
 
@@ -457,5 +461,5 @@ class TransformersEngine:
 
 
 def _finished(request_id: str, reason: Any, stop: str | None) -> Finished:
-    """Return Finished without usage and timings, which the server fills in."""
+    """Return Finished without usage and timings, which the worker's server adds."""
     return Finished(request_id=request_id, finish_reason=reason, stop=stop, usage=Usage(), timings=Timings())

@@ -1,6 +1,4 @@
-"""Load a model of Transformers with its engine arguments (named as in vLLM where both have them), devices and LoRA
-adapters.
-"""
+"""Load a model in Transformers, with engine arguments (vLLM's names where both have them), devices, LoRA adapters."""
 
 from __future__ import annotations
 
@@ -28,42 +26,40 @@ _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments that `LoadSpec.engine_args` may hold."""
+    """The engine arguments of this backend (`LoadSpec.engine_args`)."""
 
     max_model_len: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """The longest prompt and answer together, in tokens; a model with a shorter context uses its own."""
+    """The most tokens of prompt and answer together. A model with a shorter context uses its own."""
     limit_mm_per_prompt: dict[Modality, Annotated[int, msgspec.Meta(ge=0)]] = msgspec.field(default_factory=dict)
     """The most items of each modality in one prompt."""
     mm_processor_kwargs: dict[str, object] = msgspec.field(default_factory=dict)
-    """Passed to the model's processor with every prompt."""
+    """Arguments of the model's processor for every prompt."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
     """The number format of the weights; None: float32 on a CPU, else that of the checkpoint."""
     device: _Name | None = None
     """A torch device; None: the first GPU, or else the CPU."""
     device_map: _Name | Annotated[dict[str, int | str], msgspec.Meta(min_length=1)] | None = None
-    """How the layers are spread over several GPUs, memory and disk, as in Transformers: `auto`, or the device of each
-    module by its name. Needs the package accelerate."""
+    """Transformers' argument for spreading the layers over GPUs, memory and disk: `auto`, or a device for each module
+    name. Needs the package accelerate."""
     attn_implementation: _Name | None = None
     """Transformers' name of the attention: `sdpa`, `eager`, `flash_attention_2`."""
     load_format: Literal["auto", "dummy"] = "auto"
-    """`dummy`: random weights, the same for the same `seed`."""
+    """`dummy`: random weights, drawn with `seed`."""
     seed: int = 0
     """The seed of the random weights."""
     revision: _Name | None = None
     """The commit or branch to load, if the spec has none."""
     enable_lora: bool = False
-    """Only vLLM needs this; Transformers always accepts adapters."""
+    """Ignored, like the next two, which are accepted because vLLM needs them: Transformers takes any LoRA adapter."""
     max_loras: int = 1
-    """Only vLLM needs this."""
     max_lora_rank: int = 16
-    """Only vLLM needs this; Transformers accepts adapters of any rank."""
     raw_special_tokens: bool = True
-    """True if the tokenizer puts its special tokens (BOS) before a raw prompt, as vLLM has it do."""
+    """True if the tokenizer adds special tokens (BOS) to a raw prompt, as in vLLM."""
 
 
 def read_arguments(spec: LoadSpec) -> Arguments:
-    """Return the spec's engine arguments. Raises VlmtuiError for an unknown one (suggesting the closest), or for a
-    wrong value."""
+    """Return the spec's engine arguments. Raises VlmtuiError for an unknown argument, with the most similar name, or
+    for a wrong value."""
     known = Arguments.__struct_fields__
     for name in spec.engine_args:
         if name not in known:
@@ -89,7 +85,7 @@ def read_arguments(spec: LoadSpec) -> Arguments:
 
 
 def _counted(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments with limits as plain counts: vLLM also takes `{count = 2, width = 512}`."""
+    """Return the arguments with `limit_mm_per_prompt` as counts: vLLM also accepts `{count = 2, width = 512}`."""
     limits = given.get("limit_mm_per_prompt")
     if not isinstance(limits, Mapping):
         return dict(given)
@@ -98,7 +94,8 @@ def _counted(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def spreading(arguments: Arguments) -> dict[str, Any]:
-    """Return the arguments of `from_pretrained` that spread a model; none if it stays whole. Raises VlmtuiError."""
+    """Return the arguments of `from_pretrained` that spread a model over devices; empty without `device_map`. Raises
+    VlmtuiError if accelerate is missing."""
     if arguments.device_map is None:
         return {}
     if importlib.util.find_spec("accelerate") is None:
@@ -111,7 +108,7 @@ def spreading(arguments: Arguments) -> dict[str, Any]:
 
 
 def input_device(model: Any) -> Any:
-    """Return the device that takes the model's inputs: that of its embeddings, also while they lie on the disk."""
+    """Return the device for the model's inputs: that of its embeddings, even if accelerate keeps them on disk."""
     embeddings = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
     weight = getattr(embeddings, "weight", None)
     if weight is not None and not weight.is_meta:
@@ -123,7 +120,7 @@ def input_device(model: Any) -> Any:
 
 
 def spread_note(model: Any) -> str:
-    """Return how the model is spread, as a sentence; empty if it is whole."""
+    """Return a sentence that tells how many modules are on each device; "" if all are on the same."""
     spread = getattr(model, "hf_device_map", None) or {}
     counts = Counter(f"GPU {place}" if isinstance(place, int) else str(place) for place in spread.values())
     if len(counts) < 2:
@@ -132,21 +129,19 @@ def spread_note(model: Any) -> str:
 
 
 def cross_attention_note(config: Any) -> str:
-    """Return a note on token counts for a model that sees images by cross-attention; empty for others."""
+    """Return a note about image tokens for a model with cross-attention to images (Llama 3.2 Vision), else ""."""
     if not getattr(getattr(config, "text_config", None), "cross_attention_layers", None):
         return ""
     return "Images reach this model by cross-attention: each takes one token of the prompt, whatever its size."
 
 
 def repair_image_features(model: Any) -> bool:
-    """Shift the indices by one if this Transformers counts them wrong. Returns whether it did.
+    """Repair the image features of Llama 3.2 Vision, if this version of Transformers computes them wrongly. Return
+    whether it did. Raises VlmtuiError if a repair is impossible.
 
-    The tower's `intermediate_layers_indices` count the input of the first layer as 0. Since version 4.57 at the latest,
-    Transformers collects the layers' outputs alone, so each index means one layer too late: the intermediate half of an
-    image's features differs (log-probabilities by 0.3). Report to send: docs/upstream/transformers-mllama-features.md;
-    look at Transformers 5.25.
-
-    Looks at what the vision tower returns, not at its version. Raises VlmtuiError if the repair is impossible."""
+    The vision tower's `intermediate_layers_indices` count from the input of the first layer. Since version 4.57 at the
+    latest, Transformers counts from the first layer's output, which is one layer too late and changes log-probabilities
+    by 0.3. Report to send: docs/upstream/transformers-mllama-features.md; look at Transformers 5.25."""
     tower = getattr(getattr(model, "model", None), "vision_model", None)
     indices = getattr(tower, "intermediate_layers_indices", None)
     if tower is None or indices is None or not _lacks_the_input(tower.transformer, input_device(model)):
@@ -177,23 +172,23 @@ def _lacks_the_input(encoder: Any, device: Any) -> bool:
 _CONFIG = "adapter_config.json"
 _FILES = ("adapter_model.safetensors", "adapter_model.bin")
 _KEPT_MAX = 8
-"""The most adapters of requests that stay in the model. Beyond that, the one unused for longest is removed."""
+"""The most adapters of requests that stay loaded; the least recently used is removed first."""
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
-"""The errors that peft, torch and Transformers raise for files that are no adapter, or none of this model."""
+"""The errors of peft, torch and Transformers for files that are not an adapter, or not an adapter of this model."""
 _FURTHER = ("modules_to_save", "trainable_token_indices", "target_parameters", "alora_invocation_tokens")
 _CHANGING = ("pissa", "olora", "corda", "lora_ga")
-"""Ways to begin an adapter (`init_lora_weights`) that also change the model's own weights."""
+"""Values of an adapter's `init_lora_weights` that also change the model's own weights."""
 
 
 class AdapterSwitch:
-    """Puts the right adapter into the model before each answer. For one thread at a time."""
+    """Switches the model to the LoRA adapter of each request. Not thread-safe."""
 
     def __init__(self, model: Any, spec: LoadSpec, revision: str | None) -> None:
-        """Load the model's own adapters, downloading them if they are missing. Raises VlmtuiError. Blocking."""
+        """Load the adapters of the model family's record, downloading missing files. Raises VlmtuiError. Blocking."""
         self._model = model
         self._spec = spec
         self._named: dict[tuple[str, int], str] = {}
-        """The adapters of requests by folder and time of change, the newest used last."""
+        """The adapters of requests by (folder, modification time), the most recently used last."""
         self._tried = 0
         self._is_changed = False
         for adapter in adapters_of(spec):
@@ -201,8 +196,8 @@ class AdapterSwitch:
         self._switch("")
 
     def use(self, request: GenerateRequest | ScoreRequest) -> None:
-        """Have the model compute with the adapter that the request names, or else with its own that fits the request's
-        media. Raises VlmtuiError if the folder has none that fits the model. Blocking."""
+        """Switch to the adapter that the request names. If it names none, use that of the model family's record for the
+        request's media. Raises VlmtuiError if the folder has no adapter for this model. Blocking."""
         if request.adapter:
             self._switch(self._of_folder(Path(request.adapter)))
             return
@@ -217,7 +212,7 @@ class AdapterSwitch:
             self._model.disable_adapters()
 
     def _of_folder(self, folder: Path) -> str:
-        """Return the name of a folder's adapter, loading it if it is new or was written again."""
+        """Return the name of a folder's adapter, and load it if it is new or has changed."""
         file = _weights_file(folder)
         key = str(folder), file.stat().st_mtime_ns
         name = self._named.pop(key, "")
@@ -232,8 +227,8 @@ class AdapterSwitch:
         return name
 
     def _load(self, folder: Path, name: str) -> None:
-        """Put a folder's adapter into the model. Raises VlmtuiError unless each of its weights has a place there; the
-        model then computes as before."""
+        """Load a folder's adapter into the model. Raises VlmtuiError, and leaves the model as it was, if one of the
+        adapter's weights does not fit."""
         if importlib.util.find_spec("peft") is None:
             raise VlmtuiError(
                 ErrorKind.UNSUPPORTED,
@@ -288,7 +283,7 @@ def _weights_file(folder: Path) -> Path:
 
 
 def _check_config(folder: Path) -> None:
-    """Raise VlmtuiError(UNSUPPORTED) for an adapter that is more than LoRA matrices."""
+    """Raise VlmtuiError(UNSUPPORTED) for an adapter that has more than LoRA matrices."""
     from peft import PeftConfig
 
     config = PeftConfig.from_pretrained(str(folder))
@@ -307,8 +302,9 @@ def _check_config(folder: Path) -> None:
 
 
 def _halves(missing: Collection[str], adapter: str) -> list[str]:
-    """Return the weights of this adapter whose module has its other one; those of other adapters count as missing, too.
-    A module without both is one that the adapter leaves alone."""
+    """Return the missing weights of modules for which the adapter has only one of the matrices A and B.
+
+    `missing` also lists other adapters, and both matrices of each module that this adapter leaves unchanged."""
     own = [key for key in missing if f".{adapter}." in f"{key}."]
     modules = Counter(key.partition(".lora_")[0] for key in own)
     return [key for key in own if modules[key.partition(".lora_")[0]] == 1]
@@ -323,19 +319,17 @@ _KEPT = (
     "bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
     "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "no_repeat_ngram_size", "bad_words_ids",
 )  # fmt: skip
-"""The further settings of a model's generation config; each request decides sampling and stop tokens."""
+"""The settings of a model's generation config that stay; sampling and stop tokens come from each request."""
 
 
 class LoadedModel(msgspec.Struct, frozen=True):
-    """A model, and what belongs to it."""
-
     model: Any
     config: Any
     processor: Any
-    """None: it has only a tokenizer."""
+    """None if the model has only a tokenizer."""
     tokenizer: Any
     generation_config: Any
-    """The model's own generation config; the one in `model` has no sampling."""
+    """The model's own generation config. `model.generation_config` has no sampling parameters."""
     device: str
     adapters: AdapterSwitch
     notes: tuple[str, ...]
@@ -343,7 +337,7 @@ class LoadedModel(msgspec.Struct, frozen=True):
 
 
 def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedModel:
-    """Load everything. Raises VlmtuiError, or whatever Transformers raises. Blocking."""
+    """Load a model with its processor and adapters. Raises VlmtuiError, or any exception of Transformers. Blocking."""
     import torch
     from transformers import AutoConfig
 
@@ -398,7 +392,7 @@ def _read_model(spec: LoadSpec, config: Any, arguments: Arguments, device: str, 
 
 
 def auto_class(config: Any) -> Any:
-    """Return the Auto class for a config. Phi-4 Multimodal, for one, is known as a text model only."""
+    """Return the Auto class for a config. Some models, such as Phi-4 Multimodal, are only in AutoModelForCausalLM."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
         MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
@@ -476,7 +470,7 @@ def read_engine_info(loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) 
 
 
 def eos_ids(loaded: LoadedModel) -> tuple[int, ...]:
-    """Return the tokens that end an answer, of the tokenizer and of the generation config."""
+    """Return the ids of the EOS tokens of the tokenizer and of the generation config."""
     configured = getattr(loaded.generation_config, "eos_token_id", None)
     ids = [loaded.tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
     return tuple(dict.fromkeys(token for token in ids if isinstance(token, int)))
@@ -493,7 +487,7 @@ def _chat_template(loaded: LoadedModel) -> str | None:
 
 
 def _context(loaded: LoadedModel, arguments: Arguments) -> tuple[int, list[str]]:
-    """Return the context in tokens, and a note if it is less than the record wished."""
+    """Return the context length in tokens, and a note if it is shorter than `max_model_len`."""
     text = loaded.config.get_text_config(decoder=True) if hasattr(loaded.config, "get_text_config") else loaded.config
     known = [getattr(text, name, None) for name in ("max_position_embeddings", "n_positions", "max_seq_len")]
     own = next((size for size in known if isinstance(size, int) and size > 0), None)

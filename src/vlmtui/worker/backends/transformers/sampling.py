@@ -1,8 +1,8 @@
-"""How the tokens of an answer are chosen, in the thread that computes the model's scores.
+"""Choose the tokens of an answer, in the thread that runs the model.
 
-The chooser takes part in `generate` as the last logits processor: it draws the token itself, with a random generator of
-its own, and leaves the search nothing but that token. So each request has its own seed, its log-probabilities are known
-at once, and it can be ended between two tokens. Imports torch only where it computes."""
+`TokenChooser` is the last logits processor of `generate`. It draws each token itself and sets the scores of all others
+to minus infinity. Thus each request has its own seed, its log-probabilities are available at once, and it can end
+between two tokens. Imports torch only inside functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOGPROBS_MAX = 20
 
 
 class Further(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fields of vLLM's SamplingParams besides `PARAMETERS` that this backend has, too."""
+    """Further fields of vLLM's SamplingParams, besides `PARAMETERS`, that this backend supports."""
 
     min_tokens: int = 0
     ignore_eos: bool = False
@@ -42,15 +42,15 @@ class Further(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SamplingPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides an answer besides the prompt."""
+    """The resolved settings of an answer."""
 
     used: Sampling
-    """Every value resolved."""
+    """The sampling without open values, as reported to the user."""
     further: Further
     stop_ids: frozenset[int]
     """Tokens that end the answer."""
     banned: tuple[tuple[int, ...], ...]
-    """Sequences of tokens that must not come; of the bad words."""
+    """The token sequences of `bad_words`, whose last token must not be chosen."""
     logprobs: int | None
 
     @property
@@ -58,7 +58,7 @@ class SamplingPlan(msgspec.Struct, frozen=True, kw_only=True):
         return not self.used.temperature or self.used.temperature < _GREEDY_BELOW
 
     def value(self, name: str) -> float:
-        """Return a resolved number."""
+        """Return a sampling parameter as a number."""
         found = getattr(self.used, name)
         return float(_DEFAULTS[name] if found is None else found)
 
@@ -78,8 +78,10 @@ def plan_sampling(
     tokenizer: Any,
     room: int,
 ) -> SamplingPlan:
-    """Resolve the settings. `defaults`: the model's own; `room`: how many tokens the context still holds. A seed that
-    is left open is drawn, so that it is known. Raises VlmtuiError(BAD_INPUT)."""
+    """Resolve the settings of an answer. Without a seed it draws a random one, so that the answer can be repeated.
+
+    `defaults`: the model's own sampling. `room`: the number of tokens left in the context. Raises
+    VlmtuiError(BAD_INPUT)."""
     further = _further(sampling.extra)
     count = logprobs if logprobs is not None else further.logprobs
     if count is not None and not 0 <= count <= LOGPROBS_MAX:
@@ -126,16 +128,16 @@ def _further(extra: Mapping[str, object]) -> Further:
 
 
 Logprobs = Mapping[int, Candidate]
-"""The chosen token and the most likely ones, by id."""
+"""The log-probabilities of the chosen token and the most likely ones, by token id."""
 TakeToken = Callable[[int, Logprobs | None], bool]
-"""Takes a chosen token; returns whether the answer is complete. May raise to end the request."""
+"""Takes a chosen token; returns True if the answer is complete. An exception ends the request."""
 
 
 class TokenChooser:
     """Chooses the tokens of one answer: a logits processor and a stopping criterion of `generate`.
 
-    `prompt_ids`: for the repetition penalty. `forced`: these tokens are taken instead of chosen, to score them.
-    `goes_on` is called before each token: False ends the answer; it may raise.
+    `prompt_ids`: for the repetition penalty. `forced`: score these tokens instead of choosing any. `goes_on` is called
+    before each token; False or an exception ends the answer.
     """
 
     def __init__(
@@ -157,7 +159,7 @@ class TokenChooser:
 
     @property
     def most(self) -> int:
-        """The most tokens that the answer may have."""
+        """The limit of tokens for the answer."""
         return len(self._forced) or self._plan.used.max_tokens or 1
 
     @property
@@ -165,8 +167,8 @@ class TokenChooser:
         return self._plan.further.ignore_eos
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """Return the scores, (1, vocabulary), with nothing left but the chosen token."""
-        if self.is_complete:  # on a GPU, `generate` may look ahead
+        """Choose a token. Return the scores, shape (1, vocabulary): 0 for it, minus infinity for all others."""
+        if self.is_complete:  # on a GPU, `generate` may call this once more
             return scores
         if not self._goes_on():
             self.is_complete = True
@@ -181,13 +183,13 @@ class TokenChooser:
         return scores
 
     def should_stop(self, input_ids: Any, scores: Any, **_: Any) -> Any:
-        """The stopping criterion."""
+        """The stopping criterion for `generate`."""
         import torch
 
         return torch.tensor([self.is_complete], device=input_ids.device, dtype=torch.bool)
 
     def _choose(self, scores: Any) -> int:
-        """Return a token. The order is vLLM's: masks, bias, penalties, temperature, min-p, top-k, top-p."""
+        """Return a token. In vLLM's order: masks, bias, penalties, temperature, min-p, top-k, top-p."""
         import torch
 
         self._mask(scores)
@@ -234,7 +236,7 @@ class TokenChooser:
 
 
 def _cut(scores: Any, plan: SamplingPlan) -> Any:
-    """Return the scores without the tokens that min-p, top-k and top-p leave out."""
+    """Set the scores of the tokens that min-p, top-k and top-p exclude to minus infinity."""
     nothing = float("-inf")
     least = plan.value("min_p")
     if least > 0:
