@@ -1,1 +1,1 @@
-"""Batches: many items through one model, each answered once."""
+"""Batches: one model answers each of many questions (items) once."""

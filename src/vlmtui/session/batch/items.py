@@ -1,5 +1,5 @@
-"""The items of a batch: JSON Lines (OpenAI's batch format and a short form), files with a question, or one medium asked
-about N times. A million lines are read in bounded memory."""
+"""Reads the items of a batch: JSON Lines (OpenAI's batch format or a short form), files with one question, or one file
+asked about N times. Millions of lines need little memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vlmtui.session.structured import check_json
 from vlmtui.text import human_bytes, one_line, quoted
 
 LINE_MAX = 200_000_000
-"""Most bytes of a line; pictures may be in it as base64."""
+"""Most bytes of a line, which may contain images as base64."""
 _CHUNK = 1 << 20
 _ID_MAX = 512
 _LOGPROBS_MAX = 20
@@ -35,20 +35,20 @@ _NOT_SAMPLING = frozenset(
         "max_completion_tokens",
     }
 )  # fmt: skip
-"""The other fields of a body of OpenAI's that are understood or have no effect."""
+"""The other fields of an OpenAI request that are read here or have no effect."""
 
 
 class MediaSource(msgspec.Struct, frozen=True, kw_only=True):
-    """An image, a video or a sound that an item names: a file, a web address, or its bytes."""
+    """An image, video or audio of an item: a file, a web address, or its bytes."""
 
     modality: Modality
     place: str = ""
-    """An absolute path, with `#page=N` where the file has pages and `#sound` for a video's audio
-    track, or an http address. Hostile text."""
+    """An absolute path, with `#page=N` for a page of a document and `#sound` for a video's audio track, or an http
+    address. Hostile text."""
     encoded: str = ""
-    """Base64 of its bytes, instead of a place."""
+    """Its bytes as base64, instead of a `place`."""
     pixel: tuple[int, int, int] | None = None
-    """Replace the first pixel of the image by this colour, 0 to 255 each."""
+    """The colour to replace the image's first pixel with, 0 to 255 each."""
 
 
 class ItemMessage(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
                 raise bad_input("expect has a JSON Schema that can't be checked.", detail=checked.message)
 
     def holds(self, answer: str) -> bool:
-        """Check an answer. A schema's patterns are not checked."""
+        """Return True if an answer meets the conditions. A schema's regular expressions are not checked."""
         said = answer.strip()
         if self.exact is not None and said != self.exact.strip():
             return False
@@ -97,7 +97,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     @property
     def text(self) -> str:
-        """The expectation for people: the exact text, or all of it as JSON."""
+        """The exact text, or all conditions as JSON."""
         if self.exact and self == Expectation(exact=self.exact):
             return self.exact
         return msgspec.json.encode(self).decode()
@@ -133,7 +133,7 @@ class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(part for part in self.messages[-1].parts if isinstance(part, str))
 
     def without_media(self) -> BatchItem:
-        """Return the item with its question alone: media in its line take much memory."""
+        """Return a copy with the question's text alone, since media in a line take much memory."""
         messages = question_messages(self.question, ()) if self.raw is None else ()
         return msgspec.structs.replace(self, messages=messages, media=())
 
@@ -208,10 +208,9 @@ class _ShortLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BatchReader:
-    """The items of an open file of JSON Lines. Iterate once; blocking, and no more than one line is held.
+    """The items of an open JSON Lines file. Iterate once; blocking. Holds one line at a time.
 
-    base: the folder that relative file names start at. size: the file's bytes, 0 if unknown.
-    """
+    base: the folder that relative paths start at. size: the file's size in bytes; 0: unknown."""
 
     def __init__(self, file: BinaryIO, *, base: Path, size: int = 0) -> None:
         self._file = file
@@ -327,8 +326,8 @@ def _short_form(given: _OpenAiLine) -> _ShortLine:
 
 
 def _sampling_of(values: Mapping[str, Any]) -> tuple[dict[str, object], int | None]:
-    """Return fields of `Sampling`, and the number of log-probabilities. Raises VlmtuiError, and
-    ValueError for a value of another kind."""
+    """Return the fields of `Sampling`, and the number of log-probabilities. Raises VlmtuiError, and ValueError for a
+    value of the wrong type."""
     given = {name: value for name, value in values.items() if value is not None}
     logprobs = given.pop("logprobs", None)
     if logprobs is not None and (type(logprobs) is not int or not 0 <= logprobs <= _LOGPROBS_MAX):
@@ -344,8 +343,8 @@ def _sampling_of(values: Mapping[str, Any]) -> tuple[dict[str, object], int | No
 
 
 def items_over_files(patterns: Sequence[tuple[Modality, str]], question: str) -> Iterator[BatchItem]:
-    """Yield an item for each file of the patterns, with the file's name as its id. Raises VlmtuiError
-    for a pattern without files."""
+    """Yield an item for each file of the patterns, with the file's name as its id. Raises VlmtuiError if a pattern
+    matches no file."""
     number = 0
     for modality, pattern in patterns:
         before = number
@@ -369,12 +368,13 @@ def repeated_items(
     repeat_probability: float | None = None,
     seed: int | None = None,
 ) -> Iterator[BatchItem]:
-    """Yield `count` items over one medium, the questions in turn (`--num-prompts` of vLLM's example).
+    """Yield `count` items about one medium, the questions in turn (`--num-prompts` of vLLM's example).
 
-    With `repeat_probability`, an item has the picture of the one before with that probability, and
-    otherwise one whose first pixel is changed to (number // 65536, number // 256, number % 256). The
-    same `seed` makes the same choices, so that a batch can go on; the items' own seeds count up from
-    it, as equal items would get equal answers."""
+    With `repeat_probability`, an item repeats the image before it with that probability; otherwise its first pixel is
+    changed to (number // 65536, number // 256, number % 256).
+
+    The same `seed` makes the same choices, so that a batch can be continued. Item N is sampled with seed + N, since
+    equal items would get equal answers."""
     choose = random.Random(seed if seed is not None else 0)
     width = len(str(count - 1))
     for number in range(count):
@@ -390,8 +390,8 @@ def repeated_items(
 
 
 def _files(pattern: str) -> Iterator[str]:
-    """Yield the file of that name, or the media files of a folder or that match, by name; a web
-    address is itself."""
+    """Yield the file of this name, the media files of this folder, or those that match this pattern, sorted. A web
+    address is yielded as it is."""
     path = Path(os.path.expanduser(pattern))  # noqa: PTH111  (Path's fails on ~nobody)
     if is_url(pattern) or path.is_file():
         yield pattern if is_url(pattern) else str(path)

@@ -1,8 +1,7 @@
-"""Opens and checks the media of items, and holds them, as they are sent, until they are answered.
+"""Opens and checks the media of a batch's items, and keeps the prepared files until they are answered.
 
-They are in a folder of the batch's own, not among the conversations' media: a hundred thousand pictures pass through
-it. It is removed at the end, or by the next batch after a kill.
-"""
+They lie in a temporary folder, not in the conversations' media store, since a batch may have 100,000 images. It is
+removed at the end of the batch, or by the next batch if this one is killed."""
 
 from __future__ import annotations
 
@@ -35,10 +34,10 @@ _LOCK = "lock"
 
 
 class MediaDesk:
-    """Prepares the media of items. `close` removes all that are left."""
+    """Prepares the media of items. `close` removes all prepared files."""
 
     def __init__(self, cache: Path, *, num_frames: int) -> None:
-        """`cache`: the application's cache folder. num_frames: of a video. Raises VlmtuiError."""
+        """cache: the application's cache folder. num_frames: frames to sample from a video. Raises VlmtuiError."""
         parent = private_dir(private_dir(cache) / "batches")
         _remove_abandoned_folders(parent)
         self.sampling = VideoSampling(num_frames=num_frames)
@@ -48,8 +47,8 @@ class MediaDesk:
         self._number = 0
 
     def content(self, source: MediaSource) -> str:
-        """Return a text that is the same for the same content; a web address stands for what is
-        behind it. Blocking. Raises VlmtuiError if the file cannot be read."""
+        """Return an identifier of a medium's content; for a web address, of the address. Blocking. Raises VlmtuiError
+        if the file can't be read."""
         digest = hashlib.blake2b(digest_size=16)
         part = ""
         if source.encoded:
@@ -68,8 +67,8 @@ class MediaDesk:
         return f"{source.modality} {source.pixel} {part} {digest.hexdigest()}"
 
     async def prepare(self, source: MediaSource) -> Attachment:
-        """Return a medium as it is sent, in a folder of its own, to be given to `remove` in the end. Raises VlmtuiError
-        with the file and the reason."""
+        """Return a medium ready to be sent, in its own folder; give it to `remove` afterwards. Raises VlmtuiError with
+        the file and the reason."""
         self._number += 1
         store = self._folder / str(self._number)
         if not is_url(source.place):
@@ -118,7 +117,7 @@ def _decoded(source: MediaSource) -> bytes:
 
 
 def _with_pixel(path: Path, pixel: tuple[int, int, int]) -> bytes:
-    """Return a picture as PNG, with another first pixel."""
+    """Return an image as PNG, with its first pixel changed."""
     with open_image(read_whole(path, bytes_max=BYTES_MAX), path) as image:
         changed = image.convert("RGB")
     changed.putpixel((0, 0), pixel)
@@ -126,7 +125,7 @@ def _with_pixel(path: Path, pixel: tuple[int, int, int]) -> bytes:
 
 
 def _remove_abandoned_folders(parent: Path) -> None:
-    """Remove the folders of batches that were killed: nobody has locked them."""
+    """Remove the folders of killed batches: no process has them locked."""
     for folder in parent.iterdir():
         with suppress(OSError):
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)

@@ -1,10 +1,7 @@
-"""The output file of a batch, a JSON line an item: appended and flushed to disk, and read again as a score, CSV, a web
-page and a table.
+"""The output file of a batch, one JSON line for each item, and its views: score, CSV, web page, table.
 
-Each item has exactly one line. A line that replaces another is appended as well, and the replaced one is left out when
-the file is tidied: at the end of a run, or of the next one if this was killed. What a kill or a full disk left
-behind the last whole line is cut off.
-"""
+A repeated item's line is appended. `OutputFile.tidy` then removes the older line, at the end of the run, or in the next
+run if this one is killed. Opening the file cuts off an incomplete last line that a kill or a full disk left."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from vlmtui.session.batch.items import BadItem, Expectation, Item
 from vlmtui.text import one_line, quoted
 
 LineNumber = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""The place of an item in its input."""
+"""An item's line in the input, from 1."""
 LINE_MAX = 300_000_000
 """Most bytes of a result's line."""
 _HEAD = b'{"id":'
@@ -39,31 +36,31 @@ _PAGE_MAX = 1_000
 """Most results on a web page; those that failed or are wrong come first."""
 _COLUMNS = ("id", "line", "question", "answer", "expected", "correct", "error")
 Name = str | int
-"""An item's id, or where a line of the input has none, the line's number."""
+"""An item's id; the line number if it has none."""
 
 
 class _Row(msgspec.Struct, gc=False):
-    """An item in the output file, and in the input."""
+    """An item's state in the output and the input."""
 
     key: str
     failed: bool
     number: int
-    """The newest line that it has in the output, from 0; -1: none."""
+    """Its newest line in the output, from 0; -1: none."""
     line: int
-    """The line of the input that this run has met it at; 0: not yet."""
+    """Its line in the input, from 1; 0: not read yet."""
 
 
 class MetItem(NamedTuple):
-    """An item of the input, and the newest line that the output had of it."""
+    """An item of the input, and its newest line in the output."""
 
     item: Item
     key: str | None = None
-    """None: there is none."""
+    """The key of that line (`BatchJob.key`); None: it has none, or it failed and is to be retried."""
     failed: bool = False
 
 
 class LineHead(msgspec.Struct, frozen=True):
-    """The part of a line that a later run reads."""
+    """The fields of a line that a later run needs."""
 
     id: str | None
     line: LineNumber
@@ -75,16 +72,16 @@ class OutputFile:
     """The output file, locked for this process. Blocking; use it from one thread at a time, and close it."""
 
     def __init__(self, path: Path, *, retries_failed: bool = False) -> None:
-        """Open the file (0600), creating it if it is missing, and read which items have a line. `retries_failed`: items
-        that failed count as items without a line.
+        """Open the file (0600), creating it if it is missing, and read which items have a line.
 
-        Raises VlmtuiError: BAD_INPUT if another batch writes it, or if it holds something else than results."""
+        retries_failed: treat failed items as if they had no line. Raises VlmtuiError(BAD_INPUT) if another batch is
+        writing the file, or if it contains something other than results."""
         self.path = path.resolve()
         self._retries_failed = retries_failed
         self.cut_bytes = 0
-        """Bytes behind the last whole line that were cut off at the start."""
+        """Bytes of an incomplete last line that were cut off when opening."""
         self.lines = 0
-        """Lines in the file, replaced ones among them."""
+        """Lines in the file, including older lines of repeated items."""
         self._rows: dict[Name, _Row] = {}
         self._size = 0
         try:
@@ -102,8 +99,7 @@ class OutputFile:
             raise not_written(path.name, path.parent, error) from error
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Append lines, without their line breaks, and flush them to disk. Raises VlmtuiError; then the
-        file is as it was before."""
+        """Append lines (without line breaks) and flush them to disk. Raises VlmtuiError; the file is then unchanged."""
         data = b"".join(line + b"\n" for line in lines)
         try:
             _write_all(self._descriptor, data, self._size)
@@ -116,8 +112,8 @@ class OutputFile:
             self._note(msgspec.json.decode(line, type=LineHead))
 
     def meet(self, item: Item) -> MetItem:
-        """Note that an item was read, and return it with what the file has of it. The second item with an id
-        is a bad item."""
+        """Note that an item was read from the input, and return it with its newest line's key. A second item with the
+        same id becomes a bad item."""
         row = self._rows.setdefault(item.line if item.id is None else item.id, _Row("", False, -1, 0))
         if row.line and item.id is not None:
             error = bad_input(f"The id {quoted(item.id)} is that of line {row.line}, too.", hint="Give it another id.")
@@ -127,9 +123,9 @@ class OutputFile:
         return MetItem(item) if is_new else MetItem(item, row.key, row.failed)
 
     def tidy(self) -> None:
-        """Replace the file, in one step, by one with only the newest line of each item, once the input was read.
-        Errors about lines of the input that were corrected go, too. Raises VlmtuiError; then the file is as it was
-        before."""
+        """Replace the file atomically by one with only the newest line of each item. Call it when the whole input has
+        been read: errors about input lines that were corrected since are removed. Raises VlmtuiError; the file is then
+        unchanged."""
         written = {name: row for name, row in self._rows.items() if row.number >= 0}
         kept = {row.number: row for name, row in written.items() if isinstance(name, str) or row.line}
         if len(kept) == self.lines:
@@ -154,7 +150,7 @@ class OutputFile:
         os.close(self._descriptor)
 
     def _note(self, head: LineHead) -> None:
-        """Note that an item's newest line is the next one of the file."""
+        """Record the next line of the file as its item's newest line."""
         name = head.line if head.id is None else head.id
         known = self._rows.get(name)
         has_failed = bytes(head.error) != b"null"
@@ -216,7 +212,7 @@ def _may_be_torn(data: bytes) -> bool:
 
 
 def _locked(path: Path) -> int:
-    """Open and lock the file. Raises VlmtuiError if another process has, and OSError."""
+    """Open and lock the file; return its descriptor. Raises OSError, and VlmtuiError if another process locks it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, _MODE)
         try:
@@ -250,7 +246,7 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     question: str = ""
     prompt: str | None = None
-    """The prompt as the model got it; None without --include-prompt."""
+    """The prompt as the model got it; None without `--include-prompt`."""
     answer: str = ""
     usage: Usage = Usage()
     expect: Expectation | None = None
@@ -266,13 +262,12 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The item's name for people: its id, or `line 7`."""
+        """The item's id, or `line 7`."""
         return self.id if self.id is not None else f"line {self.line:,}"
 
 
 def read_results(path: Path) -> Iterator[StoredResult]:
-    """Yield the results of a file, also while a batch appends to it. Lines without a result are left
-    out. Raises OSError."""
+    """Yield the results of a file, even while a batch appends to it; skip lines without a result. Raises OSError."""
     with path.open("rb") as file:
         while data := file.readline(LINE_MAX):
             if (found := decode_result(data)) is not None:
@@ -288,14 +283,13 @@ def decode_result(data: bytes) -> StoredResult | None:
 
 
 def score_of(path: Path) -> tuple[int, int]:
-    """Return how many of the results are right, and of how many an answer was expected. Raises OSError."""
+    """Return the number of correct results, and the number of results with an expected answer. Raises OSError."""
     outcomes = [one.correct for one in read_results(path) if one.correct is not None]
     return sum(outcomes), len(outcomes)
 
 
 def write_csv(output: Path, target: Path) -> None:
-    """Write the results of a file as CSV. Blocking. Raises VlmtuiError, and OSError if the output can't
-    be read."""
+    """Write the results as CSV. Blocking. Raises VlmtuiError, and OSError if `output` can't be read."""
     with new_file(target.parent, target.name, durable=True) as new:
         text = io.TextIOWrapper(new.file, "utf-8", errors="replace", newline="", write_through=True)
         rows = csv.writer(text)
@@ -310,8 +304,7 @@ def write_csv(output: Path, target: Path) -> None:
 
 
 def batch_page(output: Path, model: str) -> str:
-    """Return a self-contained web page of the results in a file: counts, and the results, those that
-    failed or are wrong first. Blocking. Raises OSError."""
+    """Return a self-contained web page of counts and results, failed and wrong ones first. Blocking. Raises OSError."""
     states: Counter[str] = Counter()
     bad: list[StoredResult] = []
     good: list[StoredResult] = []
@@ -345,8 +338,6 @@ def batch_page(output: Path, model: str) -> str:
 
 
 class ResultFilter(Enum):
-    """The results that a table shows."""
-
     ALL = "all"
     FAILED = "failed"
     WRONG = "wrong"
@@ -354,8 +345,7 @@ class ResultFilter(Enum):
 
 
 class _Place(NamedTuple):
-    """The part of a result that the table holds: its place in the file, its state, and the length of
-    its answer."""
+    """A result's offset and size in the file in bytes, its state, and its answer's length in characters."""
 
     place: int
     size: int
@@ -367,7 +357,7 @@ class ResultTable(Sequence[StoredResult]):
     """The results in a file as rows. Only their offsets are kept; a row is read when needed. `close` it."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Blocking. Raises VlmtuiError if it can't be read, or holds something else."""
+        """Read the file. Blocking. Raises VlmtuiError if it can't be read, or contains something other than results."""
         if not is_file(path):
             raise bad_input(f"{shown_name(path)} is not a file.", hint="Name the file that a batch writes (-o).")
         self.path = path
@@ -393,7 +383,7 @@ class ResultTable(Sequence[StoredResult]):
         return len(self._shown)
 
     def __getitem__(self, row: int) -> StoredResult:  # type: ignore[override]
-        """Return the result in a row. Raises VlmtuiError if it cannot be read again."""
+        """Return the result in a row. Raises VlmtuiError if it can't be read any more."""
         found = self._shown[row]
         try:
             return self._decoded(os.pread(self._file.fileno(), found.size, found.place))
@@ -401,7 +391,7 @@ class ResultTable(Sequence[StoredResult]):
             raise unreadable(self.path, error) from error
 
     def show(self, shown: ResultFilter) -> None:
-        """Choose the rows."""
+        """Choose the rows to show."""
         self._shown = self._all
         if shown in (ResultFilter.FAILED, ResultFilter.WRONG):
             self._shown = [row for row in self._all if row.state == shown.value]

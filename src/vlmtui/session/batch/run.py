@@ -1,4 +1,4 @@
-"""Runs a batch: as many items at once as keep the engine busy, each read, prepared, asked and written."""
+"""Runs a batch: reads, prepares, sends and writes as many items at once as keep the engine busy."""
 
 from __future__ import annotations
 
@@ -36,61 +36,63 @@ _SPEED_ONLY = frozenset(
         "api_key_file", "allow_owner", "max_model_len",
     }
 )  # fmt: skip
-"""Engine arguments that change how fast an answer comes, or whether it fits, but not the answer."""
+"""Engine arguments that affect speed or memory but not the answers."""
 _SAMPLE = 65_536
 _SAMPLES = 4
 _LOST = frozenset({ErrorKind.ENGINE_DIED, ErrorKind.NO_NETWORK, ErrorKind.PROTOCOL})
-"""Failures of the engine and not of the item."""
+"""Failures of the engine, not of the item: the request is repeated."""
 _SUSPECT_AFTER = 2
 """The number of engine deaths after which an item is sent alone, to find out which item kills the engine."""
 _LONE_DEATHS_MAX = 3
 _RETRIES = 1
-"""Most retries of a failure without a reason."""
+"""Most retries of a failure of unknown cause (INTERNAL)."""
 _STARTS_MAX = 8
-"""Most times that an engine is started without answering anything."""
+"""Most starts of the engine in a row without an answer."""
 _CLOSING_S = 10.0
 """Seconds for a dead worker to end."""
 _AT_ONCE = 32
-"""Requests at once where the engine does not say how many it runs together; most for one that runs few
-together, which gets four times as many: they end so often that it would run dry while the next are on
-their way."""
+"""Most requests in flight, unless the engine runs more than half as many together; the number if it does not report its
+`max_num_seqs`. Requests beyond `max_num_seqs` wait in the engine, so that it never runs out of work."""
 _PREPARING_MAX = max(8, min(16, os.cpu_count() or 8))
-"""Items whose media are downloaded and opened at the same time; only their lines are held in memory."""
+"""Items whose media are downloaded and opened at the same time."""
 _BLANK = Attachment(
     modality="image", name="", path="", sha256="", width=1, height=1, size_bytes=0, format="", sampling=None
 )
-"""Stands for a medium in a key, which has its content besides."""
+"""A placeholder for a medium in an item's key, which contains the medium's hash separately."""
 
 
 class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The way the items of a batch are sent, and their results written."""
+    """How to send the items of a batch and write their results."""
 
     family: Family
     model: str
     """The model's name in the result lines."""
     sampling: Sampling
-    """The sampling of items that set nothing."""
+    """The sampling, unless an item sets its own values."""
     cache: Path
     """The application's cache folder."""
     mode: PromptMode = "chat"
     system: str = ""
-    """The system prompt of items without one."""
+    """The system prompt of items without their own."""
     logprobs: int | None = None
     includes_prompt: bool = False
-    """A line has the prompt as the model got it."""
+    """Whether the lines contain the prompt as the model got it."""
     num_frames: int = 8
     """Frames of a video."""
 
     def key(self, item: BatchItem, media: Sequence[str], sampling: VideoSampling, engine: str) -> str:
-        """Return the key of an item. `media`: the content of each medium. `sampling`: of videos.
-        `engine`: from `engine_key`. Raises VlmtuiError if the model does not take the item."""
+        """Return a hash of everything that determines an item's answer: a later run keeps the answer if it is
+        unchanged.
+
+        media: the content of each medium (`MediaDesk.content`). sampling: of videos. engine: the result of
+        `engine_key`. Raises VlmtuiError if the model does not accept the item."""
         kinds = [(one.modality, sampling if one.modality == "video" else None) for one in item.sources]
         blanks = [msgspec.structs.replace(_BLANK, modality=kind, sampling=of_video) for kind, of_video in kinds]
         request = self.request(item, blanks)
         return _hash([request.prompt, request.sampling, request.logprobs, media, engine])
 
     def request(self, item: BatchItem, attachments: Sequence[Attachment]) -> GenerateRequest:
-        """Return the request. `attachments`: of the item's sources, in their order. Raises VlmtuiError."""
+        """Return an item's request. `attachments`: its media, in the order of `item.sources`. Raises VlmtuiError."""
         sampling = msgspec.structs.replace(self.sampling, **item.sampling)
         logprobs = self.logprobs if item.logprobs is None else item.logprobs
         if item.raw is not None:
@@ -120,7 +122,7 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
                 raise bad_input(finding.message)
 
     def line(self, result: ItemResult) -> bytes:
-        """Return the line of a result."""
+        """Return a result as a line of the output file."""
         item, answer = result.item, result.answer
         value: dict[str, object] = {"id": item.id, "line": item.line, "key": result.key, "error": result.failure}
         if isinstance(item, BatchItem):
@@ -150,14 +152,14 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, eq=False)
 class ItemResult:
-    """The end of an item: an answer, or a failure."""
+    """An item's answer or failure."""
 
     item: Item
     key: str = ""
     answer: Answer | None = None
     failure: Failure | None = None
     request: GenerateRequest | None = None
-    """None: nothing was sent."""
+    """None: it failed before it could be sent."""
     attachments: Sequence[Attachment] = ()
     ended: float = field(default_factory=time.time)
 
@@ -167,8 +169,8 @@ class ItemResult:
 
 
 def engine_key(info: EngineInfo) -> str:
-    """Return the part of every key that comes from the model and the engine. Blocking: reads of local
-    weights."""
+    """Return a hash of the model and the engine's settings, which is part of every item's key. Blocking: reads samples
+    of local weights."""
     spec = info.spec
     kept = {name: value for name, value in info.engine_args.items() if name not in _SPEED_ONLY}
     weights = _folder_digest(Path(spec.model)) if Path(spec.model).is_dir() else spec.model
@@ -181,8 +183,8 @@ def _hash(value: object) -> str:
 
 
 def _folder_digest(folder: Path) -> str:
-    """Return a digest of a model's files: names, sizes, and samples of their content, as reading all
-    takes minutes."""
+    """Return a digest of a model's files: names, sizes, and samples of their content, since reading all of it takes
+    minutes."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
         size = path.stat().st_size
@@ -201,21 +203,21 @@ class Tally:
     answered: int = 0
     failed: int = 0
     answered_before: int = 0
-    """Answered by an earlier run."""
+    """Answered in an earlier run."""
     failed_before: int = 0
-    """Failed in an earlier run, and not tried again."""
+    """Failed in an earlier run, and not retried."""
     changed: int = 0
-    """Answered by an earlier run, and asked again as the item or the engine has changed."""
+    """Answered in an earlier run, and sent again since the item or the engine has changed."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
     @property
     def done(self) -> int:
-        """Items that this run is through with."""
+        """Number of items that need no more work."""
         return self.answered + self.failed + self.answered_before + self.failed_before
 
     def count(self, result: ItemResult) -> None:
-        """Count a result of this run."""
+        """Add a result of this run."""
         self.answered += result.is_answered
         self.failed += not result.is_answered
         if result.answer is not None:
@@ -223,17 +225,17 @@ class Tally:
             self.completion_tokens += result.answer.usage.completion_tokens
 
     def add(self, other: Tally) -> None:
-        """Add the counts of other items."""
+        """Add other counts."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class BatchEngine:
-    """The engine that answers a batch. One that dies is started again, and its requests are repeated."""
+    """The engine that answers a batch. If it dies, it is started again, and its requests are repeated."""
 
     def __init__(self, open_engine: Callable[[], Awaitable[Engine]], engine: Engine, *, most: int | None = None):
-        """`engine`: a loaded engine. open_engine: loads another one; raises VlmtuiError. most: the most requests at
-        once; None: two to four times as many as the engine runs together, so that the next ones are always ready."""
+        """engine: a loaded engine. open_engine: loads another one; raises VlmtuiError. most: the most requests at once;
+        None: two to four times as many as the engine runs together, so that the next ones are always ready."""
         assert engine.info is not None, "the engine is loaded"
         self.engine = engine
         self.info: EngineInfo = engine.info
@@ -249,8 +251,8 @@ class BatchEngine:
         self._starts_without_answer = 0
 
     async def answer(self, request: GenerateRequest) -> tuple[Answer | None, Failure | None]:
-        """Return the answer, complete or with the reason why it failed. Raises VlmtuiError if the engine
-        cannot be started again."""
+        """Return the answer, and why it failed or None. The answer is None if the engine keeps dying of this request.
+        Raises VlmtuiError if the engine can't be started again."""
         interruptions = lone_deaths = failures = 0
         while True:
             is_suspect = interruptions >= _SUSPECT_AFTER
@@ -299,7 +301,7 @@ class BatchEngine:
 
 
 async def _leave(engine: Engine) -> None:
-    """Wait for a dead engine to end; end one that only lost its connection to a server."""
+    """Wait for a dead engine to end; shut down one that only lost its connection."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_CLOSING_S):
             await engine.closed()
@@ -309,11 +311,10 @@ async def _leave(engine: Engine) -> None:
 
 
 async def check_media_cache(engine: BatchEngine, results: Sequence[ItemResult]) -> tuple[list[str], list[str]]:
-    """Send answered items again with the identifiers of their media alone, each with the seed that was
-    drawn for it. Return the ids of items whose media the engine's cache did not hold, and of items with
-    another answer or another length of the prompt.
+    """Send answered items again with their media's identifiers instead of the media, and with the same seeds.
 
-    Raises VlmtuiError if the engine can't do that, or a request fails for another reason."""
+    Return the ids of items whose media are no longer in the engine's cache, and those whose answer or prompt length
+    differs. Raises VlmtuiError if the engine can't do that, or if a request fails for another reason."""
     require_capability(engine.info, "media_by_id")
 
     def again(result: ItemResult) -> GenerateRequest:
@@ -346,11 +347,11 @@ async def answer_items(
     tally: Tally,
     written: Callable[[Sequence[ItemResult]], None] = lambda results: None,
 ) -> None:
-    """Answer every item that is not answered yet. `items` and `write` block, and are used in one thread
-    at a time. `written` is called with each group of results, once their lines are on disk.
+    """Answer every item that is not answered yet.
 
-    Raises VlmtuiError if the input, the output or the engine fails. However it ends, also if it is
-    cancelled: every answer that was complete is written."""
+    `items` and `write` block; only one thread at a time uses them. `written` is called with each group of results once
+    their lines are on disk. Raises VlmtuiError if the input, the output or the engine fails. Every complete answer is
+    written, even if the caller is cancelled."""
     of_engine = await asyncio.to_thread(engine_key, engine.info)
     with closing(MediaDesk(job.cache, num_frames=job.num_frames)) as desk:
         await _Run(job, engine, of_engine, desk, write, tally, written).run(items)
@@ -358,7 +359,7 @@ async def answer_items(
 
 @dataclass(slots=True)
 class _Run:
-    """A run over items. Each item gets a line, or keeps the line that it has."""
+    """One run over the items."""
 
     job: BatchJob
     engine: BatchEngine
@@ -368,7 +369,7 @@ class _Run:
     tally: Tally
     written: Callable[[Sequence[ItemResult]], None]
     results: asyncio.Queue[ItemResult | None] = field(default_factory=asyncio.Queue)
-    """Results to be written; None: no more will come."""
+    """Results to write; None at the end."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_read: bool = False
     preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PREPARING_MAX))
@@ -377,7 +378,7 @@ class _Run:
         answering, writing = asyncio.create_task(self._answer_all(items)), asyncio.create_task(self._write_all())
         try:
             await asyncio.wait({answering, writing}, return_when=asyncio.FIRST_COMPLETED)
-            if not writing.done():  # otherwise it failed, which is raised below
+            if not writing.done():  # otherwise it failed: `await writing` raises
                 await answering
         finally:
             answering.cancel()
@@ -386,8 +387,8 @@ class _Run:
             await writing
 
     async def _answer_all(self, items: Iterator[MetItem]) -> None:
-        """Run one worker for each request that the engine answers at once, and further workers that prepare the next
-        requests meanwhile. Each takes one item after another."""
+        """Run a task for each request that the engine answers at once, and further tasks that prepare the next requests
+        meanwhile. Each takes one item after another."""
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(self.engine.at_once + 2 * _PREPARING_MAX):
@@ -413,15 +414,15 @@ class _Run:
                     await asyncio.to_thread(self.desk.remove, media)
 
     async def _next(self, items: Iterator[MetItem], media: list[Attachment]) -> ItemResult | None:
-        """Return the next item as `_prepared` does; None also behind the last one."""
+        """Read the next item and prepare it as `_prepared` does; None also after the last item."""
         async with self.reading:
             met = None if self.is_read else await asyncio.to_thread(next, items, None)
             self.is_read = met is None
         return None if met is None else await self._prepared(met, media)
 
     async def _prepared(self, met: MetItem, media: list[Attachment]) -> ItemResult | None:
-        """Return an item with its request, or with its failure; None if it keeps the line that it has. `media`: a list
-        to which the media of the request are added."""
+        """Return an item with its request or its failure; None if it keeps its line. Adds the request's media to
+        `media`."""
         item, was_answered = met.item, met.key is not None and not met.failed
         key = ""
         try:
@@ -441,15 +442,15 @@ class _Run:
             self.tally.changed += was_answered
             return ItemResult(item.without_media(), key, request=request, attachments=attachments)
         except VlmtuiError as error:
-            if error.kind is ErrorKind.DISK_FULL:  # ours, and no fault of the item
+            if error.kind is ErrorKind.DISK_FULL:  # not the item's fault
                 raise
-            if was_answered and not key:  # it cannot be told whether it has changed
+            if was_answered and not key:  # unknown whether it has changed
                 self.tally.answered_before += 1
                 return None
             return ItemResult(item, key, failure=failed_at_line(error, item.line))
 
     async def _write_all(self) -> None:
-        """Append results in groups: all that came while the last group was being flushed."""
+        """Write results in groups: all that arrive while the previous group is flushed to disk."""
         is_over = False
         while not is_over:
             group = [await self.results.get()]
