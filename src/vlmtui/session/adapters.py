@@ -1,4 +1,4 @@
-"""LoRA adapters in folders: found, checked and named."""
+"""Finds and checks LoRA adapters in folders."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from vlmtui.registry.match import Model
 from vlmtui.text import one_line
 
 NONE = "none"
-"""Stands for no adapter."""
+"""The user's word for answering without an adapter."""
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values of `max_lora_rank` that vLLM accepts."""
 BUNDLED = "bundled:"
-"""Before the name of an adapter that ships with the bundled model."""
+"""The prefix of an adapter that ships with the bundled model: `bundled:boxes`."""
 _ADAPTERS = "adapters"
 _CONFIG = "adapter_config.json"
 _CONFIG_BYTES_MAX = 1_000_000
 _LISTED_MAX = 20
 _SLOTS = 4
-"""Adapters that a model loaded for a conversation takes at a time; on a CPU, over all of its life."""
+"""The least `max_loras` for vLLM: adapters in use at a time; on a CPU, all that it ever loads."""
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -45,11 +45,11 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """Absolute."""
     rank: int
     base: str
-    """The model that it was trained on, as it says itself; empty: unknown. Hostile text."""
+    """The model that it was trained on, according to its config; empty: unknown. Hostile text."""
 
     @property
     def name(self) -> str:
-        """The folder's name, control characters visible."""
+        """The folder's name with visible control characters."""
         return one_line(Path(self.folder).name)
 
     @property
@@ -59,11 +59,10 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_adapter(text: str) -> Adapter:
-    """Return the adapter in a folder, relative to the current one or with `~`, or one of the bundled model's own by
-    its name: `bundled:boxes`. Blocking: reads one small file.
+    """Return the adapter in the folder `text`, or the bundled model's adapter for `bundled:NAME`. Blocking.
 
-    Raises VlmtuiError: no folder, no adapter (the adapters in its subfolders are listed), or not a LoRA.
-    """
+    Raises VlmtuiError if the folder is missing, has no adapter (the hint lists those in its subfolders), or has an
+    adapter of another type than LoRA."""
     shipped = text.removeprefix(BUNDLED) if text.startswith(BUNDLED) else ""
     folder = bundled_model() / _ADAPTERS / Path(shipped).name if shipped else Path(text).expanduser().absolute()
     if not is_folder(folder):
@@ -80,10 +79,9 @@ def find_adapter(text: str) -> Adapter:
 
 
 def require_allowed(folder: str, allowed: str | None) -> None:
-    """Raise VlmtuiError for an adapter that a document names and the person does not: it is not loaded.
+    """Raise VlmtuiError if a document names an adapter's folder that the user has not allowed.
 
-    allowed: the person's `--adapter`, that folder or one above it; the bundled model's adapters need none.
-    """
+    allowed: the user's `--adapter`: that folder or one above it. The bundled model's adapters need no permission."""
     path = Path(folder).expanduser().resolve()
     if path.is_relative_to(bundled_model()):
         return
@@ -109,14 +107,16 @@ def list_adapters(folder: Path) -> list[Adapter]:
 
 
 def rank_for(adapters: Sequence[Adapter]) -> int:
-    """Return the smallest `max_lora_rank` of vLLM that takes all of them."""
+    """Return the smallest `max_lora_rank` of vLLM that is enough for all these adapters."""
     highest = max((adapter.rank for adapter in adapters), default=1)
     return next(rank for rank in RANKS if rank >= highest)
 
 
 def folders_near(adapter: str, model: str = "") -> list[Path]:
-    """Return the folders in which adapters are looked for: that of the one in use, the current one, `adapters` and
-    `loras` in it, and `adapters` in the model's folder. `model`: the loaded model's folder, or its name."""
+    """Return the folders to search for adapters: the parent of the current adapter's folder, the current folder,
+    `adapters` and `loras` in it, and `adapters` in the model's folder.
+
+    adapter: the current adapter's folder; empty: none. model: the loaded model's folder or name."""
     here = Path.cwd()
     own = [Path(adapter).parent] if adapter else []
     beside = [Path(model) / _ADAPTERS] if Path(model).is_absolute() else []
@@ -130,7 +130,7 @@ def offered_adapters(folders: Iterable[Path]) -> list[Adapter]:
 
 
 def takes_adapter(spec: LoadSpec, adapter: Adapter) -> bool:
-    """Return True if a model loaded by `spec` can answer with an adapter of a request. vLLM needs engine arguments for
+    """Return True if an engine loaded with `spec` accepts requests with this adapter; vLLM needs `enable_lora` for
     that."""
     if spec.backend == "transformers":
         return True
@@ -139,13 +139,14 @@ def takes_adapter(spec: LoadSpec, adapter: Adapter) -> bool:
 
 
 def recorded_folder(folder: str) -> str:
-    """Return an adapter's folder as a document names it, which may be given away: `~/…` below the home folder."""
+    """Return an adapter's folder for a document that may be shared: below the home folder as `~/…`, without the user's
+    name."""
     path = Path(folder)
     return f"~/{path.relative_to(Path.home())}" if folder and path.is_relative_to(Path.home()) else folder
 
 
 def with_adapters(model: Model, *adapters: Adapter) -> Model:
-    """Return the model with the engine arguments under which it takes adapters like these, and others."""
+    """Return the model with vLLM's arguments for these adapters."""
     own = {"enable_lora": True, "max_lora_rank": rank_for(adapters), "max_loras": max(_SLOTS, len(adapters))}
     spec = msgspec.structs.replace(model.spec, engine_args={**model.spec.engine_args, **own})
     return msgspec.structs.replace(model, spec=spec)

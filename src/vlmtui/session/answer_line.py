@@ -1,4 +1,4 @@
-"""The facts of an answer in words."""
+"""An answer's speed, tokens and end as a line of text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from vlmtui.session.generation import Answer
 from vlmtui.text import counted, one_line
 
 _LATE_S = 1.0
-"""A shorter wait for other requests explains nothing."""
+"""The least wait for other requests that is shown."""
 
 
 def answer_line(answer: Answer, marks: str = "") -> str:
-    """Return `42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, the sampling unless it
-    was greedy, and the marks; empty while it runs."""
+    """Return `42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, the sampling unless it was
+    greedy, and `marks`; empty while the answer is running."""
     if answer.outcome is None:
         return ""
     tokens = answer.usage.completion_tokens
@@ -46,7 +46,7 @@ def answer_speed(answer: Answer) -> list[tuple[str, str]]:
 
 
 def answer_marks(answer: Answer) -> str:
-    """Return why the answer is incomplete, whether it fits its schema, and why it came late; empty for most."""
+    """Return why the answer is incomplete, whether it fits its schema, and why it was slow to start; empty for most."""
     match answer.outcome:
         case Finished(finish_reason="length"):
             mark = "ended by the token limit"
@@ -63,7 +63,7 @@ def answer_marks(answer: Answer) -> str:
 
 
 def _why_late(answer: Answer) -> str:
-    """`waited 3.2 s for other requests, cached 40 of 57 prompt tokens`; empty where it did not wait."""
+    """Return `waited 3.2 s for other requests, cached 40 of 57 prompt tokens`; empty if it did not wait."""
     queued_s = answer.timings.queued_s if answer.timings is not None else None
     if queued_s is None or queued_s < _LATE_S:
         return ""
@@ -72,7 +72,7 @@ def _why_late(answer: Answer) -> str:
 
 
 def cached_text(answer: Answer) -> str:
-    """`40 of 57`; empty where nothing of the prompt was in the prefix cache."""
+    """Return `40 of 57`; empty if no token of the prompt was in the prefix cache."""
     usage = answer.usage
     return f"{usage.cached_tokens:,} of {usage.prompt_tokens:,}" if usage.cached_tokens else ""
 

@@ -1,4 +1,4 @@
-"""Places that an answer names: read from its text, and drawn on the picture."""
+"""Boxes, points, polygons and times in an answer: read from its text, and drawn on the image or video."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ SCALE_NAMES: Mapping[CoordinateScale, str] = {
 _GUESSED: CoordinateScale = "thousand"
 _COLOURS = ("#e6194b", "#4363d8", "#3cb44b", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 _LINES_PER_SIDE = 300
-"""A line is a three-hundredth of the longer side wide, so that it is seen in a large picture, too."""
+"""The longer side of an image divided by the width of a line."""
 FRAMES_MAX = 16
-"""Most frames of a sheet."""
+"""Most frames in the image that shows a video's boxes."""
 _SIDE_MAX = 640
-"""The size of a frame in a sheet, in pixels."""
+"""Longest side of each of these frames, in pixels."""
 _CAPTION = 22
-"""Height of the lines below a frame, in pixels."""
+"""Height of the caption below a frame, in pixels."""
 
 
 class ShownMedium(NamedTuple):
@@ -66,8 +66,7 @@ class ShownMedium(NamedTuple):
 
 
 def open_shown(shown: ShownMedium) -> Image:
-    """Return the pixels of an image, or of the frame that a video shows then; mode RGB. Blocking. Raises
-    VlmtuiError."""
+    """Return the pixels of an image, or of a video's frame at that moment; mode RGB. Blocking. Raises VlmtuiError."""
     if shown.medium.modality != "video":
         return open_prepared(shown.medium.path)
     from PIL import Image
@@ -79,30 +78,29 @@ def open_shown(shown: ShownMedium) -> Image:
 
 
 class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer's places on its pictures, read by one convention, and its time ranges."""
+    """An answer's boxes, points and polygons (marks), read by one coordinate convention, and its time ranges."""
 
     answer: str
-    """Hostile text. The spans of the marks are characters of it."""
+    """Hostile text. The marks' `start` and `end` are offsets in it."""
     media: tuple[Attachment, ...]
-    """The prompt's images, or else its videos. Places lie on the last one unless they say on which."""
+    """The prompt's images, or its videos if it has none. A mark without an image number lies on the last."""
     grounding: Grounding
     own: Grounding | None
-    """The convention of the family's record; None: unknown."""
+    """The convention in the model family's TOML record; None: unknown."""
     resized: Size | None
-    """Width and height of the picture as the processor resized it, in pixels; None: unknown."""
+    """Width and height of the image after the processor's resize, in pixels; None: unknown."""
     marks: tuple[GroundingMark, ...]
     unreadable: tuple[tuple[int, int], ...]
     ranges: tuple[TimeRange, ...] = ()
-    """The times that an answer about a video names."""
+    """The times that an answer about a video mentions."""
 
     @property
     def image(self) -> Attachment:
-        """The image or video on which places lie that don't say on which."""
+        """The image or video of marks without an image number."""
         return self.media[-1]
 
     def medium_of(self, at: int) -> ShownMedium:
-        """Return the image, or the moment of a video, that place or range `at` lies on, counted in the order of `marks`
-        and then `ranges`."""
+        """Return the image or the moment of a video for item `at`, an index into `marks` followed by `ranges`."""
         if at >= len(self.marks):
             ranges = self.ranges[at - len(self.marks) :]
             return ShownMedium(self.image, ranges[0].start_s if ranges else 0.0)
@@ -125,7 +123,7 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def placed(self) -> tuple[PlacedMark, ...]:
-        """The places in pixels of the picture."""
+        """The marks in pixels of the image."""
         media = [self.medium_of(at).medium for at in range(len(self.marks))]
         scale, resized = self.grounding.scale, self.resized
         return tuple(
@@ -135,7 +133,7 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inside(self) -> int:
-        """Number of places that lie in the picture completely."""
+        """Number of marks that lie completely within the image."""
         return sum(not one.is_clipped for one in self.placed)
 
     @property
@@ -152,18 +150,18 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
         return f"{SCALE_NAMES[self.grounding.scale]}, {order} ({says})"
 
     def with_next_scale(self) -> AnswerPlaces:
-        """Read the numbers by the next convention."""
+        """Return the places with the coordinates read by the next convention."""
         scales = self.scales
         at = scales.index(self.grounding.scale) if self.grounding.scale in scales else -1
         return self._read_as(msgspec.structs.replace(self.grounding, scale=scales[(at + 1) % len(scales)]))
 
     def with_other_order(self) -> AnswerPlaces:
-        """Return the places with the two numbers of each pair exchanged: x first instead of y, or the reverse."""
+        """Return the places with x and y exchanged in each pair of coordinates."""
         order = "xy" if self.grounding.order == "yx" else "yx"
         return self._read_as(msgspec.structs.replace(self.grounding, order=order))
 
     def as_json(self) -> dict[str, object]:
-        """Return the places in the layout of COCO: absolute pixels of the picture as stored, upright."""
+        """Return the marks in the COCO format, in pixels of the stored image."""
         labels = list(dict.fromkeys(mark.label for mark in self.marks))
         named = [self.image, *(self.medium_of(at).medium for at in range(len(self.marks)))]
         found: dict[str, object] = {
@@ -187,7 +185,7 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
         return {**found, "time_ranges": self.ranges_json()} if self.ranges else found
 
     def places_json(self) -> list[dict[str, object]]:
-        """Return each place with its box in pixels and the part of the answer that it was read from."""
+        """Return each mark with its box in pixels and the part of the answer that it was read from."""
         return [self._place_json(at, one) for at, one in enumerate(self.placed)]
 
     def ranges_json(self) -> list[dict[str, object]]:
@@ -232,11 +230,11 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
-    """Find the places that a report's answer names. `family`: the record of the model that answered; None: unknown.
+    """Find the boxes, points, polygons and times in a report's answer. `family`: of the model that answered; None:
+    unknown.
 
-    They lie on the last image of the prompt unless the answer says on which; without an image, on its last video.
-    Raises VlmtuiError if there is neither.
-    """
+    They lie on the last image of the prompt unless the answer gives an image number; without images, on its last video.
+    Raises VlmtuiError if the prompt has neither, or if the answer has none of them."""
     media = tuple(item for item in report.attachments if item.modality == "image") or tuple(
         item for item in report.attachments if item.modality == "video"
     )
@@ -267,8 +265,7 @@ def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
 def read_places(
     answer: str, media: tuple[Attachment, ...], grounding: Grounding, *, own: Grounding | None, resized: Size | None
 ) -> AnswerPlaces:
-    """Return the places of an answer by one convention, and where its media are videos its time ranges. `own`,
-    `resized`: as in `AnswerPlaces`."""
+    """Return the places of an answer by one convention. `own`, `resized`: as in `AnswerPlaces`."""
     found, timed = find_marks(answer, grounding), _times_of(answer, media[-1])
     return AnswerPlaces(
         answer=answer,
@@ -283,12 +280,13 @@ def read_places(
 
 
 def _times_of(answer: str, medium: Attachment) -> FoundRanges:
-    """Return the time ranges of an answer about a video; of others none, as they mean nothing there."""
+    """Return the time ranges in an answer about a video; none for an image."""
     return find_time_ranges(answer) if medium.modality == "video" else FoundRanges()
 
 
 def whole_answer(report: PromptReport) -> str:
-    """Return the answer with its special tokens, if these are known: in some families they are the coordinates."""
+    """Return the answer with its special tokens if these are known, since some families write coordinates as such
+    tokens."""
     known = [report.vocabulary.get(token) for token in report.answer_ids]
     if not any(token is not None and token.special for token in known):
         return report.answer
@@ -297,8 +295,8 @@ def whole_answer(report: PromptReport) -> str:
 
 
 def resized_in(report: PromptReport, image: Attachment) -> Size | None:
-    """Return the size to which the processor resized an image, as the engine reported; None if it did not, or if the
-    processor made tiles."""
+    """Return the size to which the processor resized an image, as the engine reported; None if it was not resized, or
+    was split into tiles."""
     for span in report.prompt.media if report.prompt is not None else ():
         if attachment_of(span, report.attachments) is image and len(span.grid) == 3:
             return span.resized
@@ -306,10 +304,10 @@ def resized_in(report: PromptReport, image: Attachment) -> Size | None:
 
 
 def resized_by_rule(family: Family, image: Attachment, settings: object = None) -> Size | None:
-    """Return the size to which the processor resizes an image, by the record's rule; None if the rule does not know.
+    """Return the size to which the processor resizes an image, computed from the record; None if the record has no
+    rule.
 
-    `settings`: the engine argument `mm_processor_kwargs`.
-    """
+    settings: the engine argument `mm_processor_kwargs`."""
     takes = family.takes.get("image")
     rule = takes.tokens if takes is not None else None
     settings = {} if settings is None else settings
@@ -333,14 +331,14 @@ def _area(one: PlacedMark) -> float:
 
 
 class Badge(NamedTuple):
-    """The number of a mark in the list, and its colour as `#rrggbb`."""
+    """A mark's number and its colour as `#rrggbb`."""
 
     number: int
     colour: str
 
 
 def badges_of(marks: Sequence[GroundingMark]) -> list[Badge]:
-    """Number the marks from 1; the colour is the same for the same label."""
+    """Number the marks from 1; marks with the same label have the same colour."""
     labels = list(dict.fromkeys(mark.label for mark in marks))
     colours = {label: _COLOURS[at % len(_COLOURS)] for at, label in enumerate(labels)}
     return [Badge(number, colours[mark.label]) for number, mark in enumerate(marks, 1)]
@@ -354,8 +352,10 @@ def draw_marks(
     chosen: int | None = None,
     numbers: bool = True,
 ) -> Image:
-    """Return a copy of an RGB picture with the marks on it. `badges`: one a mark, by default those of `badges_of`.
-    `chosen`: the index of the mark to draw last and with a thicker line. `numbers`: whether to write the numbers."""
+    """Return a copy of an RGB image with the marks drawn on it.
+
+    badges: one for each mark; None: those of `badges_of`. chosen: the index of the mark to draw last and with a thicker
+    line."""
     from PIL import ImageDraw, ImageFont
 
     drawn = picture.copy()
@@ -389,7 +389,7 @@ def _write_number(
     font: FreeTypeFont | ImageFont,
     size: tuple[int, int],
 ) -> None:
-    """Write the number at a place, shifted so that all of it is inside the picture."""
+    """Write the number at a position, shifted so that it lies within the image."""
     box = brush.textbbox(at, str(number), font=font)
     at = at[0] - max(0, box[2] + 2 - size[0]), at[1] - max(0, box[3] + 2 - size[1])
     box = brush.textbbox(at, str(number), font=font)
@@ -398,10 +398,10 @@ def _write_number(
 
 
 def draw_places(places: AnswerPlaces) -> Image:
-    """Return the image with its marks, mode RGB. Of a video: the frame of each time that the answer names, at most
-    FRAMES_MAX of them, with the time ranges that begin there, grey where it has none; without a time its first frame.
+    """Return the image with its marks, mode RGB. For a video: the frames at the times in the answer, at most
+    FRAMES_MAX, grey for a time that the video does not have; without times its first frame.
 
-    Blocking. Raises VlmtuiError for an image that can't be read."""
+    Blocking. Raises VlmtuiError if the image can't be read."""
     if places.image.modality != "video":
         return draw_marks(open_shown(ShownMedium(places.image)), places.placed)
     named = {places.medium_of(at) for at in range(len(places.marks) + len(places.ranges))}
@@ -410,12 +410,12 @@ def draw_places(places: AnswerPlaces) -> Image:
 
 
 def range_line(start_s: float, end_s: float, label: str) -> str:
-    """Return `0.50 s – 2.00 s a red circle`, control characters visible."""
+    """Return `0.50 s – 2.00 s a red circle` with visible control characters."""
     return f"{clock(start_s)} – {clock(end_s)} {one_line(label)}".rstrip()
 
 
 def _frame(places: AnswerPlaces, shown: ShownMedium) -> tuple[Image, str]:
-    """Return a frame with its marks, small enough for a sheet, and what stands below it."""
+    """Return a frame with its marks, reduced to `_SIDE_MAX`, and its caption."""
     from PIL import Image
 
     here, placed, badges = places.marks_on(shown), places.placed, badges_of(places.marks)

@@ -1,4 +1,4 @@
-"""Running answers: received, stored while they arrive, stopped, taken over."""
+"""Answers that are being generated: receives, stores and stops them, and continues those of an earlier session."""
 
 from __future__ import annotations
 
@@ -22,39 +22,38 @@ _STOP_WITHIN_S = 3.0
 
 @dataclass(eq=False, slots=True)
 class _RunningAnswer:
-    """An answer without an outcome."""
-
     pending: PendingAnswer
     before: Answer | None = None
-    """The partial answer before the takeover; it stays if the engine has less."""
+    """The partial answer of an earlier session; it stays if the engine has less of it."""
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class LiveAnswers:
-    """The running answers. Reports every change; each exchange that was begun gets an outcome."""
+    """The running answers. Each exchange that was begun gets an outcome."""
 
     def __init__(self, recorder: Recorder, notify: Callable[[ConversationEvent], None] = lambda event: None) -> None:
         self._recorder = recorder
         self._notify = notify
         self._running_answers: dict[Exchange, _RunningAnswer] = {}
         self._stopped: dict[str, str] = {}
-        """Requests that were stopped, maybe before they were sent: request id → reason, empty if the user asked for
-        it."""
+        """Stopped requests, perhaps before they were sent: request id → reason; empty: the user stopped it."""
         self._is_detached = False
 
     def begin(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> None:
-        """Start a new answer for the exchange; `answer` stores and requests it."""
+        """Register a new answer of the exchange; `answer` sends its request."""
         self._running_answers[exchange] = _RunningAnswer(self._recorder.begin(conversation, exchange, record))
 
     async def answer(self, engine: Engine, exchange: Exchange) -> None:
-        """Store the turn, if possible now, send its request, and receive the answer. Cancelling the caller does not
-        stop it; `stop` does."""
+        """Store the turn if the store is writable, send its request, and receive the answer. It continues if the caller
+        is cancelled; `stop` stops it."""
         await self._run(self._send(engine, exchange))
 
     async def take_over(self, conversation: LiveConversation, exchange: Exchange) -> bool:
-        """Start continuing an interrupted answer: the exchange gets a new one, which `resume` or `restore` receives
-        from the beginning. False if another process was first. Raises VlmtuiError."""
+        """Take over an interrupted answer of another process: the exchange gets a new answer, for `resume` or
+        `restore`.
+
+        Return False if another process took it over before. Raises VlmtuiError."""
         turn, record = exchange.answer_id, exchange.record
         if turn is None or record is None or not await self._recorder.store.run(lambda store: store.take_over(turn)):
             return False
@@ -67,14 +66,14 @@ class LiveAnswers:
         return True
 
     async def resume(self, engine: Engine, exchange: Exchange) -> bool:
-        """Receive what the engine has kept of a taken-over answer. False, with the previous answer restored, if the
-        engine has less of it."""
+        """Receive what the engine has kept of an answer after `take_over`. Return False, with the previous partial
+        answer restored, if the engine has less of it."""
         answer = exchange.answer
         await self._run(self._follow(engine, exchange, engine.resume(answer.request_id)))
         return exchange.answer is answer
 
     def restore(self, host: EngineHost, exchange: Exchange, events: Iterable[EngineEvent]) -> None:
-        """Receive what an engine that has ended spooled of a taken-over answer."""
+        """Receive the events that a stopped engine left in a file, after `take_over`."""
         for event in events:
             exchange.answer.take(event)
         if exchange.is_running:
@@ -82,34 +81,34 @@ class LiveAnswers:
         self._end(host, exchange)
 
     async def cancel(self, engine: Engine | None, exchange: Exchange, why: str = "") -> None:
-        """Request the end of an answer; keep the partial answer. `why`: the cause if the user did not ask for it."""
+        """Ask the engine to stop an answer; keep the partial answer. `why`: the reason; empty: the user stopped it."""
         self._stopped.setdefault(exchange.answer.request_id, why)
         if engine is not None:
             await engine.cancel(exchange.answer.request_id)
 
     async def stop(self, engine: Engine | None, exchange: Exchange) -> None:
-        """Cancel the answer, and wait a limited time for the end."""
+        """Cancel the answer, and wait up to 3 seconds for its end."""
         await self.cancel(engine, exchange)
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_WITHIN_S):
                 await self.wait_until_over(exchange)
 
     def detach(self) -> None:
-        """Stop receiving because the app exits while the engine continues; the rest is fetched later."""
+        """Stop receiving: the app exits while the engine continues. The next session fetches the rest."""
         self._is_detached = True
 
     async def wait_until_sent(self, exchange: Exchange) -> None:
-        """Wait until its turn is stored, if possible, and its request is being sent."""
+        """Wait until the exchange's turn is stored, if possible, and its request is being sent."""
         if exchange in self._running_answers:
             await self._running_answers[exchange].sent.wait()
 
     async def wait_until_over(self, exchange: Exchange) -> None:
-        """Wait until its answer has an outcome."""
+        """Wait until the exchange's answer has an outcome."""
         if exchange in self._running_answers:
             await self._running_answers[exchange].over.wait()
 
     async def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run to completion even if the caller is cancelled; the recorder's `settle` waits for it."""
+        """Run to completion even if the caller is cancelled; `Recorder.settle` waits for it."""
         task = asyncio.ensure_future(work)
         self._recorder.spawn(_wait(task))
         await asyncio.shield(task)
@@ -151,7 +150,7 @@ class LiveAnswers:
                 self._end(engine, exchange)
 
     async def _interpret(self, engine: Engine, exchange: Exchange, event: EngineEvent) -> EngineEvent:
-        """Turn the end of an engine that we stopped ourselves into Cancelled."""
+        """Return Cancelled in place of a failure if this app stopped the engine."""
         if isinstance(event, Cancelled):
             return self._with_cause(event)
         if not isinstance(event, Failed) or event.failure.kind is not ErrorKind.ENGINE_DIED:
@@ -163,7 +162,7 @@ class LiveAnswers:
         return event
 
     def _with_cause(self, event: Cancelled) -> Cancelled | Failed:
-        """Turn a stop that the user did not ask for into Failed with its cause."""
+        """Return Failed with the reason if something other than the user stopped the request."""
         why = self._stopped.get(event.request_id)
         if not why:
             return event
@@ -179,7 +178,7 @@ class LiveAnswers:
         self._notify(AnswerReplaced(exchange))
 
     def _end(self, holder: Engine | EngineHost, exchange: Exchange) -> None:
-        """Store the outcome, then let the engine drop its copy of the answer."""
+        """Store the outcome, then let the engine delete its copy of the answer."""
         running = self._running_answers.pop(exchange, None)
         if running is None:
             return
@@ -197,7 +196,7 @@ class LiveAnswers:
 
 
 def _has_less(event: EngineEvent, answer: Answer, before: Answer) -> bool:
-    """Return whether a kept answer ended with less than there was before."""
+    """Return whether the engine's copy of an answer ended with less text than there was before."""
     if not isinstance(event, Failed):
         return False
     kind = event.failure.kind

@@ -27,15 +27,12 @@ class AsyncStore:
         self._closed = False
         self._notice = ""
         self._was_damaged = False
-        """Damage was met in use, so that the next opening looks at everything."""
+        """The database turned out to be damaged in use: the next opening checks all of it."""
         self.damage: Damage | None = None
-        """The damage that keeps the store from being opened, until `restore` or another process replaces the file."""
+        """The damage that prevents opening the store, until `restore` or another process replaces the file."""
 
     async def run(self, work: Callable[[Store], _T]) -> _T:
-        """Run `work` on the store's thread and return its result. Raises VlmtuiError as the store does.
-
-        A caller that is cancelled meanwhile does not stop the work.
-        """
+        """Run `work` on the store's thread, even if the caller is cancelled; return its result. Raises VlmtuiError."""
         return await asyncio.shield(asyncio.wrap_future(self._begun(work)))
 
     def _begun(self, work: Callable[[Store], _T]) -> Future[_T]:
@@ -44,15 +41,15 @@ class AsyncStore:
         return self._thread.submit(self._work, work)
 
     def run_now(self, work: Callable[[Store], _T]) -> _T:
-        """Run `work` like `run`, for a caller without an event loop; block until it is done."""
+        """Run `work` like `run`, without an event loop. Blocking."""
         return self._begun(work).result()
 
     async def restore(self) -> str:
-        """Continue with the newest good backup of a damaged database. Return what was done. Raises VlmtuiError."""
+        """Replace a damaged database by its newest good backup. Return a message for the user. Raises VlmtuiError."""
         return await asyncio.wrap_future(self._thread.submit(self._restore))
 
     def take_notice(self) -> str:
-        """Return once what the user must know about the opening of the store; empty: nothing."""
+        """Return a message for the user about the opening of the store, once; empty: none."""
         notice, self._notice = self._notice, ""
         return notice
 
@@ -61,7 +58,7 @@ class AsyncStore:
         await asyncio.to_thread(self.close_now)
 
     def close_now(self) -> None:
-        """Close like `close`, for a caller without an event loop."""
+        """Close like `close`, without an event loop. Blocking."""
         self._closed = True
         self._thread.shutdown(wait=True)
         store, self._store = self._store, None

@@ -1,7 +1,7 @@
-"""Checks prompts and answers: cases, engines that make them, and each engine held against the base, stage by stage.
+"""Compares engines stage by stage: their prompts, processor outputs and answers for the same cases.
 
-The base is what is recorded of a case, or where that says nothing, what the first engine made.
-"""
+The base of a comparison is a record (a golden file or a kept comparison); what the record lacks, or all if there is
+none, comes from the first engine."""
 
 from __future__ import annotations
 
@@ -56,37 +56,37 @@ from vlmtui.text import one_line, visible
 _BUNDLED = "bundled:"
 _COPY_BYTES_MAX = 1_000_000_000
 DOCUMENT_BYTES_MAX = 1_000_000_000
-"""Most bytes of a kept comparison, including its media."""
+"""Most bytes of a comparison document, including its media."""
 _SAMPLES: dict[Modality, tuple[str, ...]] = {
     "image": ("circle.png", "two-shapes.png"),
     "video": ("moving-circle.mp4",),
 }
 RECORDED = ("text", "image", "images", "image_last", "later_image", "image_each_turn", "system_image", "video")
-"""Canned conversations that are recorded unless others are named."""
+"""Names of the built-in test conversations that are recorded by default."""
 COMPARED = ("text", "image", "images")
-"""Canned conversations that two engines are compared with unless others are named."""
+"""Names of those that two engines are compared with by default."""
 _TOP = 20
-"""Likeliest tokens that are asked for at each position: vLLM's limit, unless it was loaded with another."""
+"""Log-probabilities to request for each token: vLLM's default limit."""
 _GOLDEN_TOKENS = 64
-"""Most tokens of an answer to a golden prompt, which sets no limit."""
+"""`max_tokens` of an answer to a conversation."""
 
 
 class CheckCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to make or to answer, and its record."""
+    """A request to run on each engine, with its recorded result if there is one."""
 
     case: str
-    """The case's name for people; hostile if it comes from a document."""
+    """The case's name for people. Hostile text."""
     mode: PromptMode
     request: GenerateRequest
     file: str = ""
-    """The file of its record."""
+    """The file with its recorded result."""
     turns: tuple[Turn, ...] = ()
-    """The conversation; empty if the request comes from a document."""
+    """The conversation; empty if the request comes from a comparison document."""
     files: tuple[str, ...] = ()
-    """The conversation's attachments, as a golden file names them."""
+    """The paths of the conversation's attachments, relative to the golden file."""
     recorded: CheckedSide | None = None
     made_by: EngineFingerprint | None = None
-    """The engine of the recorded answer; None without an answer."""
+    """The engine of the recorded answer, if there is one."""
 
     @property
     def title(self) -> str:
@@ -94,17 +94,17 @@ class CheckCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A case on an engine, compared with its base."""
+    """An engine's result for a case, compared with the base."""
 
     file: str = ""
     case: str = ""
-    """Empty: all cases."""
+    """The case's title; empty: the error concerns all cases."""
     engine: str = ""
     """The engine's name, as the user gave it."""
     stages: tuple[StageResult, ...] = ()
     answer: str = ""
     error: str = ""
-    """Why it could not be compared to the end; hostile."""
+    """Why the comparison is incomplete. Hostile text."""
 
     @property
     def first(self) -> StageResult | None:
@@ -113,14 +113,14 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MakeSides = Callable[[Sequence[CheckCase]], Awaitable[list[CheckedSide]]]
-"""Returns what an engine makes of cases, in order. Raises VlmtuiError if it cannot be loaded."""
+"""Returns an engine's results for cases, in order. Raises VlmtuiError if the engine can't be loaded."""
 
 
 async def run_cases(
     cases: Sequence[CheckCase], engines: Mapping[str, MakeSides], tolerance: Callable[[], Tolerance]
 ) -> list[CheckResult]:
-    """Have one engine after the other make all cases, and compare. Results come by case; the first engine has none
-    where it is the base itself. `tolerance` is called once all engines were asked."""
+    """Run all cases on one engine after the other, and compare. Return the results by case, without those of the base
+    itself. `tolerance` is called after all engines have answered."""
     made: dict[str, list[CheckedSide]] = {}
     found = []
     for name, make in engines.items():
@@ -129,7 +129,7 @@ async def run_cases(
         except VlmtuiError as error:
             found.append(CheckResult(engine=name, error=text_of(error)))
             if all(case.recorded is None for case in cases):
-                break  # nothing is left to be compared
+                break  # there is no base
     for at, case in enumerate(cases):
         first = next((sides[at] for sides in made.values() if not sides[at].error), None)
         for name, sides in made.items():
@@ -152,7 +152,7 @@ async def run_cases(
 
 
 def _base(recorded: CheckedSide | None, first: CheckedSide | None) -> CheckedSide | None:
-    """Return the record, completed by the first engine's values."""
+    """Return the record, with the first engine's values where it has none."""
     if recorded is None or first is None:
         return recorded or first
     base = (
@@ -179,8 +179,8 @@ def canned_cases(
     *,
     usual: Sequence[str] = RECORDED,
 ) -> list[CheckCase]:
-    """Return the canned conversations of these names, or the `usual` ones that the model can have, with pictures that
-    come with vlmtui, stored in `media`. Raises VlmtuiError for a name that no conversation has."""
+    """Return the built-in test conversations of these names, with images that come with vlmtui, stored in `media`.
+    Without names: those of `usual` that the model's family accepts. Raises VlmtuiError for an unknown name."""
     known = {one.name: one for one in canned_conversations(model.family)}
     found = []
     for name in names or usual:
@@ -203,15 +203,15 @@ def canned_cases(
 def question_case(
     family: Family, name: str, mode: PromptMode, question: str, images: Sequence[Path], folder: Path, media: Path
 ) -> CheckCase:
-    """Return a question about files of the user's. `folder`: of the golden file that names them. Raises VlmtuiError."""
+    """Return a question about the user's images. `folder`: of the golden file to write. Raises VlmtuiError."""
     parts: tuple[Part, ...] = (*(Media(stage(path, media)) for path in images), Text(question))
     files = [os.path.relpath(path, folder) for path in images]
     return case_of(family, name, mode, (Turn("user", parts),), files)
 
 
 def copied_beside(path: Path, folder: Path) -> Path:
-    """Return a file that a golden file in `folder` may name: below that folder, where another one is copied to. Raises
-    VlmtuiError, also if another file of that name is there."""
+    """Return the path of a file for a golden file in `folder`: itself if it is below that folder, else of a copy in it.
+    Raises VlmtuiError, also if the folder has a different file of the same name."""
     if path.resolve().is_relative_to(folder.resolve()):
         return path
     data, target = read_whole(path, bytes_max=_COPY_BYTES_MAX), folder / path.name
@@ -223,8 +223,8 @@ def copied_beside(path: Path, folder: Path) -> Path:
 
 
 def golden_case(family: Family, golden: Golden, path: Path, media: Path) -> CheckCase:
-    """Return the case of a golden file. Raises VlmtuiError if a file of it is gone or has changed, or if the family
-    does not take it."""
+    """Return the case of a golden file. Raises VlmtuiError if one of its files is missing or has changed, or if the
+    family does not accept the conversation."""
     staged = [_staged(one.file, path.parent, media) for one in golden.media]
     for medium, attachment in zip(golden.media, staged, strict=True):
         if attachment.sha256 != medium.sha256:
@@ -240,13 +240,13 @@ def golden_case(family: Family, golden: Golden, path: Path, media: Path) -> Chec
 
 
 def read_record(path: Path) -> Comparison | Golden:
-    """Read a kept comparison or a golden file. Raises VlmtuiError."""
+    """Read a comparison document or a golden file. Raises VlmtuiError."""
     is_golden = b'"vlmtui-comparison' not in read_whole(path, bytes_max=DOCUMENT_BYTES_MAX)[:400]
     return read_golden(path) if is_golden else read_comparison(path)
 
 
 def read_comparison(path: Path) -> Comparison:
-    """Return a document that can be run again. Raises VlmtuiError(BAD_INPUT)."""
+    """Read a comparison whose requests can be repeated. Raises VlmtuiError(BAD_INPUT)."""
     comparison = from_json(read_whole(path, bytes_max=DOCUMENT_BYTES_MAX))
     known = {item.sha256 for item in comparison.attachments}
     for side in comparison.sides:
@@ -259,7 +259,7 @@ def read_comparison(path: Path) -> Comparison:
 
 
 def name_by_document(name: str) -> str:
-    """Return a model's name as a document gives it. Raises VlmtuiError for a folder: no document has one loaded."""
+    """Return a document's name for its model. Raises VlmtuiError for a local folder, which no document may choose."""
     if Path(name).is_absolute() or name.startswith((".", "~")) or is_folder(Path(name)):
         message = f"The document was made with the model in {one_line(name)}, which it cannot have loaded."
         raise bad_input(message, hint=f"If it is yours, add --model {shlex.quote(one_line(name))}.")
@@ -267,7 +267,8 @@ def name_by_document(name: str) -> str:
 
 
 def stored_file(media: Path, item: MediaRecord) -> Path:
-    """Return the attachment's file: written from the document's bytes, or found by its hash in the media store."""
+    """Return an attachment's file in the media store `media`, written from the document's bytes if it contains them.
+    Raises VlmtuiError."""
     content = item.content
     if content is not None:
         kept = store_medium(io.BytesIO(content), media, name=item.name)
@@ -284,7 +285,7 @@ def stored_file(media: Path, item: MediaRecord) -> Path:
 
 
 def comparison_cases(path: Path, comparison: Comparison, media: Path) -> list[CheckCase]:
-    """Return the sides of a document, whose attachments are in `media` or in itself. Raises VlmtuiError."""
+    """Return a comparison's sides as cases. Raises VlmtuiError."""
     files = {item.sha256: str(stored_file(media, item)) for item in comparison.attachments}
     try:
         specs = recorded_specs(comparison, files)
@@ -318,14 +319,14 @@ def comparison_cases(path: Path, comparison: Comparison, media: Path) -> list[Ch
 def case_of(
     family: Family, name: str, mode: PromptMode, turns: tuple[Turn, ...], files: Sequence[str] = ()
 ) -> CheckCase:
-    """Return a conversation as a case, to be answered greedily. Raises VlmtuiError if the family does not take it."""
+    """Return a conversation as a case with greedy sampling. Raises VlmtuiError if the family does not accept it."""
     sampling = Sampling(temperature=0.0, max_tokens=_GOLDEN_TOKENS)
     request = request_for((chat_prompt if mode == "chat" else raw_prompt)(family, turns), family, sampling)
     return CheckCase(case=name, mode=mode, request=request, turns=turns, files=tuple(files))
 
 
 def with_fixed_length(case: CheckCase, tokens: int) -> CheckCase:
-    """Return the case with a greedy answer of so many tokens, whatever the model's own settings are."""
+    """Return the case with a greedy answer of exactly `tokens` tokens, whatever the model's generation config says."""
     sampling = Sampling(
         temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0,
         frequency_penalty=0.0, seed=0, max_tokens=tokens, skip_special_tokens=False, extra={"ignore_eos": True},
@@ -348,12 +349,11 @@ def _staged(file: str, folder: Path, media: Path) -> Attachment:
 async def sides_by_engine(
     engine: Engine, cases: Sequence[CheckCase], folder: Path, *, is_asked: bool = True
 ) -> list[CheckedSide]:
-    """Return an engine's results for each case: the prompt, the processor's values (written into `folder`, which is
-    made private) and an answer. The cases run one after the other: a batch changes the numbers of some engines. If a
-    case fails, its side has the error.
+    """Return an engine's result for each case: prompt, processor outputs (written into `folder`, which is made private)
+    and answer; a case that fails has the error. They run one after the other, since batching changes some engines'
+    numbers.
 
-    `is_asked` False: make only the prompts, whose texts have their placeholders expanded. Raises VlmtuiError if the
-    engine can't make prompts without answers."""
+    With `is_asked` False, make only the prompts. Raises VlmtuiError if the engine can't do that."""
     if not is_asked:
         require_capability(engine.info, "render_only")
     private = private_dir(folder)
@@ -382,7 +382,7 @@ async def _side(engine: Engine, request: GenerateRequest, folder: Path, *, is_as
 
 
 async def _with_answer(engine: Engine, request: Request, side: CheckedSide) -> CheckedSide:
-    """Return the side with the prompt and the answer that a request gave. Raises VlmtuiError."""
+    """Run a request, and return `side` with its prompt and answer added. Raises VlmtuiError."""
     answer = await whole_answer(engine, request)
     if not isinstance(answer.outcome, Finished):
         raise (answer.failure or broken_off("").failure).error()
@@ -413,8 +413,8 @@ def require_here(model: Model) -> Path:
 def sides_by_processor(
     reader: ModelReader, model: Model, cases: Sequence[CheckCase], *, trust: bool = False
 ) -> list[CheckedSide]:
-    """Return the prompts that the model's own tokenizer and processor make in Transformers, without weights. Blocking.
-    trust: let the tokenizer run its repository's code. Raises VlmtuiError if the model can't be read."""
+    """Return the prompts that the model's tokenizer and processor make in Transformers, without weights. Blocking.
+    `trust`: allow the repository's own code. Raises VlmtuiError if the model can't be read."""
     folder = require_here(model)
     prompts = tuple(_prompt_case(model.family, case, str(number)) for number, case in enumerate(cases))
     reading = reader.read(ReadRequest(folder=str(folder), trust_remote_code=trust, prompts=prompts))
@@ -436,7 +436,7 @@ def sides_by_processor(
 
 
 def _prompt_case(family: Family, case: CheckCase, name: str) -> PromptCase:
-    """Return what the reader needs to make a prompt as the engine would."""
+    """Return a case as the model reader takes it."""
     images = sum(item.modality == "image" for item in all_attachments(case.turns))
     made: Prompt = case.request.prompt
     prompt = PromptCase(name=name, attachments=attachments_of(made), processor_arguments=settings_of(family, images))
@@ -459,8 +459,10 @@ def _prompt_case(family: Family, case: CheckCase, name: str) -> PromptCase:
 
 
 def changed_fingerprint(then: EngineFingerprint, now: EngineFingerprint) -> dict[str, tuple[object, object]]:
-    """Return what an engine's fingerprint has that another one's has not: name, then, now. What is unknown of one is
-    left out, as are engine arguments that kinds of engines do not share; None: the engine's default."""
+    """Return the differences of two engine fingerprints: name → (then, now).
+
+    Leaves out facts that were unknown then, and engine arguments that only one kind of engine has; None: the engine's
+    default."""
     before, after = msgspec.to_builtins(then), msgspec.to_builtins(now)
     old, new = before.pop("engine_args"), after.pop("engine_args")
     pairs = {name: (before[name], after[name]) for name in before if before[name] and before[name] != after[name]}

@@ -1,4 +1,5 @@
-"""A comparison of the chat template with a raw prompt: two lanes, the raw prompt's draft, the document, the store."""
+"""Compares the chat template's prompt with a raw prompt: two lanes (requests sent together), the raw prompt's draft,
+saved prompts, and comparisons in the store."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ from vlmtui.store.records import TurnId
 _NAME = re.compile(r"[^\s./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,79}")
 _BYTES_MAX = 10_000_000
 ALTERNATIVES = 5
-"""Most likely tokens to request with log-probabilities."""
+"""Alternatives to request for each token."""
 TEMPLATE = "raw template"
 RENDERED = "chat template's text"
 
@@ -61,11 +62,11 @@ class RawDraft(msgspec.Struct, eq=False):
 
     text: str = ""
     filled: str = ""
-    """The text that the editor was last filled with."""
+    """The text before any editing."""
     origin: str = ""
-    """The text's source, for people: `raw template`, `chat template`; empty: none yet, or a saved prompt."""
+    """Where the text came from: `TEMPLATE`, `RENDERED`; empty: nowhere yet, or a saved prompt."""
     saved_as: str = ""
-    """The name of the saved prompt that it was loaded from, or saved as; empty: none."""
+    """The name of the saved prompt that it was loaded from or saved as; empty: none."""
 
     @property
     def is_edited(self) -> bool:
@@ -90,7 +91,7 @@ class RawDrafts:
         self._known: dict[LiveConversation, RawDraft] = {}
 
     async def of(self, conversation: LiveConversation) -> RawDraft:
-        """Return the draft from this or an earlier session; otherwise an empty one."""
+        """Return the conversation's draft, perhaps from an earlier session; empty if there is none."""
         draft = self._known.get(conversation)
         if draft is None:
             id = conversation.id
@@ -99,7 +100,7 @@ class RawDrafts:
         return draft
 
     async def write(self, conversation: LiveConversation) -> None:
-        """Store the draft, if its conversation is stored. Raises VlmtuiError if that fails."""
+        """Store the draft if its conversation is stored. Raises VlmtuiError."""
         draft, id = self._known.get(conversation), conversation.id
         if draft is not None and id is not None:
             await asyncio.to_thread(write_private, draft_file(self._paths, id), msgspec.json.encode(draft))
@@ -114,7 +115,7 @@ def read_draft(paths: Paths, conversation: str) -> RawDraft | None:
 
 
 class SavedPrompts:
-    """Raw prompts of one family as files `prompts/FAMILY/NAME.txt` in the config folder."""
+    """A model family's saved raw prompts: files `prompts/FAMILY/NAME.txt` in the config folder."""
 
     def __init__(self, paths: Paths, family: str) -> None:
         self._folder = paths.config / "prompts" / (family if _NAME.fullmatch(family) else "unlisted")
@@ -128,10 +129,8 @@ class SavedPrompts:
         return sorted((name for name in found if _NAME.fullmatch(name)), key=str.casefold)
 
     def save(self, name: str, text: str) -> str:
-        """Save the text atomically, replacing an older prompt with this name. Return the name as saved.
-
-        Raises VlmtuiError for an invalid name, and if the file cannot be written.
-        """
+        """Save the text, replacing an older prompt with this name. Return the name as saved. Raises VlmtuiError for an
+        invalid name, or if the file can't be written."""
         name = name.strip()
         if not _NAME.fullmatch(name) or len(os.fsencode(name)) > 200:
             hint = "A name has up to 80 characters, no slashes, and does not begin with a dot."
@@ -146,7 +145,7 @@ class SavedPrompts:
         return name
 
     def load(self, name: str) -> str:
-        """Return the saved text. Raises VlmtuiError if it is gone or not text."""
+        """Return a saved prompt. Raises VlmtuiError if it is missing or not UTF-8."""
         data = read_whole(self._file(name), bytes_max=_BYTES_MAX)
         try:
             return data.decode()
@@ -158,7 +157,7 @@ class SavedPrompts:
 
 
 class TokenAt(msgspec.Struct, frozen=True):
-    """The token of an answer at a position. Hostile text."""
+    """A token of an answer. Hostile text."""
 
     text: str
     logprob: float | None = None
@@ -171,12 +170,12 @@ class Divergence(msgspec.Struct, frozen=True):
 
     index: int
     left: TokenAt | None
-    """None: that answer has already ended."""
+    """None: this answer has already ended."""
     right: TokenAt | None
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """The difference of the two sides, as far as they exist."""
+    """The differences of the two prompts and answers, as far as they exist."""
 
     prompts: PromptDiff | None = None
     answers: AnswerDiff | None = None
@@ -184,9 +183,9 @@ class Difference(msgspec.Struct, frozen=True):
     failed: tuple[PromptMode, ...] = ()
     """Sides without a complete answer."""
     is_stale: bool = False
-    """The raw prompt changed since."""
+    """True if the raw prompt was edited since."""
     is_stored: bool = False
-    """True if this is an earlier comparison, read from the store."""
+    """True if it is of an earlier comparison from the store."""
     problem: VlmtuiError | None = None
     """Why nothing can be compared."""
 
@@ -199,7 +198,7 @@ def difference_of(
     has_answers: bool = True,
     is_stale: bool = False,
 ) -> Difference:
-    """Compute the difference of the first two sides of a comparison. Slow for long prompts."""
+    """Compute the differences of the first two sides of a comparison. Slow for long prompts."""
     left, right = sides[:2]
     prompts = None
     if left.prompt_token_texts and right.prompt_token_texts:
@@ -248,7 +247,7 @@ async def read_comparisons(store: AsyncStore, turn: TurnId) -> list[LoadedCompar
 
 
 def answer_of(side: Side) -> Answer:
-    """Return the answer of a document's side, with its prompt if that has its tokens."""
+    """Return the answer of a document's side, with its prompt if the document has the prompt's tokens."""
     special = frozenset(side.special_token_ids)
     pairs = (
         *zip(side.prompt_token_ids, side.prompt_token_texts, strict=False),
@@ -284,16 +283,14 @@ def _outcome(side: Side) -> Finished | Failed | Cancelled:
 
 @dataclass(eq=False, slots=True)
 class ComparedMessage:
-    """The message to compare: the draft, or the conversation's last message."""
-
     conversation: Conversation
     exchange: Exchange | None = None
-    """None: the draft, not sent yet."""
+    """None: the draft, which is not sent yet."""
 
     @classmethod
     def of(cls, conversation: Conversation) -> ComparedMessage:
-        """Return the draft; if it is empty, the last message. Raises VlmtuiError when there is neither, or while an
-        answer is running."""
+        """Return the conversation's draft; if it is empty, its last message. Raises VlmtuiError if there is neither, or
+        while an answer is running."""
         conversation.require_rest()
         draft = conversation.draft
         if draft.pending:
@@ -307,11 +304,11 @@ class ComparedMessage:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """Return the turns to send: system prompt, history, and the message."""
+        """The turns to send: system prompt, history, and the message."""
         return tuple(self.conversation.turns_until(self.exchange))
 
     def sent(self, exchange: Exchange) -> InFlightRequest:
-        """Note that the draft was sent as this exchange; return its request, for a lane that follows it."""
+        """Note that the draft was sent as this exchange. Return its request, for a lane that follows it."""
         assert exchange.request is not None
         self.exchange = exchange
         answers = self.conversation.answers
@@ -324,7 +321,7 @@ class ComparedMessage:
 
     async def adopt(self, lane: Lane, model: Model) -> None:
         """Add a lane's answer to the answers of the sent message, and show it. Raises VlmtuiError if there is no
-        answer, or another message follows."""
+        answer, or if another message follows."""
         if self.exchange is None or lane.is_running or not lane.answer.text:
             raise bad_input("There is no answer to use yet.")
         lane.answer.read_by(tags_of(model.family))
@@ -332,7 +329,7 @@ class ComparedMessage:
         await self.conversation.adopt(self.exchange, made)
 
     async def store(self, document: Comparison, attachments: Iterable[Attachment]) -> None:
-        """Store a comparison with the message. Raises VlmtuiError if that is impossible now."""
+        """Store a comparison with the message. Raises VlmtuiError."""
         exchange, items = self.exchange, tuple(attachments)
         await self.conversation.recorder.flush()
         turn = exchange.user_id if exchange is not None else None
@@ -348,13 +345,13 @@ class ComparedMessage:
 
 @dataclass(eq=False, slots=True)
 class ComparedSide:
-    """One side: its prompt as it would be sent, and its lane once it was sent."""
+    """A prompt (`chat` or `raw`) and, once sent, its lane."""
 
     mode: PromptMode
     lane: Lane | None = None
-    """None before the first request."""
+    """None until the first request."""
     rendered: PromptReady | None = None
-    """The prompt as the model would be given it, rendered without generating."""
+    """The prompt as the engine rendered it without generating."""
     rendered_from: Prompt | None = None
 
     @property
@@ -367,16 +364,16 @@ class ComparedSide:
 
     @property
     def prompt(self) -> PromptReady | None:
-        """The newest prompt, from the request or rendered."""
+        """The newest prompt, sent or rendered."""
         return (self.answer.prompt if self.answer else None) or self.rendered
 
     def recorded(self) -> Side:
-        """Return the side as far as it exists, for a document."""
+        """Return the side for a document."""
         request = self.lane.request.prompt if self.lane else self.rendered_from
         return recorded_side(self.mode, self.answer, self.prompt, request=request)
 
     def report(self, info: EngineInfo) -> PromptReport | None:
-        """Return the side for the inspector; None before its prompt is rendered."""
+        """Return the side for the inspector; None until its prompt is rendered."""
         title = "chat template" if self.mode == "chat" else "raw prompt"
         if self.lane is not None:
             return PromptReport.of_answer(
@@ -401,16 +398,16 @@ class CompareController:
     family: Family
     info: EngineInfo
     settings: Sampling
-    """The sampling as it is set, for both sides."""
+    """The sampling of both sides, as set by the user."""
     draft: RawDraft
     families: tuple[Family, ...] = ()
-    """The registry's families, whose placeholders the guard recognizes."""
+    """The registry's families: a raw prompt is checked for the placeholders of all of them."""
     adapter: str = ""
-    """The folder of the LoRA adapter that answers both; empty: none, or the engine's own."""
+    """The LoRA adapter's folder for both sides; empty: none, or the engine's own."""
     logprobs: bool = False
-    """True to request log-probabilities with the next answers."""
+    """Whether the next answers come with log-probabilities."""
     sampling: Sampling = field(init=False)
-    """Sampling of the last request, including the seed that was drawn for it."""
+    """The sampling of the last requests, with the seed that was drawn for them."""
     chat: ComparedSide = field(init=False)
     raw: ComparedSide = field(init=False)
 
@@ -421,12 +418,12 @@ class CompareController:
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
-        """The conversation's attachments, in order; the position is the number."""
+        """The conversation's attachments, in order of their numbers."""
         return all_attachments(self.turns)
 
     @property
     def added_bos(self) -> str:
-        """The token that the engine puts before a raw prompt; empty: none."""
+        """The BOS token that the engine adds to a raw prompt; empty: none."""
         return (self.info.bos_token or "") if self.info.adds_bos else ""
 
     @property
@@ -439,60 +436,59 @@ class CompareController:
 
     @property
     def is_over(self) -> bool:
-        """True if both sides were sent and have an outcome."""
+        """True if both sides were sent and have ended."""
         return len(self._lanes) > 0 and not self.is_running
 
     @property
     def is_stale(self) -> bool:
-        """True if the raw prompt changed since the raw answer was requested."""
+        """True if the raw prompt was edited since it was sent."""
         sent = self.raw.lane.request.prompt if self.raw.lane else None
         return isinstance(sent, RawPrompt) and sent.text != self.draft.text
 
     def chat_prompt(self) -> Prompt:
-        """Return the left prompt. Raises VlmtuiError when the family does not accept the conversation."""
+        """Return the chat side's prompt. Raises VlmtuiError if the family does not accept the conversation."""
         return chat_prompt(self.family, self.turns)
 
     def template_prompt(self) -> Prompt:
-        """Return the raw prompt built from the family's record. Raises VlmtuiError if that is not possible."""
+        """Return the raw prompt made from the model family's TOML record. Raises VlmtuiError."""
         return raw_prompt(self.family, self.turns)
 
     def raw_prompt(self) -> RawPrompt:
-        """Return the raw prompt as currently written."""
+        """Return the raw prompt as edited."""
         return RawPrompt(text=self.draft.text, attachments=self.raw_attachments())
 
     def raw_attachments(self) -> tuple[Attachment, ...]:
-        """Attachments in the order of the raw prompt's placeholders."""
+        """Return the attachments in the order of the raw prompt's placeholders."""
         try:
             return attachments_of(self.template_prompt())
         except VlmtuiError:
             return self.attachments
 
     def special_tokens(self) -> frozenset[str]:
-        """The known texts that are one special token each."""
+        """Return the texts of the known special tokens."""
         known = {*self.info.special_tokens, *self.info.stop_tokens, *self.family.stop_tokens}
         return frozenset(known if self.info.special_tokens else known | own_tokens(self.family)) - {"@eos_token"}
 
     async def render_chat(self, engine: Engine) -> PromptReady:
-        """Render the left prompt. Raises VlmtuiError if that fails."""
+        """Render the chat side's prompt. Raises VlmtuiError."""
         return await self._render(engine, self.chat, self.chat_prompt())
 
     async def render_raw(self, engine: Engine) -> PromptReady:
-        """Render the raw text as it is now. Raises VlmtuiError if that fails."""
+        """Render the raw prompt as edited. Raises VlmtuiError."""
         return await self._render(engine, self.raw, self.raw_prompt())
 
     async def template_text(self, engine: Callable[[], Engine]) -> tuple[str, str]:
-        """Return the text to start the editor with, and its origin in words.
+        """Return the editor's initial text, and its origin (`TEMPLATE`).
 
-        The text comes from the registry; where the model's own template writes the prompt, `engine` returns the engine
-        that renders it. Raises VlmtuiError.
-        """
+        It is made from the record; if the record uses the model's own template, the engine that `engine` returns
+        renders it. Raises VlmtuiError."""
         prompt = self.template_prompt()
         if isinstance(prompt, RawPrompt):
             return prompt.text, TEMPLATE
         return self.text_of(await render(engine(), prompt, self._request(prompt).sampling)), TEMPLATE
 
     async def rendered_text(self, engine: Engine) -> tuple[str, str]:
-        """Return the left prompt as a raw prompt, and its origin in words. Raises VlmtuiError if rendering fails."""
+        """Return the chat side's prompt as raw text, and its origin (`RENDERED`). Raises VlmtuiError."""
         return self.text_of(self.chat.rendered or await self.render_chat(engine)), RENDERED
 
     def text_of(self, ready: PromptReady) -> str:
@@ -500,7 +496,7 @@ class CompareController:
         return raw_text_of(ready, self.family, added_bos=self.added_bos)
 
     def check(self, text: str) -> list[Finding]:
-        """Return the findings about a raw prompt, blocking ones first."""
+        """Return the problems of a raw prompt; those that must not be sent come first."""
         info = self.info
         return check_raw(
             text,
@@ -514,14 +510,12 @@ class CompareController:
         )
 
     def placeholders(self, text: str) -> list[PlaceholderSlot]:
-        """Return a raw prompt's placeholders with the attachments that they stand for."""
+        """Return a raw prompt's placeholders with their attachments."""
         return placeholders(text, self.family, self.raw_attachments())
 
     def require_sendable(self) -> list[Finding]:
-        """Return the findings about the raw prompt that do not block it.
-
-        Raises VlmtuiError if the engine would reject it or be harmed by it, or if it is empty.
-        """
+        """Return the problems of the raw prompt. Raises VlmtuiError if it is empty, or if the engine would reject it or
+        be harmed by it."""
         if not self.draft.text:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "The raw prompt is empty.", remedy=Remedy.FILL_RAW_PROMPT)
         findings = self.check(self.draft.text)
@@ -533,10 +527,9 @@ class CompareController:
         return findings
 
     def prepare(self) -> list[Finding]:
-        """Prepare to send: draw a seed for both sides if sampling needs one. Return the findings that do not block.
+        """Check both prompts and draw a seed if the sampling needs one. Return the raw prompt's problems.
 
-        Raises VlmtuiError as `require_sendable` and `chat_prompt` do; then nothing has changed.
-        """
+        Raises VlmtuiError as `require_sendable` and `chat_prompt` do; nothing has changed then."""
         if self.is_running:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "Both answers are still running.", remedy=Remedy.STOP_COMPARISON)
         findings = self.require_sendable()
@@ -546,29 +539,29 @@ class CompareController:
 
     @property
     def alternatives(self) -> int | None:
-        """Number of alternatives to request for each token; None: no log-probabilities."""
+        """The request's `logprobs`; None: no log-probabilities."""
         return ALTERNATIVES if self.logprobs else None
 
     def begin(self, engine: Engine, in_flight: InFlightRequest | None = None) -> None:
-        """Create new lanes for both sides, after `prepare`. `engine`: the app's. `in_flight`: the conversation itself
-        sends the left request."""
+        """Create new lanes for both sides, after `prepare`. `in_flight`: the chat side's request if the conversation
+        sends it."""
         raw = self._spec("raw", self._request(self.raw_prompt()))
         chat = in_flight.request if in_flight is not None else self._request(self.chat_prompt())
         self.chat.lane, self.raw.lane = Lane(self._spec("chat", chat), engine, in_flight), Lane(raw, engine)
         self._lanes = Lanes([self.chat.lane, self.raw.lane])
 
     async def answer(self) -> None:
-        """Run both lanes, after `begin`. Each has an outcome afterwards."""
+        """Run both lanes until they end, after `begin`."""
         await self._lanes.run()
 
     async def stop(self, *modes: PromptMode) -> None:
-        """Stop these sides; keep their partial answers."""
+        """Stop these sides; keep the partial answers."""
         for side in self.sides:
             if side.mode in modes and side.lane is not None:
                 await side.lane.stop()
 
     def difference(self) -> Difference:
-        """Compute the difference. Slow for long prompts."""
+        """Compute the differences. Slow for long prompts."""
         return difference_of(
             [side.recorded() for side in self.sides],
             generation_prompt=self.family.raw.generation_prompt,
@@ -578,11 +571,11 @@ class CompareController:
         )
 
     def document(self) -> Comparison:
-        """Return the comparison as a document, to be stored, exported and run again; attachments are not embedded."""
+        """Return the comparison as a document, without the attachments' bytes."""
         return self._lanes.document(generation_prompt=self.family.raw.generation_prompt)
 
     async def keep(self, message: ComparedMessage) -> None:
-        """Store the answered comparison with its message. Raises VlmtuiError."""
+        """Store the comparison with its message, if there is an answer. Raises VlmtuiError."""
         if any(side.answer is not None and side.answer.text for side in self.sides):
             await message.store(await asyncio.to_thread(self.document), self.attachments)
 
@@ -601,8 +594,8 @@ class CompareController:
 def comparison_of_message(
     message: ComparedMessage, draft: RawDraft, controller: AppEngines, families: tuple[Family, ...]
 ) -> CompareController:
-    """Return the comparison of a message. `families`: the registry's, whose placeholders the guard recognizes. Raises
-    VlmtuiError if no engine is loaded, or if it takes no raw prompts like this one."""
+    """Return a new comparison for a message. `families`: the registry's. Raises VlmtuiError if no engine is loaded, or
+    if it does not accept raw prompts or their attachments."""
     info, model = controller.require_info(), controller.require_model()
     require_capability(info, "raw_prompts")
     if all_attachments(message.turns):

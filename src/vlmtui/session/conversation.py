@@ -1,4 +1,4 @@
-"""The current conversation: its exchanges, the draft with the queue of messages, and the running answer."""
+"""The open conversation: its exchanges (messages with answers), the draft, queued messages, and the running answer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NEW = "New chat"
 
 
 class QueuedMessage(msgspec.Struct, frozen=True):
-    """A queued message."""
+    """A message that waits until the model has loaded or the running answer has ended."""
 
     written: StoredDraft
     editing: Exchange | None = None
@@ -60,8 +60,7 @@ class QueuedMessage(msgspec.Struct, frozen=True):
 
 
 class MessageQueue:
-    """The queued messages of a conversation, first to be sent first. Until then they are stored as part of the
-    draft."""
+    """The queued messages of a conversation, in order. The store keeps them as part of the draft."""
 
     def __init__(self) -> None:
         self.messages: list[QueuedMessage] = []
@@ -71,7 +70,7 @@ class MessageQueue:
 
     @property
     def attachments(self) -> int:
-        """The number of attachments of all messages."""
+        """The number of attachments in all queued messages."""
         return sum(len(message.written.attachments) for message in self.messages)
 
     @property
@@ -91,7 +90,7 @@ class MessageQueue:
         return editing
 
     def with_draft(self, draft: Draft) -> StoredDraft:
-        """Return all messages and the draft joined by blank lines, as stored."""
+        """Return all messages and the draft as stored, joined by blank lines."""
         return self._with(draft, draft.text_to_store)
 
     def _with(self, draft: Draft, text: str) -> StoredDraft:
@@ -102,12 +101,11 @@ class MessageQueue:
 
 
 class Conversation:
-    """Owns its exchanges and alone changes them; `subscribers` get every event. `open` switches to a stored
-    conversation, and calls `on_opened` at its end."""
+    """Owns its exchanges; only it changes them. `subscribers` get every event; `opened` is called after `open`."""
 
     def __init__(self, settings: ChatSettings, recorder: Recorder, opened: Callable[[], None] = lambda: None) -> None:
         self.settings = settings
-        """Apply from the next turn on."""
+        """The settings of the next request."""
         self.on_opened = opened
         self.recorder = recorder
         self.draft = Draft()
@@ -119,7 +117,7 @@ class Conversation:
         self.answers = LiveAnswers(recorder, self.subscribers.notify)
         """The running answers."""
 
-    # -- what it is
+    # -- state
 
     @property
     def id(self) -> ConversationId | None:
@@ -146,7 +144,7 @@ class Conversation:
 
     @property
     def attachments_sent(self) -> int:
-        """The number of attachments that the prompt includes before the message being written."""
+        """The number of attachments in the next prompt before those of the draft."""
         return count_attachments(self.branch.until(self.queue.editing or self.editing)) + self.queue.attachments
 
     @property
@@ -156,7 +154,7 @@ class Conversation:
         return next((one.prompt_tokens + one.completion_tokens for one in usages if one.prompt_tokens), None)
 
     def number_of(self, exchange: Exchange) -> int:
-        """Return the number of the exchange's message in the conversation, from 1."""
+        """Return the exchange's number in the conversation, from 1."""
         return self.branch.all.index(exchange) + 1
 
     def turns_until(self, exchange: Exchange | None = None) -> list[Turn]:
@@ -174,11 +172,10 @@ class Conversation:
     def begin(
         self, model: Model, info: EngineInfo | None = None, *, seed: int | None = None, logprobs: int | None = None
     ) -> Exchange:
-        """Turn the draft into the user's turn with a request; `answer` stores and sends it. `seed` and `logprobs` apply
-        to this request only.
+        """Move the draft into a new exchange with a request; `LiveAnswers.answer` then stores and sends it. `seed` and
+        `logprobs` apply to this request only.
 
-        Raises VlmtuiError when the family does not accept it; then nothing has changed, and the draft stays.
-        """
+        Raises VlmtuiError if the family does not accept the conversation; nothing has changed then."""
         turns = self.turns_until()
         made = self._generation(turns, model, info, seed=seed, logprobs=logprobs)
         exchange = self._add(turns[-1], made, instead_of=self.editing)
@@ -187,7 +184,7 @@ class Conversation:
         return exchange
 
     def begin_queued(self, model: Model, info: EngineInfo | None = None) -> Exchange:
-        """Begin the first message of the queue like `begin`; it stays queued if VlmtuiError is raised."""
+        """Begin the first queued message like `begin`. It stays queued if VlmtuiError is raised."""
         message = self.queue.messages[0]
         turns = self._turns_to(message.draft, message.editing)
         made = self._generation(turns, model, info)
@@ -197,19 +194,19 @@ class Conversation:
         return exchange
 
     def queue_draft(self) -> None:
-        """Queue the draft until `begin_queued`; the queue is stored, too."""
+        """Move the draft to the end of the queue."""
         self.queue.add(self.draft, self.editing)
         self.leave_edit()
         self.draft_changed()
 
     def take_back_queue(self) -> None:
-        """Move the queued messages back to the start of the draft."""
+        """Move all queued messages back into the draft, before its text."""
         self.editing = self.queue.take_all(self.draft) or self.editing
         self.draft_changed()
 
     def answer_again(self, model: Model, info: EngineInfo | None = None, of: Exchange | None = None) -> Exchange:
-        """Request another answer to the last turn, or to a stored one: later turns then leave the branch. Raises
-        VlmtuiError if that is impossible now."""
+        """Begin another answer to an exchange of the branch, by default the last; later exchanges leave the branch.
+        Raises VlmtuiError if there is none, or while an answer is running."""
         exchange = of or self.last
         if exchange is None or self.running is not None or exchange not in self.branch.all:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "There is no finished answer to replace.")
@@ -220,15 +217,16 @@ class Conversation:
         return exchange
 
     async def adopt(self, exchange: Exchange, made: Generation) -> None:
-        """Add a finished answer and show it. Raises VlmtuiError if another turn follows, or an answer is running."""
+        """Add a finished answer to the last exchange, and show it. Raises VlmtuiError if the exchange is not the last,
+        or while an answer is running."""
         self._require_last(exchange)
         self._record(exchange, made)
         self.subscribers.notify(AnswerReplaced(exchange))
         await self.recorder.flush()
 
     async def fork(self, turn: Turn, made: Generation, *, instead_of: Exchange | None = None) -> Exchange:
-        """End the conversation with a turn that already has its answer: the draft, or (`instead_of`) another wording
-        of the last message, as its sibling. Raises VlmtuiError as `adopt` does."""
+        """Append a turn that already has its answer: in place of the draft, or (`instead_of`) as another wording of the
+        last message, on a new branch. Raises VlmtuiError as `adopt` does."""
         if instead_of is None:
             self.require_rest()
             exchange = self._add(turn, made, instead_of=self.editing)
@@ -241,19 +239,20 @@ class Conversation:
         return exchange
 
     async def cancel(self, engine: Engine | None, why: str = "") -> None:
-        """Ask the engine to stop the running answer; keep the partial answer. `why`: the reason; empty: the user."""
+        """Ask the engine to stop the running answer; keep the partial answer. `why`: the reason; empty: the user
+        stopped it."""
         if self.running is not None:
             await self.answers.cancel(engine, self.running, why)
 
     async def stop(self, engine: Engine | None) -> None:
-        """Cancel the answer, and wait a limited time for the end."""
+        """Cancel the answer, and wait up to 3 seconds for its end."""
         if self.running is not None:
             await self.answers.stop(engine, self.running)
 
-    # -- which one it is, and which branch
+    # -- opening, branches, editing
 
     def clear(self) -> None:
-        """Start a new conversation, keeping the draft, its attachments and the queue."""
+        """Start a new conversation. The draft and the queue become its draft."""
         self.queue.take_all(self.draft)
         if self.branch.last is not None:
             self.recorder.save_draft(self.live, StoredDraft())
@@ -262,8 +261,8 @@ class Conversation:
         self.draft_changed()
 
     async def open(self, conversation: ConversationId) -> None:
-        """Open a stored conversation: its newest turns, settings and draft. If it is open already, the current draft
-        stays. Raises VlmtuiError if it does not exist, or while an answer is running."""
+        """Open a stored conversation with its settings and draft. If it is open already, the current draft stays.
+        Raises VlmtuiError if it does not exist, or while an answer is running."""
         self.require_rest()
         self.draft_changed()
         await self.recorder.flush()
@@ -279,25 +278,26 @@ class Conversation:
         self.on_opened()
 
     async def step(self, by: int) -> bool:
-        """Show the next branch (-1: previous) of the last exchange that has several, answers first. False: none has."""
+        """Show the next (-1: previous) answer of the last exchange with branches, or its next message if there is no
+        further answer. Return False if there is neither."""
         sibling = self.branch.sibling_beside(by)
         if sibling is not None:
             await self.show_sibling(sibling)
         return sibling is not None
 
     async def show_branch(self, number: int) -> None:
-        """Show answer `number` of the last exchange that has several; if it has only one answer, message `number`.
-        Raises VlmtuiError if there is none."""
+        """Show answer `number` of the last exchange with branches; if it has only one answer, message `number`. Raises
+        VlmtuiError if there is none."""
         await self.show_sibling(self.branch.sibling(number))
 
     def leave_out_oldest(self) -> Exchange | None:
-        """Leave the oldest attachments that are still sent out of later prompts. Return their exchange, or None."""
+        """Leave the oldest attachments that are still sent out of later prompts. Return their exchange; None if there
+        are none."""
         found = next((exchange for exchange in self.branch.all if exchange.sent_attachments), None)
         return None if found is None else self._leave_out(found, True)
 
     def take_in_again(self) -> Exchange | None:
-        """Undo the last `leave_out_oldest`: send its attachments again. Return their exchange; None: nothing is left
-        out."""
+        """Undo the last `leave_out_oldest`. Return its exchange; None if no attachments are left out."""
         found = next((exchange for exchange in reversed(self.branch.all) if exchange.is_left_out), None)
         return None if found is None else self._leave_out(found, False)
 
@@ -313,13 +313,13 @@ class Conversation:
         return dict(enumerate(sent, 1)) | self.draft.numbered
 
     def draft_changed(self, model: str = "") -> None:
-        """Store the draft within a second. `model`: the model it is written to, if none answered yet."""
+        """Store the draft within a second. `model`: the loaded model's name, stored if no model has answered yet."""
         self.live.model = self.live.model or model
         self.recorder.save_draft(self.live, self.queue.with_draft(self.draft))
 
     def begin_edit(self, number: int | None = None) -> Exchange:
-        """Put message `number` (from 1; None: the last) into the draft; sending it creates a branch. Raises
-        VlmtuiError if there is none, or while an answer is running."""
+        """Put message `number` (from 1; None: the last) into the draft; sending it creates a branch. Raises VlmtuiError
+        if there is no such number, or while an answer is running."""
         self.require_rest()
         everything = self.branch.all
         number = len(everything) if number is None else number
@@ -332,7 +332,7 @@ class Conversation:
         return exchange
 
     def leave_edit(self) -> None:
-        """Cancel editing: the message is unchanged, and the draft is empty."""
+        """Stop editing a sent message, and clear the draft."""
         self.editing = None
         self.draft.clear()
 
@@ -352,7 +352,7 @@ class Conversation:
             raise VlmtuiError(ErrorKind.BAD_USAGE, message, remedy=Remedy.EDIT_EARLIER)
 
     def _add(self, turn: Turn, made: Generation, *, instead_of: Exchange | None) -> Exchange:
-        """Append a new exchange; if it replaces another one, on a new branch."""
+        """Append a new exchange, on a new branch if it replaces another."""
         if instead_of is None:
             exchange = Exchange(turn, made.answer, above=self.last)
         else:
@@ -363,7 +363,7 @@ class Conversation:
         return exchange
 
     def _put_branch(self, branch: Branch) -> None:
-        """Show this conversation, and end any editing."""
+        """Make a branch the current one, and stop editing."""
         self.live.branch, self.editing = branch, None
 
     def _generation(
@@ -375,7 +375,7 @@ class Conversation:
         seed: int | None = None,
         logprobs: int | None = None,
     ) -> Generation:
-        """Return a request for these turns, with an answer that has not begun. Raises VlmtuiError."""
+        """Return a request for these turns with an empty answer. Raises VlmtuiError."""
         request = self.settings.request(model.family, turns, seed=seed, logprobs=logprobs)
         return Generation(request, answer_to(request, model.family), model, info)
 
@@ -394,7 +394,7 @@ class Conversation:
         return record
 
     async def show_sibling(self, sibling: Sibling) -> None:
-        """Show the branch of this turn. Raises VlmtuiError while an answer is running."""
+        """Show the branch of a turn. Raises VlmtuiError while an answer is running."""
         self.require_rest()
         if not await self.recorder.flush() and self.recorder.is_waiting(self.live):
             raise bad_input("Can't switch branches: the newest turns are not saved yet.")
@@ -412,15 +412,15 @@ class Conversation:
 
 
 class Head(NamedTuple):
-    """The facts above a conversation."""
+    """The heading of a conversation on screen."""
 
     title: str
     is_imported: bool = False
-    """It came from a document, and no message was sent in it since."""
+    """True if it was imported from a document and not continued since."""
 
 
 async def head_of(conversation: Conversation) -> Head:
-    """Return the stored title; if there is none, the first words of the first message."""
+    """Return the stored title; without one, the first words of the first message."""
     exchanges = conversation.branch.all
     known = title_from_turn(exchanges[0].user) if exchanges else NEW
     identity = conversation.id
@@ -434,7 +434,7 @@ async def head_of(conversation: Conversation) -> Head:
 
 
 async def save_conversation(chat: Conversation, name: str, teller: Teller) -> None:
-    """Write the conversation to a new file, in the format of its suffix, and show its path. Raises VlmtuiError."""
+    """Write the conversation to a new file, in the format of its suffix, and report the path. Raises VlmtuiError."""
     from vlmtui.export.conversation import format_of, write_document
     from vlmtui.store.document import document_of
 

@@ -1,4 +1,4 @@
-"""Owns the app's conversation and the recorder that stores it, and does the day's housekeeping."""
+"""Owns the app's conversation and the recorder that stores it, and does daily maintenance of the data folder."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _log = logging.getLogger(__name__)
 
 
 class Teller(Protocol):
-    """Implemented by the app, the chat screen, and plain mode."""
+    """Shows messages to the user. Implemented by the app, the chat screen, and plain mode."""
 
     def tell(
         self, text: str, remedy: Remedy | None = None, *, seconds: float = 4.0, severity: Severity = "information"
     ) -> None:
-        """Show a message for `seconds`, with an action that remedies its cause."""
+        """Show a message for `seconds`. `remedy`: the action that removes its cause."""
 
     def tell_error(self, error: VlmtuiError) -> None:
         """Show an error, with its remedy."""
 
 
 class ConversationHolder:
-    """Owns the conversation, which outlives the chat screen and can continue with another model."""
+    """Owns the conversation, which outlives the chat screen and may continue with another model."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ConversationHolder:
         paths: Paths,
         retry_s: float = 3.0,
     ) -> None:
-        """`retry_s`: seconds between attempts to write to a store that fails. The store is closed with the holder."""
+        """`retry_s`: seconds between attempts to write while the store fails. `close` closes the store."""
         self.teller = teller
         self.store = store
         self._settings = settings
@@ -68,9 +68,9 @@ class ConversationHolder:
         self.chat: Conversation | None = None
         """None until a model is loaded."""
         self.on_damage: Callable[[], object] = lambda: None
-        """Called when something can't be written because the database is damaged."""
+        """Called when a write fails because the database is damaged."""
         self.typed_ahead = ""
-        """The text typed while a model loads; `take_typed` puts it into the draft."""
+        """The text typed while a model loads, until `take_typed` appends it to the draft."""
 
     @property
     def trouble(self) -> VlmtuiError | None:
@@ -89,7 +89,7 @@ class ConversationHolder:
         return self.chat
 
     def take_typed(self) -> None:
-        """Append the text typed during the load to the draft."""
+        """Append `typed_ahead` to the draft."""
         if self.typed_ahead:
             chat = self.require_chat()
             gap = " " if chat.draft.text and not chat.draft.text[-1].isspace() else ""
@@ -98,7 +98,7 @@ class ConversationHolder:
             chat.draft_changed()
 
     def follow_model(self, model: Model | None) -> None:
-        """Give the conversation the processor's arguments of the model that answers, and say what changed."""
+        """Replace the conversation's processor arguments by those of the model's family, and report the change."""
         chat = self.chat
         if chat is None or model is None:
             return
@@ -126,13 +126,13 @@ class ConversationHolder:
         return self._recorder
 
     def tell_notice(self) -> None:
-        """Tell once what the user must know about the opening of the store."""
+        """Show the store's message about its opening, once."""
         if notice := self.store.take_notice():
             self.teller.tell(one_line(notice), seconds=60, severity="warning")
 
     async def settle(self, *, stops: bool) -> bool:
-        """Prepare to quit: stop the running answer (`stops`) or leave it to the engine, and store everything. False
-        if something could not be stored."""
+        """Prepare to quit: stop the running answer (`stops`) or leave it to the engine, and store everything. Return
+        False if something can't be stored."""
         self.take_typed()
         chat, recorder = self.chat, self._recorder
         if chat is None or recorder is None:
@@ -152,9 +152,8 @@ class ConversationHolder:
         await self.store.close()
 
     async def keep_house(self) -> None:
-        """Delete the unfinished files of killed processes, copy the database if no copy of the last 24 hours is there,
-        and purge conversations whose time after deletion is over. Tell damage; the next session tries again what else
-        fails."""
+        """Delete temporary files of killed processes, back up the database if the last backup is older than 24 hours,
+        and purge conversations deleted long ago. Report a damaged database; log other errors."""
         from vlmtui.store.backup import back_up_daily
         from vlmtui.store.database import StoreError
 
@@ -221,7 +220,7 @@ class ConversationHolder:
 
 
 def remove_abandoned_files(paths: Paths) -> None:
-    """Delete the unfinished files that killed processes left in the application's folders. Blocking."""
+    """Delete the temporary files that killed processes left in the application's folders. Blocking."""
     for folder in (paths.config, paths.data, paths.media, paths.state, paths.cache, paths.runtime):
         for path in (folder, *_folders_in(folder)):
             remove_abandoned(path)

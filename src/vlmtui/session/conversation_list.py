@@ -1,4 +1,4 @@
-"""The list of stored conversations, and the actions on them."""
+"""The list of stored conversations: search, rename, pin, delete, undo."""
 
 from __future__ import annotations
 
@@ -14,35 +14,34 @@ from vlmtui.store.records import ConversationId, ConversationRecord, ListEntry, 
 from vlmtui.store.store import Store
 
 LISTED_MAX = 1000
-"""Most conversations in the list; a search finds older ones."""
+"""Most conversations in the list without a search."""
 FOUND_MAX = 100
-"""Most conversations that a search finds; more words find fewer."""
+"""Most conversations that a search returns."""
 PREVIEW_TURNS = 8
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 class ConversationList:
-    """The list. Every method that uses the store raises its VlmtuiError, and then changes nothing."""
+    """The list and its actions. Methods raise the store's VlmtuiError; the list is unchanged then."""
 
     def __init__(self, store: AsyncStore, open_id: ConversationId | None = None) -> None:
-        """`open_id`: the conversation open in the chat, which cannot be deleted here."""
+        """`open_id`: the open conversation, which can't be deleted here."""
         self._store = store
         self.open_id = open_id
         self.query = ""
         self.entries: list[ListEntry] = []
         self.is_whole = False
-        """True if `entries` has all of them."""
+        """True if `entries` has all conversations that were found."""
         self.deleted: list[ConversationRecord] = []
-        """Conversations deleted here that can be restored, most recent last."""
+        """Conversations deleted in this list that `undo` can restore, most recent last."""
 
     async def find(self, query: str) -> None:
-        """List the conversations that contain all words of `query`; empty: all."""
+        """List the conversations that contain all words of `query`; empty: all conversations."""
         limit = FOUND_MAX if query else LISTED_MAX
         found = await self._store.run(lambda store: store.conversations(query, limit=limit + 1))
         self.query, self.entries, self.is_whole = query, found[:limit], len(found) <= limit
 
     async def reload(self) -> None:
-        """Reload the list."""
         await self.find(self.query)
 
     async def rename(self, entry: ListEntry, title: str) -> None:
@@ -51,7 +50,7 @@ class ConversationList:
         await self.reload()
 
     async def toggle_pin(self, entry: ListEntry) -> None:
-        """Pin a conversation, or unpin it, according to the store. Pinned ones come first."""
+        """Pin a conversation, or unpin a pinned one. Pinned ones come first."""
         await self._store.run(lambda store: store.pin(entry.id, not store.conversation(entry.id).pinned))
         await self.reload()
 
@@ -64,7 +63,8 @@ class ConversationList:
         await self.reload()
 
     async def undo(self) -> ConversationRecord:
-        """Restore the conversation deleted last, preferably one deleted here. Raises VlmtuiError if there is none."""
+        """Restore the conversation that was deleted last in this list, or else in the store. Raises VlmtuiError if
+        there is none."""
         if not self.deleted:
             last = await undelete_last(self._store)
         else:
@@ -83,7 +83,7 @@ class ConversationList:
 
 
 async def undelete_last(store: AsyncStore) -> ConversationRecord:
-    """Restore the conversation deleted last, whenever that was. Raises VlmtuiError if there is none."""
+    """Restore the conversation that was deleted last. Raises VlmtuiError if there is none."""
 
     def bring_back(store: Store) -> ConversationRecord:
         deleted = store.deleted()
@@ -96,10 +96,8 @@ async def undelete_last(store: AsyncStore) -> ConversationRecord:
 
 
 def ago(then_ms: int, now_s: float | None = None) -> str:
-    """Format a time for people: `just now`, `5 min ago`, `3 h ago`, `yesterday`, `Tuesday`, `3 Mar`, `3 Mar 2024`.
-
-    After the clock was set back a time may lie ahead: it is given by its date.
-    """
+    """Format a time for people: `just now`, `5 min ago`, `3 h ago`, `yesterday`, `Tuesday`, `3 Mar`, `3 Mar 2024`. A
+    time in the future (the clock was set back) is given by its date."""
     now_s = time.time() if now_s is None else now_s
     then, now = local_time(then_ms), datetime.fromtimestamp(now_s)
     seconds, days = now_s - then_ms / 1000, (now.date() - then.date()).days

@@ -21,26 +21,26 @@ from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.generation import render
 
 _LONG_TEXT = 2000
-"""Fewest characters for which a text without attachments is counted."""
+"""The least characters of a text without attachments whose tokens are counted."""
 
 
 EstimateTokens = Callable[[Modality, tuple[int, int], int | None], int | None]
-"""Returns an estimate of the tokens for width and height in pixels and the number of frames (None: unknown); None if
-it cannot be estimated."""
+"""Returns the estimated tokens for a modality, width and height in pixels, and the number of frames (None: unknown);
+None if they can't be estimated."""
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Tokens as counted by the engine."""
+    """The tokens of the next prompt, as counted by the engine."""
 
     prompt_tokens: int
     context: int
     """The engine's context length, in tokens."""
     tokens: Mapping[int, int]
-    """Tokens of each attachment of the message, by its number."""
+    """Tokens of the draft's attachments, by number."""
 
     @property
     def is_too_much(self) -> bool:
-        """True if the prompt leaves no room in the context for even one token of an answer."""
+        """True if the prompt leaves no room for an answer."""
         return self.prompt_tokens >= self.context
 
     @property
@@ -53,14 +53,14 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class CostEstimate(msgspec.Struct, frozen=True):
-    """Tokens estimated from the model's record before an engine is loaded."""
+    """Tokens estimated from the model family's TOML record, without an engine."""
 
     tokens: Mapping[int, int]
-    """Estimated tokens of the message's attachments, by number; only those with an estimate."""
+    """Estimated tokens of the draft's attachments, by number; without those that can't be estimated."""
     unknown: int
     """Number of attachments without an estimate."""
     context: int | None
-    """The context length that the engine will have, in tokens, if the record says it."""
+    """The context length in tokens; None: unknown."""
 
     @property
     def text(self) -> str:
@@ -69,7 +69,7 @@ class CostEstimate(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """The beginning of a sentence."""
+        """`Attachments take ~1,200 of 8,192 tokens`, the beginning of a sentence."""
         total = f"~{sum(self.tokens.values()):,}"
         used = f"{total} of {self.context:,}" if self.context else total
         more = f", and {self.unknown} unknown" if self.unknown else ""
@@ -77,7 +77,7 @@ class CostEstimate(msgspec.Struct, frozen=True):
 
 
 class Uncounted(msgspec.Struct, frozen=True):
-    """The reason why the engine cannot count, and the estimate to show instead."""
+    """The reason why the engine can't count the tokens, and an estimate instead."""
 
     why: str
     estimate: CostEstimate | None
@@ -89,7 +89,7 @@ class Uncounted(msgspec.Struct, frozen=True):
 
 
 def estimate_of(model: Model, message: list[DraftToken], sampling: Sampling | None = None) -> CostEstimate | None:
-    """Estimate the draft's attachments before the model is loaded; None: no estimate. `sampling` has the arguments of
+    """Estimate the tokens of a draft's attachments; None if none can be estimated. `sampling`: may have arguments for
     the processor."""
     items = {token.number: token.attachment for token in message if token.attachment is not None}
     own = sampling.extra.get(PROCESSOR) if sampling is not None else None
@@ -106,15 +106,14 @@ def estimate_of(model: Model, message: list[DraftToken], sampling: Sampling | No
 def tokens_before_attaching(
     model: Model, modality: Modality, size: tuple[int, int], frames: int | None = None
 ) -> int | None:
-    """Estimate the tokens of a file from its width and height in pixels and its number of frames, if known; None if
-    it cannot be estimated."""
+    """Estimate a file's tokens from width and height in pixels and the number of frames; None: impossible."""
     sampled = model.spec.num_frames
     return tokens_of_size(model.family, modality, size, frames=min(sampled, frames or sampled))
 
 
 def cost_of(ready: PromptReady, message: list[DraftToken], context: int) -> Cost:
-    """Count the tokens of a rendered prompt. `message`: the tokens of the draft, whose attachments are the prompt's
-    last."""
+    """Return the cost of a rendered prompt. `message`: the draft's tokens, whose attachments are the last of the
+    prompt."""
     tokens: dict[int, int] = {}
     for modality in get_args(Modality):
         numbers = [token.number for token in message if token.attachment and token.attachment.modality == modality]
@@ -125,18 +124,17 @@ def cost_of(ready: PromptReady, message: list[DraftToken], context: int) -> Cost
 
 
 def _counts(ready: PromptReady, modality: Modality) -> list[int]:
-    """Return the tokens of each attachment of a modality, in the prompt's order. A video may have a span for every
-    frame."""
+    """Return the token counts of a modality's spans, in the prompt's order. A video may have a span for each frame."""
     spans = sorted((span for span in ready.media if span.modality == modality), key=lambda span: span.index)
     return [span.tokens for span in spans]
 
 
 Outcome = Cost | CostEstimate | Uncounted | VlmtuiError | None
-"""The cost of the draft, or the reason why it can't be sent; None: nothing to show."""
+"""The cost of a draft, or why it can't be sent; None: nothing to show."""
 
 
 async def draft_cost(chat: Conversation, controller: AppEngines) -> Outcome:
-    """Return the draft's cost; None while an answer is running, and for short texts."""
+    """Return the draft's cost; None while an answer is running, and for a short text."""
     draft, engine, info = chat.draft, controller.engine, controller.info
     if chat.running is not None or not (draft.attachments or len(draft.words) >= _LONG_TEXT):
         return None
@@ -153,6 +151,6 @@ async def draft_cost(chat: Conversation, controller: AppEngines) -> Outcome:
 
 
 def draft_estimate(chat: Conversation, controller: AppEngines) -> CostEstimate | None:
-    """Estimate the draft's attachments from the model's record; None: no estimate."""
+    """Estimate the tokens of the draft's attachments from the record; None if none can be estimated."""
     model = controller.model
     return None if model is None else estimate_of(model, chat.draft.tokens, chat.settings.sampling)

@@ -1,4 +1,5 @@
-"""Sets further parameters of an answer by name: those of vLLM, and the arguments of the model's processor."""
+"""Sets parameters of an answer by name: sampling parameters, further parameters of vLLM (dials), and arguments of the
+model's processor."""
 
 from __future__ import annotations
 
@@ -32,8 +33,7 @@ _FIELDS = ("stop", "stop_token_ids")
 
 
 def with_setting(sampling: Sampling, text: str, family: Family | None = None) -> Sampling:
-    """Return the sampling with `name value` applied (`temperature 0.7`; `stop END`; `seed default`): a parameter, or an
-    argument of the family's processor. Blocks where the value is `@FILE`. Raises VlmtuiError."""
+    """Return the sampling with `NAME VALUE` or `NAME=VALUE` applied. Raises VlmtuiError as `with_parameter` does."""
     match = re.fullmatch(r"([\w.-]+)\s*[=\s]\s*(.+)", text.strip(), re.DOTALL)
     if match is None:
         names = ", ".join((*PARAMETERS, *DIALS, *(family.processor if family is not None else ())))
@@ -42,16 +42,13 @@ def with_setting(sampling: Sampling, text: str, family: Family | None = None) ->
 
 
 def names_file(name: str, text: str) -> bool:
-    """Return True if a parameter's value stands in a file: `json=@schema.json`."""
+    """Return True if a parameter's value is to be read from a file: `json=@schema.json`."""
     return name in FROM_FILES and text.startswith("@")
 
 
 def with_parameter(sampling: Sampling, family: Family | None, name: str, text: str) -> Sampling:
-    """Return the sampling with one parameter set; `default` unsets it. `@FILE` reads a schema or a grammar, which
-    blocks.
-
-    Raises VlmtuiError for an unknown name or an invalid value.
-    """
+    """Return the sampling with one parameter set; the value `default` unsets it, `@FILE` reads a schema or grammar from
+    a file. Blocking. Raises VlmtuiError for an unknown name or an invalid value."""
     parameter = find_parameter(name)
     if parameter is not None:
         number = None if text.strip() == _DEFAULT else parameter.read(text)
@@ -70,7 +67,7 @@ def with_parameter(sampling: Sampling, family: Family | None, name: str, text: s
 
 
 def with_parameters(sampling: Sampling, family: Family | None, given: list[str]) -> Sampling:
-    """Return the sampling with parameters given as `NAME=VALUE` set, in order. Raises VlmtuiError."""
+    """Return the sampling with parameters of the form `NAME=VALUE` set, in order. Blocking. Raises VlmtuiError."""
     for one in given:
         name, equals, text = one.partition("=")
         if not equals or not name:
@@ -80,8 +77,7 @@ def with_parameters(sampling: Sampling, family: Family | None, given: list[str])
 
 
 def with_default_parameters(sampling: Sampling, family: Family | None, defaults: Mapping[str, object]) -> Sampling:
-    """Return the sampling, completed with the settings' parameters that the family has; values already set stay.
-
+    """Return the sampling with the defaults of the settings file that the family accepts; values already set stay.
     Raises VlmtuiError for an invalid value."""
     given = described_extra(sampling)
     for name, value in default_parameters(defaults):
@@ -93,29 +89,29 @@ def with_default_parameters(sampling: Sampling, family: Family | None, defaults:
 
 
 def with_default_arguments(sampling: Sampling, family: Family, defaults: Mapping[str, object]) -> Sampling:
-    """Return the sampling, completed only with the settings' arguments for the family's processor; set values stay."""
+    """Return the sampling with only the defaults for the family's processor; values already set stay."""
     wanted = {name: value for name, value in defaults.items() if name not in DIALS}
     return with_default_parameters(sampling, family, wanted)
 
 
 def processor_arguments(sampling: Sampling, engine_args: Mapping[str, object]) -> dict[str, object]:
-    """Return what the model's processor gets: the engine's own arguments, and those of the answer over them."""
+    """Return the arguments for the model's processor: those of the engine, overridden by those of the sampling."""
     own = engine_args.get(PROCESSOR)
     return {**(own if isinstance(own, dict) else {}), **_table(sampling, PROCESSOR)}
 
 
 def with_arguments(sampling: Sampling, arguments: Mapping[str, object]) -> Sampling:
-    """Return the sampling with these arguments of the processor beside those that are set."""
+    """Return the sampling with these arguments for the processor added."""
     return _with_extra(sampling, PROCESSOR, {**_table(sampling, PROCESSOR), **arguments}) if arguments else sampling
 
 
 def without_arguments(sampling: Sampling) -> Sampling:
-    """Return the sampling without arguments of the processor."""
+    """Return the sampling without arguments for the processor."""
     return _with_extra(sampling, PROCESSOR, {})
 
 
 def described_extra(sampling: Sampling) -> dict[str, object]:
-    """Return the further parameters that are set, by the names under which they are set."""
+    """Return the parameters that are set in addition to the plain sampling parameters, by the names that users set."""
     found: dict[str, object] = {name: value for name in _FIELDS if (value := getattr(sampling, name))}
     if not sampling.skip_special_tokens:
         found["skip_special_tokens"] = False
@@ -128,8 +124,8 @@ def described_extra(sampling: Sampling) -> dict[str, object]:
 
 
 def typed_parameters(sampling: Sampling, family: Family | None) -> dict[str, str]:
-    """Return every further parameter, and each argument of the family's processor, by name, with its value as it would
-    be typed; empty: not set. A flag that is as it is by default is not set."""
+    """Return all dials and arguments of the family's processor by name, with the value as a user would type it; empty:
+    not set."""
     given = described_extra(sampling)
     arguments = (*_kinds(family), *_table(sampling, PROCESSOR))
     return {
@@ -150,7 +146,7 @@ def _typed(name: str, value: object, arguments: Container[str]) -> str:
 
 
 def structured_of(sampling: Sampling) -> Mapping[str, object]:
-    """Return what a structured answer has to fit, by vLLM's names; empty: anything."""
+    """Return the requested structure by vLLM's names (`json`, `choice` …); empty: none."""
     found = sampling.extra.get(STRUCTURED)
     return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
 
@@ -181,7 +177,7 @@ def _unset(sampling: Sampling, dial: str) -> Sampling:
 
 
 def _with_extra(sampling: Sampling, name: str, value: object) -> Sampling:
-    """Set an entry of `extra`; an empty table removes it."""
+    """Set an entry of `Sampling.extra`; `{}` removes it."""
     extra = {key: one for key, one in sampling.extra.items() if key != name}
     if value != {}:
         extra[name] = value

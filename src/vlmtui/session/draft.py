@@ -1,7 +1,7 @@
 """A message being written: a text in which tokens such as `[Image #2]` stand for attachments.
 
-Only the text decides which attachments are sent, and where; their numbers are those in the prompt. An attachment whose
-token was deleted is remembered until its number is reused, so that undo, or pasting the token elsewhere, restores it.
+Only the text determines which attachments are sent and where; their numbers are those in the prompt. An attachment
+whose token was deleted is kept until its number is reused, so that undo, or pasting the token elsewhere, restores it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORDS = {"image": "Image", "video": "Video", "audio": "Audio"}
 
 
 class DraftToken(msgspec.Struct, frozen=True):
-    """A token in the text: its range (offsets), its number, and its attachment (None: the file is still loading)."""
+    """A token in the text: offsets, number, and attachment (None: its file is still loading)."""
 
     start: int
     end: int
@@ -27,19 +27,19 @@ class DraftToken(msgspec.Struct, frozen=True):
 
 
 def token_text(number: int | None, attachment: Attachment | None = None) -> str:
-    """Return `[Image #1]`; `[File #1]` while its type is unknown; `[Image]` if it is in no prompt."""
+    """Return `[Image #1]`; `[File #1]` if the type is unknown; `[Image]` without a number."""
     what = _WORDS[attachment.modality] if attachment else "File"
     return f"[{what}]" if number is None else f"[{what} #{number}]"
 
 
 class Draft:
-    """The text and its attachments. The widget that shows it sets `text`."""
+    """The text and its attachments. The composer sets `text`."""
 
     def __init__(self) -> None:
         self.text = ""
         self._known: dict[int, Attachment] = {}
         self._pending: dict[int, str] = {}
-        """The text to write instead of a token whose file is still loading, by number."""
+        """By number: the text to store instead of a token whose file is still loading."""
 
     @property
     def tokens(self) -> list[DraftToken]:
@@ -71,13 +71,13 @@ class Draft:
 
     @property
     def words(self) -> str:
-        """The text without the tokens, and without the gap behind those that it begins with."""
+        """The text without tokens, and without the space after leading tokens."""
         start, end = self._gap
         return self.without_tokens(self.text[:start] + self.text[end:])
 
     @property
     def text_to_store(self) -> str:
-        """The text to store: files that are still loading are written as their names."""
+        """The text to store: tokens of files that are still loading are replaced by the text given to `reserve`."""
         text = self.text
         for token in reversed(self.tokens):
             if token.attachment is None and (written := self._pending.get(token.number)):
@@ -97,8 +97,7 @@ class Draft:
 
     @property
     def _gap(self) -> tuple[int, int]:
-        """The range of the space between the tokens at the text's beginning and the first word; an empty range if there
-        is no such space."""
+        """The range of the space after leading tokens; empty if there is none."""
         lead = self.lead_in(self.text)
         return lead, lead + bool(lead and self.text[lead : lead + 1] == " ")
 
@@ -110,8 +109,8 @@ class Draft:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Texts and attachments in the order in which they are sent. A leading `//` becomes `/`; the space between
-        attachments at the start and the first word is not sent."""
+        """Texts and attachments in order, as sent: a leading `//` becomes `/`, and the space after leading tokens is
+        left out."""
         parts: list[Part] = []
         at, (gap, behind) = 0, self._gap
         for token in self.tokens:
@@ -131,7 +130,7 @@ class Draft:
         return text
 
     def lead_in(self, text: str) -> int:
-        """Return the offset after the tokens at the beginning of a text; 0 if there are none."""
+        """Return the offset after the leading tokens of a text; 0 if there are none."""
         end = 0
         for token in self.tokens_in(text):
             if token.start != end:
@@ -148,8 +147,8 @@ class Draft:
         return 1 + max([above, *(token.number for token in self.tokens), *self._pending])
 
     def reserve(self, above: int = 0, *, written: str = "") -> int:
-        """Return the next number after those in the text, and above `above`, for a file that is still loading; until
-        then it is stored as `written`. The attachment that had this number before is forgotten."""
+        """Return the next free number above `above`, for a file that is still loading. `written`: the text to store
+        until it has loaded. An attachment that had this number before is forgotten."""
         number = self.next_number(above)
         self._pending[number] = written
         self._known.pop(number, None)
@@ -160,8 +159,8 @@ class Draft:
         return number in self._known
 
     def renumber(self, above: int, cursor: int) -> int | None:
-        """Number the attachments as in the prompt: in text order, from `above` + 1. Return the new cursor offset;
-        None if nothing changed, or while files are loading."""
+        """Renumber the attachments in text order from `above` + 1. Return the new cursor offset; None if nothing
+        changed, or while files are loading."""
         tokens = self.tokens
         if any(token.attachment is None for token in tokens):
             return None
@@ -185,7 +184,7 @@ class Draft:
         self._known[number] = attachment
 
     def drop(self, number: int) -> None:
-        """Forget a number: its file could not be attached."""
+        """Forget a number whose file can't be attached."""
         self._pending.pop(number, None)
         self._known.pop(number, None)
 
@@ -195,7 +194,7 @@ class Draft:
         self._known = dict(attachments)
 
     def put_turn(self, turn: Turn, *, above: int) -> None:
-        """Show a sent message for editing: tokens for its attachments, with numbers above `above`."""
+        """Replace the draft by a sent message for editing, its attachments numbered from `above` + 1."""
         pieces: list[str] = []
         attachments: dict[int, Attachment] = {}
         for part in turn.parts:
@@ -212,12 +211,12 @@ class Draft:
         self.put(text, attachments)
 
     def clear(self) -> None:
-        """Start a new message. Files that are still loading belong to it."""
+        """Start a new message. Files that are still loading will belong to it."""
         self.text = ""
         self._known = {}
 
     def _texts_of(self, number: int) -> tuple[str, ...]:
-        """The token texts of this number: undo may restore the one written before the type was known."""
+        """Return the token texts of a number. Undo may restore the text from before its type was known."""
         if number in self._known:
             return token_text(number, self._known[number]), token_text(number)
         return (token_text(number),) if number in self._pending else ()

@@ -1,4 +1,4 @@
-"""The engines of the app: the one that answers, and those that stay loaded beside it."""
+"""The app's engines: loads, watches and stops the current one and those that stay loaded in addition."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from vlmtui.registry.match import Model
 _log = logging.getLogger(__name__)
 
 LOG_LINES = 5000
-"""Log lines kept in memory; the worker's log file has all of them."""
+"""Log lines kept in memory. The worker's log file has all of them."""
 _LOOKS_PER_HANG = 3
 _LONGEST_ANSWER_S = 6.0
-"""Longest that one question waits for its answer, as it counts: this process itself may have been suspended."""
+"""The most seconds that an unanswered status request counts: this process may itself have been suspended meanwhile."""
 
 OnSilence = Callable[[VlmtuiError | None], None]
 """Called with an error when an engine has been silent for too long, and with None when it answers again."""
 
 
 class HealthMonitor:
-    """Asks an engine's worker now and then whether the engine shows signs of life."""
+    """Regularly asks an engine's worker how long the engine has been silent."""
 
     def __init__(self, hang_s: float, *, look_every_s: float | None = None) -> None:
-        """`hang_s`: seconds of silence after which an engine counts as hung; 0: never. `look_every_s`: three times in
-        these seconds, if it is None, so that an idle app seldom wakes."""
+        """hang_s: seconds of silence after which an engine counts as hung; 0: never. look_every_s: seconds between
+        requests; None: a third of `hang_s`."""
         self._hang_s = hang_s
         self._look_every_s = hang_s / _LOOKS_PER_HANG if look_every_s is None else look_every_s
 
@@ -84,18 +84,18 @@ def _silent(engine: Engine, seconds: float) -> VlmtuiError:
 
 
 def names_of(model: Model) -> tuple[str, ...]:
-    """Return the names of a loaded engine: `qwen at box` and `box`, or `shapes`."""
+    """Return the names that a user may give a loaded engine: `qwen at box` and `box`, or `shapes`."""
     name = model.spec.name
     return (name, name.rpartition(" at ")[2]) if is_remote(model) else (name,)
 
 
 def is_remote(model: Model) -> bool:
-    """Return True if a server runs the model, which then takes no memory of this machine."""
+    """Return True if a server runs the model, which then needs no memory of this machine."""
     return model.spec.backend == REMOTE_BACKEND
 
 
 async def release(engine: Engine, *, hung: bool) -> None:
-    """Stop an engine. If other clients use it and it does not hang, only disconnect from it."""
+    """Stop an engine; if other clients use it and it does not hang, only disconnect."""
     shared = False
     if not hung:
         with suppress(VlmtuiError):
@@ -104,8 +104,6 @@ async def release(engine: Engine, *, hung: bool) -> None:
 
 
 class EngineState(StrEnum):
-    """The engine's lifecycle state."""
-
     NONE = "none"
     LOADING = "loading"
     READY = "ready"
@@ -122,24 +120,24 @@ class AppEngine:
         self.model = model
         self.state = EngineState.LOADING
         self.engine: Engine | None = None
-        """None until it is connected, and after `stop`."""
+        """None until connected, and after `stop`."""
         self.progress: LoadProgress | None = None
         self.began: dict[LoadStage, float] = {}
-        """When each stage of the load began, in seconds since the start of the load."""
+        """The start of each stage of the load, in seconds since `started_at`."""
         self.error: VlmtuiError | None = None
         """Why the load failed, or the engine died or hangs."""
         self.started_at = time.monotonic()
-        """When the load started."""
+        """`time.monotonic()` at the start of the load."""
         self._on_change = on_change
         self._opening: asyncio.Task[Engine] | None = None
 
     @property
     def is_loaded(self) -> bool:
-        """True if the engine is loaded, idle or answering."""
+        """True if the model is loaded, even if the engine hangs."""
         return self.state in (EngineState.READY, EngineState.HUNG)
 
     async def load(self, host: EngineHost, keep_alive_s: float | None) -> None:
-        """Load the model. Return when it is READY or DEAD, or when `stop` was called."""
+        """Load the model. Return when the state is READY or DEAD, or after `stop`."""
         opening = asyncio.ensure_future(host.open(self.model.spec, client="app", keep_alive_s=keep_alive_s))
         self._opening = opening  # `stop` waits for it
         try:
@@ -170,8 +168,8 @@ class AppEngine:
                     self.fail(failure.error())
 
     def stop(self) -> Coroutine[Any, Any, None]:
-        """Give up the engine at once: a load stops, and so does the engine unless others use it. Return what waits
-        until all its processes have ended."""
+        """Stop the load or the engine at once, or disconnect if others use it. Return a coroutine that waits until its
+        processes have ended."""
         opening, self._opening = self._opening, None
         engine, self.engine = self.engine, None
         hung = self.state is EngineState.HUNG
@@ -209,13 +207,13 @@ async def _stopped(opening: asyncio.Task[Engine] | None, engine: Engine | None, 
 
 
 class AppEngines:
-    """Owns every engine of the app: the current one, which answers; the former one while another is loaded in its
-    place; and those that stay loaded beside it. `state`, `model`, `engine` … are the current one's."""
+    """Owns all engines of the app: the current one, which answers; the former one while another model loads in its
+    place; and those loaded beside it (in addition). `state`, `model`, `engine` and so on are the current one's."""
 
     on_ready: Callable[[Model], None] = staticmethod(lambda model: None)
-    """Called when the current model can be asked, before `on_change`."""
+    """Called when the current model is ready, before `on_change`."""
     on_death: Callable[[VlmtuiError, bool], None] = staticmethod(lambda error, loads_again: None)
-    """Called when the current engine has died by itself; the flag says whether it is being restarted."""
+    """Called when the current engine has died; the flag says whether it is being restarted."""
 
     def __init__(
         self,
@@ -228,9 +226,9 @@ class AppEngines:
         look_every_s: float | None = None,
         forget_death_s: float = 600.0,
     ) -> None:
-        """`on_change` is called after every change, in the event loop. `hang_s`: seconds of silence after which an
-        engine is HUNG; 0: never. `restarts`: automatic restarts in a row after the engine died by itself.
-        `forget_death_s`: seconds after which a death no longer counts."""
+        """on_change: called after every change, in the event loop. hang_s: seconds of silence after which an engine is
+        HUNG; 0: never. restarts: automatic restarts in a row after deaths. forget_death_s: seconds after which a death
+        no longer counts."""
         self._host = host
         self._keep_alive_s = keep_alive_s
         self._on_change = on_change
@@ -240,12 +238,13 @@ class AppEngines:
         self._current: AppEngine | None = None
         self._former: AppEngine | None = None
         self._beside: dict[AppEngine, asyncio.Task[None] | None] = {}
-        """Each with the task that forgets it when it goes away; None while it loads."""
+        """Engines in addition to the current one, each with the task that removes it when it closes; None while it
+        loads."""
         self._endings: set[asyncio.Task[None]] = set()
-        """Engines that are stopping."""
+        """Tasks of engines that are being stopped."""
         self._died_at = 0.0
         self.deaths = 0
-        """Consecutive deaths of the engine since it last finished an answer, within ten minutes."""
+        """Deaths of the engine since its last finished answer, without those before a pause of `forget_death_s`."""
         self.log = LogRing(LOG_LINES)
         """The newest lines of the current engine's log; kept after its death."""
 
@@ -276,7 +275,7 @@ class AppEngines:
 
     @property
     def began(self) -> Mapping[LoadStage, float]:
-        """When each stage of the load began, in seconds since the start of the load."""
+        """The start of each stage of the load, in seconds since `started_at`."""
         return self._current.began if self._current is not None else {}
 
     @property
@@ -286,12 +285,12 @@ class AppEngines:
 
     @property
     def is_loaded(self) -> bool:
-        """True if an engine is loaded, idle or answering."""
+        """True if an engine is loaded, even if it hangs."""
         return self._current is not None and self._current.is_loaded
 
     @property
     def former(self) -> Model | None:
-        """The previous model, until the current one has loaded: `go_back` returns to it."""
+        """The previous model while the current one loads; `go_back` returns to it."""
         return self._former.model if self._former is not None else None
 
     @property
@@ -301,7 +300,7 @@ class AppEngines:
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """The current model, then those that stay loaded beside it."""
+        """The current model, then those loaded beside it."""
         current = (self._current.model,) if self._current is not None else ()
         return (*current, *(one.model for one in self._beside if one.is_loaded))
 
@@ -327,7 +326,7 @@ class AppEngines:
         return self.engine
 
     def require_info(self) -> EngineInfo:
-        """Return the facts of the loaded engine, idle or answering. Raises VlmtuiError if there is none."""
+        """Return the facts of the loaded engine. Raises VlmtuiError if none is loaded."""
         if self.state is EngineState.LOADING:
             raise self._still_loading()
         if self.info is None:
@@ -335,18 +334,19 @@ class AppEngines:
         return self.info
 
     async def read_status(self) -> EngineStatus | None:
-        """Return the engine's current status and costs; None without an engine, or if it does not answer."""
+        """Return the engine's status; None without an engine, or if it does not answer."""
         try:
             return await self.engine.status() if self.engine is not None else None
         except VlmtuiError:
             return None
 
     async def start(self, model: Model, *, keep_former: bool = False) -> bool:
-        """Make `model` the current one: load it, unless it is loaded beside. Return True once it is READY: then run
-        `watch`; False if it failed, or if something else was started or stopped meanwhile. Run it in a task.
+        """Make `model` the current one, loading it unless it is loaded beside the current one. Return True once it is
+        READY: then run `watch`. Return False if the load failed, or if another model was chosen meanwhile. Run it in a
+        task.
 
-        `keep_former`: keep the loaded model until then, for `go_back`; otherwise stop first what takes memory of this
-        machine."""
+        keep_former: keep the loaded model until then, for `go_back`; otherwise a model on this machine first stops the
+        others on it."""
         if (loaded := self._find_beside(model)) is not None:
             self._bring_forward(loaded)
             return True
@@ -363,8 +363,9 @@ class AppEngines:
         return held is self._current and held.state is EngineState.READY
 
     async def go_back(self) -> bool:
-        """Return to the former model if it is still loaded, and stop the one being loaded. Return True when that is
-        done: then run `watch`; False if the former one is not loaded, or if another was started meanwhile."""
+        """Make the former model the current one again, and stop the one that is loading. Return True if that is done:
+        then run `watch`. Return False if the former one is no longer loaded, or if another model was chosen meanwhile.
+        """
         left, former = self._current, self._former
         if former is None or not former.is_loaded:
             return False
@@ -376,7 +377,7 @@ class AppEngines:
         return former is self._current
 
     async def open_beside(self, model: Model) -> Engine:
-        """Load a model in addition to the current one, which stays loaded. Raises VlmtuiError."""
+        """Load a model in addition to the current one. Raises VlmtuiError."""
         if (loaded := self.engine_of(model)) is not None:
             return loaded
         held = AppEngine(model, self._changed)
@@ -394,16 +395,14 @@ class AppEngines:
         return held.engine
 
     async def make_room(self) -> None:
-        """Stop what takes memory of this machine, the current engine included; return when it has ended. `return_to`
-        loads the current model again."""
+        """Stop all engines on this machine; return when they have ended. `return_to` loads the current model again."""
         self._end_local_beside()
         if self.model is not None and not is_remote(self.model):
             await self.abort()
         await self._ended()
 
     async def return_to(self, model: Model) -> bool:
-        """Load the model again that `make_room` stopped, unless another one was chosen meanwhile. Return as `start`
-        does."""
+        """Load a model again that `make_room` stopped, unless another was chosen meanwhile. Return as `start` does."""
         return self.state is EngineState.NONE and self.model is model and await self.start(model)
 
     async def follow_log(self, engine: Engine, on_line: Callable[[], None]) -> None:
@@ -415,8 +414,7 @@ class AppEngines:
             on_line()
 
     async def watch(self) -> None:
-        """Watch the current engine: report a hang or a death by itself, and restart it after a death. Run it in a
-        task after READY."""
+        """Watch the current engine: report hangs, and restart it when it dies. Run it in a task after READY."""
         while (held := self._current) is not None and held.is_loaded and held.engine is not None:
             error = await self._health.watch(held.engine, held.heard)
             if error is None or held is not self._current or not held.is_loaded:
@@ -433,14 +431,14 @@ class AppEngines:
         self.deaths = 0
 
     async def abort(self) -> None:
-        """Stop the load or the engine; return when all its processes have ended."""
+        """Stop the load or the engine; return when its processes have ended."""
         if self._current is not None:
             await self._current.stop()
         await self._ended()
 
     async def leave(self) -> bool:
-        """Release the engines at exit: stop a loading one; a ready one stays for its keep-alive time. Return True if
-        the current one stays."""
+        """Release the engines at exit: stop one that is loading; a loaded one stays for its keep-alive time. Return
+        True if the current one stays."""
         former, self._former = self._former, None
         for held in (*self._beside, *([former] if former is not None else [])):
             self._forget(held)
@@ -468,7 +466,7 @@ class AppEngines:
         self.log.clear()
 
     def _leave(self, left: AppEngine, loading: AppEngine, *, keep_former: bool) -> None:
-        """Keep the engine that is left as the former one, or start stopping it."""
+        """Keep the engine `left` as the former one, or start stopping it."""
         is_other = left.model.spec != loading.model.spec
         if is_other and left.state is EngineState.READY:
             self._former = left
@@ -479,8 +477,8 @@ class AppEngines:
         self._end(left)
 
     def _end_former(self, ready: AppEngine) -> None:
-        """Stop keeping the former engine. It stays loaded beside the ready one if one of the two is on a server, and so
-        takes no memory of this machine; otherwise it ends."""
+        """Decide what becomes of the former engine: if it or the ready one is on a server, it stays loaded beside the
+        ready one; otherwise it stops."""
         former, self._former = self._former, None
         if former is not None and former.is_loaded:
             if is_remote(former.model) or is_remote(ready.model):
@@ -489,8 +487,8 @@ class AppEngines:
                 self._end(former)
 
     def _bring_forward(self, held: AppEngine) -> None:
-        """Make an engine that is loaded beside the current one the current engine. The previous one stays loaded beside
-        it if it is ready."""
+        """Make an engine that is loaded beside the current one the current one. The previous one stays beside it if it
+        is ready."""
         self._forget(held)
         left, former = self._current, self._former
         self._former = None
@@ -509,7 +507,7 @@ class AppEngines:
         self._beside[held] = asyncio.ensure_future(self._until_gone(held))
 
     async def _until_gone(self, held: AppEngine) -> None:
-        """Wait until an engine that is kept beside the current one closes by itself, then forget it."""
+        """Wait until an engine beside the current one closes, then forget it."""
         if (engine := held.engine) is not None:
             await engine.closed()
             del self._beside[held]
@@ -517,13 +515,13 @@ class AppEngines:
             await engine.close()
 
     def _forget(self, held: AppEngine) -> None:
-        """Stop keeping an engine beside the current one, if it is."""
+        """Remove an engine from those beside the current one."""
         watching = self._beside.pop(held, None)
         if watching is not None:
             watching.cancel()
 
     def _end_local_beside(self) -> None:
-        """Begin to stop the engines beside the current one that take memory of this machine."""
+        """Start stopping the engines of this machine that are beside the current one."""
         for held in [one for one in self._beside if not is_remote(one.model)]:
             self._forget(held)
             self._end(held)
@@ -553,18 +551,18 @@ class AppEngines:
 
 
 def engine_died() -> VlmtuiError:
-    """Return the error for a turn without an engine."""
+    """Return the error for a request without an engine."""
     message = "The engine is not running."
     return VlmtuiError(ErrorKind.ENGINE_DIED, message, remedy=Remedy.RESTART_ENGINE)
 
 
 _SPAN_S = 300.0
-"""Seconds that are looked back."""
+"""The time that `EngineMeter.speeds` covers, in seconds."""
 _SAMPLES_MAX = 1000
 
 
 class EngineMeter:
-    """Collects samples, of one engine after another."""
+    """Computes an engine's speed from its metrics."""
 
     def __init__(self) -> None:
         self._samples: deque[MetricsSample] = deque(maxlen=_SAMPLES_MAX)
@@ -572,12 +570,12 @@ class EngineMeter:
         """Why there is no newer sample."""
 
     def clear(self) -> None:
-        """Start over for another engine."""
+        """Forget all samples, for another engine."""
         self._samples.clear()
         self.failure = None
 
     def add(self, told: MetricsSample | Failure) -> None:
-        """Add a sample. A failure ends with the next one."""
+        """Add a sample, or a failure, which lasts until the next sample."""
         if isinstance(told, Failure):
             self.failure = told
             return
@@ -590,7 +588,7 @@ class EngineMeter:
 
     @property
     def speed(self) -> float | None:
-        """Tokens a second between the last two samples; None before there are two."""
+        """Tokens per second between the last two samples; None before there are two."""
         return _speed(self._samples[-2], self._samples[-1]) if len(self._samples) > 1 else None
 
     def speeds(self, columns: int) -> list[float]:
@@ -599,7 +597,7 @@ class EngineMeter:
         return self._parts(columns, values)
 
     def _parts(self, columns: int, values: Sequence[tuple[float, float]]) -> list[float]:
-        """Return the largest value in each of `columns` equal parts of the time; 0 for a part without values."""
+        """Return the largest value in each of `columns` equal parts of `_SPAN_S`; 0 for a part without values."""
         found = [0.0] * columns
         end = self._samples[-1].at if self._samples else 0.0
         for at, value in values:
@@ -610,7 +608,8 @@ class EngineMeter:
 
 
 def _speed(before: MetricsSample, after: MetricsSample) -> float | None:
-    """Tokens a second between two samples; None where the engine does not count them, or restarted its counters."""
+    """Return the tokens per second between two samples; None if the engine does not count them, or restarted its
+    counters."""
     first, last, seconds = _generated(before.metrics), _generated(after.metrics), after.at - before.at
     return None if first is None or last is None or last < first or seconds <= 0 else (last - first) / seconds
 

@@ -1,4 +1,4 @@
-"""A message with its answer, the branch of them that is on screen, and the events about them."""
+"""Exchanges (a user's message with its answer), the branch of them on screen, and the events about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Siblings(msgspec.Struct, frozen=True):
-    """A turn's position among its siblings, from 1, and their number."""
+    """A turn's position among the alternatives to it (siblings), from 1, and their number."""
 
     position: int = 1
     count: int = 1
@@ -32,22 +32,22 @@ _ALONE = Siblings()
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """A user's turn and its answer. It belongs to its conversation: nothing outside `session` changes it."""
+    """A user's turn and its answer. Only its conversation changes it."""
 
     user: Turn
     answer: Answer
     is_left_out: bool = False
     """True if later prompts leave its attachments out."""
     above: Exchange | None = None
-    """The exchange before it."""
+    """The exchange before this one."""
     request: GenerateRequest | None = None
     """The request; None if it was sent in an earlier session."""
     info: EngineInfo | None = None
-    """Facts of the engine that answered; None if that was in an earlier session."""
+    """The engine that answered; None if that was in an earlier session."""
     record: GenerationRecord | None = None
-    """The record of how the answer was generated; None for exchanges loaded with less detail."""
+    """How the answer was generated; None if that was not loaded from the store."""
     mode: PromptMode = "chat"
-    """The way in which the answer's prompt was built."""
+    """How the answer's prompt was made."""
     user_id: TurnId | None = None
     """The id of the stored user turn; None until the turn is stored."""
     answer_id: TurnId | None = None
@@ -59,13 +59,13 @@ class Exchange:
         return self.answer.outcome is None
 
     def needed(self, info: EngineInfo | None) -> bool:
-        """Return whether its answer needs this engine: it is running there, or the engine died while generating it."""
+        """Return whether the answer is running, or this engine died during it."""
         failure = self.answer.failure
         return self.is_running or (self.info is info and failure is not None and failure.kind is ErrorKind.ENGINE_DIED)
 
     @property
     def is_remembered(self) -> bool:
-        """True if later prompts include the exchange, because it has an answer."""
+        """True if later prompts include the exchange: it has an answer."""
         return self.answer.has_text
 
     @property
@@ -80,7 +80,6 @@ class Exchange:
 
     @property
     def user_without_attachments(self) -> Turn:
-        """The user's turn without attachments."""
         return Turn("user", tuple(part for part in self.user.parts if isinstance(part, Text)) or (Text(""),))
 
     def branches(self) -> str:
@@ -89,13 +88,13 @@ class Exchange:
         return " · ".join(f"{what} {place.position}/{place.count}" for what, place in told if place.count > 1)
 
     def marks(self) -> str:
-        """`raw · answer 2/2`: whether a raw prompt made the answer, and its branches."""
+        """`raw · answer 2/2`: marks an answer to a raw prompt, and the branches."""
         return " · ".join(filter(None, ("raw" if self.mode == "raw" else "", self.branches())))
 
     def put_answer(
         self, answer: Answer, request: GenerateRequest, info: EngineInfo | None, record: GenerationRecord
     ) -> None:
-        """Start a new answer, not stored yet, as a sibling of the existing ones or as the first."""
+        """Begin a new answer: the first, or a sibling of the existing ones."""
         if answer is not self.answer and (self.answer_id is not None or self.answer.request_id):
             count = self.answer_siblings.count + 1
             self.answer_siblings = Siblings(count, count)
@@ -105,14 +104,14 @@ class Exchange:
 
 
 def attachments_named(exchange: Exchange) -> str:
-    """Return `cat.jpg is`, `a.png, b.png are`: the beginning of a sentence about the attachments."""
+    """Return `cat.jpg is` or `a.png, b.png are`, the beginning of a sentence about the attachments."""
     attachments = exchange.user.attachments
     return f"{', '.join(one_line(item.name) for item in attachments)} {'is' if len(attachments) == 1 else 'are'}"
 
 
 def exchanges_of(turns: Iterable[StoredTurn], above: Exchange | None = None) -> Iterator[Exchange]:
-    """Convert stored turns to exchanges, the first one after `above`. System turns are skipped; an answer without a
-    question, as in an imported conversation, gets an empty one."""
+    """Convert stored turns to exchanges; the first one follows `above`. System turns are skipped. An answer without a
+    question, as in an imported conversation, gets an empty question."""
     waiting: StoredTurn | None = None
     for turn in turns:
         if turn.role == "assistant":
@@ -144,7 +143,7 @@ def _exchange(user: StoredTurn | None, answer: StoredTurn | None, above: Exchang
 
 
 def answer_data(answer: Answer, generation: GenerationRecord | None) -> AnswerData:
-    """Return what the store keeps of an answer besides its text. `stored_answer` reads it."""
+    """Return an answer as stored, without its text. `stored_answer` is the reverse."""
     state: TurnState = "running"
     statistics = None
     match answer.outcome:
@@ -169,7 +168,7 @@ def answer_data(answer: Answer, generation: GenerationRecord | None) -> AnswerDa
 
 
 def stored_answer(turn: StoredTurn) -> Answer:
-    """Return a stored answer as if it had just ended."""
+    """Return a stored turn's answer with its outcome."""
     request_id = turn.generation.request_id if turn.generation else ""
     usage = turn.statistics.usage if turn.statistics else Usage(completion_tokens=turn.tokens)
     timings = turn.statistics.timings if turn.statistics else Timings()
@@ -208,25 +207,25 @@ def _interrupted(message: str) -> Failure:
 
 
 class RequestSent(msgspec.Struct, frozen=True):
-    """The turn is stored if possible, and its request is being sent."""
+    """The exchange's turn is stored if possible, and its request is being sent."""
 
     exchange: Exchange
 
 
 class AnswerReplaced(msgspec.Struct, frozen=True):
-    """Another answer of the exchange became the shown one. It may still be running."""
+    """The exchange shows another answer, which may still be running."""
 
     exchange: Exchange
 
 
 class AnswerEnded(msgspec.Struct, frozen=True):
-    """The exchange's answer has its outcome."""
+    """The exchange's answer has an outcome."""
 
     exchange: Exchange
 
 
 class AttachmentsLeftOut(msgspec.Struct, frozen=True):
-    """The exchange's attachments are left out of later prompts, or included again."""
+    """Later prompts leave the exchange's attachments out, or include them again."""
 
     exchange: Exchange
 
@@ -258,14 +257,14 @@ class Subscribers:
 
 
 class Sibling(msgspec.Struct, frozen=True):
-    """Names a turn among the siblings of `of`, by `number` from 1."""
+    """Identifies a turn: sibling `number`, from 1, of turn `of`."""
 
     of: TurnId
     number: int
 
 
 class Branch:
-    """The exchanges of a branch, first to last. `newest` are shown; `load_older` adds older ones to them."""
+    """The exchanges of a branch in order. Only `newest` are on screen; `load_older` adds older ones to them."""
 
     def __init__(self, older: Iterable[Exchange] = (), newest: Iterable[Exchange] = ()) -> None:
         self._older = list(older)
@@ -290,20 +289,20 @@ class Branch:
 
     @property
     def branching(self) -> Exchange | None:
-        """Return the last exchange whose message or answer has siblings."""
+        """The last exchange whose message or answer has siblings."""
         return next((exchange for exchange in reversed(self.all) if exchange.branches()), None)
 
     def sibling_beside(self, by: int) -> Sibling | None:
-        """Return the sibling `by` places further, of the last exchange that has siblings: first of its answer, then
-        of its message. None if there is none on that side."""
+        """Return the sibling `by` positions further of the last exchange with siblings: of its answer, else of its
+        message. None if there is none."""
         exchange = self.branching
         places = _places(exchange) if exchange is not None else []
         found = ((turn, place.position + by, place.count) for turn, place in places)
         return next((Sibling(turn, at) for turn, at, count in found if turn is not None and 1 <= at <= count), None)
 
     def sibling(self, number: int) -> Sibling:
-        """Return answer `number` of the last exchange that has siblings; if it has only one answer, message
-        `number`. Raises VlmtuiError if there is none."""
+        """Return answer `number` of the last exchange with siblings; if it has only one answer, message `number`.
+        Raises VlmtuiError if there is none."""
         exchange = self.branching
         if exchange is None:
             raise bad_input("The conversation has no branches.", remedy=Remedy.MAKE_BRANCH)
@@ -314,7 +313,7 @@ class Branch:
 
     @property
     def attachments_above(self) -> int:
-        """The number of attachments that later prompts include from exchanges before the newest."""
+        """The number of attachments that later prompts include from exchanges older than `newest`."""
         return count_attachments(self._older)
 
     def load_older(self, limit: int) -> list[Exchange]:
@@ -325,7 +324,7 @@ class Branch:
         return loaded
 
     def load(self, exchange: Exchange) -> None:
-        """Add this exchange of the branch, and all after it, to the newest."""
+        """Add this exchange and all after it to `newest`."""
         if exchange in self._older:
             self.load_older(len(self._older) - self._older.index(exchange))
 
@@ -339,8 +338,8 @@ class Branch:
         return next((exchange for exchange in self.all if exchange.answer_id == answer), None)
 
     def end_at(self, exchange: Exchange) -> Exchange:
-        """End the branch at an exchange. Return its last exchange: a copy if others were below, since those keep the
-        original above them. Raises VlmtuiError if the exchange is not stored."""
+        """Remove all exchanges after this one from the branch. Return the last exchange: a copy if others followed,
+        since those still refer to the original. Raises VlmtuiError if the exchange is not stored."""
         if exchange is self.last:
             return exchange
         if exchange.user_id is None:
@@ -351,28 +350,27 @@ class Branch:
         return last
 
     def end_with(self, exchange: Exchange, *, instead_of: Exchange | None = None) -> None:
-        """Append an exchange. If it replaces another, remove that one and all after it from the branch."""
+        """Append an exchange. `instead_of`: first remove this exchange and all after it."""
         if instead_of is not None:
             self._newest = self._newest[: self._newest.index(instead_of)]
         self._newest = [*self._newest, exchange]
 
 
 def _places(exchange: Exchange) -> list[tuple[TurnId | None, Siblings]]:
-    """Yield the turns of an exchange with their positions among their siblings."""
+    """Return the ids of the answer and the message with their positions among their siblings."""
     return [(exchange.answer_id, exchange.answer_siblings), (exchange.user_id, exchange.user_siblings)]
 
 
 def turns_until(above: Exchange | None, asked: Turn, system_prompt: str = "") -> list[Turn]:
-    """Return the turns of a request that answers `asked`: system prompt, history, `asked`.
+    """Return the turns of a request: system prompt, history, and `asked`, the message to answer.
 
-    Leaves out exchanges without an answer, and attachments that the user left out.
-    """
+    Leaves out exchanges without an answer, and attachments that the user left out."""
     return _turns(above, asked, system_prompt, lambda exchange: exchange.sent_user)
 
 
 def turns_as_sent(exchange: Exchange, system_prompt: str, sent: Sequence[str]) -> list[Turn]:
-    """Return the turns of an answer that already exists, whose prompt had the attachments with these SHA-256, in
-    this order. Attachments left out then are left out here, whatever changed since."""
+    """Return the turns that led to an existing answer. `sent`: the SHA-256 of the attachments in its prompt, in order;
+    others are left out, whatever the user changed since."""
     waiting = list(sent)
 
     def user_of(one: Exchange) -> Turn:
@@ -388,7 +386,7 @@ def turns_as_sent(exchange: Exchange, system_prompt: str, sent: Sequence[str]) -
 
 
 def _turns(above: Exchange | None, asked: Turn, system_prompt: str, user_of: Callable[[Exchange], Turn]) -> list[Turn]:
-    """Yield turns from last to first; `user_of` returns the user's turn of an exchange."""
+    """Return the turns of a request; `user_of` returns an exchange's message."""
     turns = [asked]
     while above is not None:
         if above.is_remembered:

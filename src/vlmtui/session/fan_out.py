@@ -1,4 +1,5 @@
-"""A fan-out: one turn asked with several values of a parameter. The plan, its lanes, and what their answers say."""
+"""A fan-out: one message sent with several values of a parameter. The plan, its requests, and a verdict on their
+answers."""
 
 from __future__ import annotations
 
@@ -41,13 +42,13 @@ from vlmtui.session.resume import Generation
 from vlmtui.text import is_number, one_line
 
 MATTERS = 0.5
-"""Below this ratio an answer counts as less likely, and above its inverse as more likely."""
+"""Below this likelihood ratio an answer counts as less likely, above its inverse as more likely."""
 PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE = "prompt", "system", "picture", "pixels", "engine"
 ADAPTER = "adapter"
-"""The names of plans that vary the turn's text, the system prompt, the pictures, their sizes, the engine, or the LoRA
-adapter."""
+"""A plan's `parameter` if it varies the message's text, the system prompt, the images, their sizes, the engine, or the
+LoRA adapter."""
 MOST = 8
-"""Most answers at a time."""
+"""Most values of a plan."""
 PIXELS_LEAST = 28 * 28
 _NOUNS = {
     PROMPT: "prompts",
@@ -64,18 +65,18 @@ _EXAMPLE = "For instance seed=1,2,3 or picture=sent,none,grey; further parameter
 
 
 class PictureChange(enum.StrEnum):
-    """A change of every picture of the prompt."""
+    """A change of every image or video of the prompt. The values are the user's words."""
 
     SENT = "sent"
     NONE = "none"
     GREY = "grey"
     BLUR = "blur"
     SWAP = "swap"
-    """Each takes the place of the next one."""
+    """Each is replaced by the next."""
 
 
 PictureMap = Mapping[tuple[str, str | int], Attachment]
-"""The picture to send instead, by the SHA-256 of a picture and its change."""
+"""The image to send instead, by an image's SHA-256 and the change (an int: most pixels)."""
 _LABELS = {
     PictureChange.SENT: "as sent",
     PictureChange.NONE: "no picture",
@@ -85,19 +86,19 @@ _LABELS = {
 }
 _ALIASES = {"gray": PictureChange.GREY, "removed": PictureChange.NONE, "blurred": PictureChange.BLUR}
 _UNCHANGED: dict[str, str] = {PICTURE: PictureChange.SENT, ADAPTER: NONE}
-"""The value of a plan whose answer a verdict is about, by the plan's parameter."""
+"""By parameter: the value of the request as it would be sent without a plan, which the verdict is about."""
 _WITHOUT = {
     PictureChange.NONE: "without the picture",
     PictureChange.GREY: "with grey in the picture's place",
     PictureChange.BLUR: "with the picture blurred",
     PictureChange.SWAP: "with another picture in its place",
 }
-"""The changes of a picture with their names, in the order in which the verdict prefers them."""
+"""The changes that a verdict can be about, the best first, in words."""
 
 
 def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
-    """Return every change that makes sense for these turns, `SENT` first. Raises VlmtuiError if they have no
-    picture."""
+    """Return all changes that are possible for these turns, `SENT` first. Raises VlmtuiError if they have no
+    attachments."""
     items = all_attachments(turns)
     if not items:
         raise bad_input("There is no picture to leave out.", hint="Attach one, or ask about one that was sent.")
@@ -110,7 +111,8 @@ def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
 
 
 def changed_pictures(changes: Sequence[Number | str], turns: Sequence[Turn], store: Path) -> PictureMap:
-    """Make the pictures for these changes (names, or the most pixels). Blocking. Raises VlmtuiError."""
+    """Make the images for these changes (names, or the most pixels) in the media store `store`. Blocking. Raises
+    VlmtuiError."""
     from vlmtui.media.changed_images import blurred_image, bounded_image, grey_image
 
     possible = possible_changes(turns)
@@ -133,7 +135,7 @@ def changed_pictures(changes: Sequence[Number | str], turns: Sequence[Turn], sto
 
 
 def with_pictures(turns: Sequence[Turn], change: PictureChange | int, made: PictureMap) -> tuple[Turn, ...]:
-    """Return the turns with every picture changed."""
+    """Return the turns with every image changed. `made`: from `changed_pictures`."""
     if change is PictureChange.SENT:
         return tuple(turns)
 
@@ -153,12 +155,12 @@ class Plan(msgspec.Struct, frozen=True):
     """One parameter with several values; the others are fixed."""
 
     parameter: str
-    """The name of a sampling parameter or dial (`vlmtui.domain.dials`), or `PROMPT`, `SYSTEM`, `PICTURE`, `PIXELS`,
-    `ENGINE` or `ADAPTER`."""
+    """A sampling parameter, a dial (`vlmtui.domain.dials`), or `PROMPT`, `SYSTEM`, `PICTURE`, `PIXELS`, `ENGINE` or
+    `ADAPTER`."""
     values: tuple[Number | str, ...]
-    """Numbers, texts, names of picture changes or engines, or folders of adapters; 2 to `MOST`, all different."""
+    """Numbers, texts, names of image changes or engines, or adapters' folders; 2 to `MOST`, all different."""
     fixed: Mapping[str, Number] = msgspec.field(default_factory=dict)
-    """Sampling parameters with one value for all, overriding the conversation's."""
+    """Sampling parameters with the same value in all requests, overriding the conversation's."""
 
     @property
     def title(self) -> str:
@@ -170,7 +172,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def changes_prompt(self) -> bool:
-        """True if the plan changes the prompt or the adapter. An answer can then be scored in each lane."""
+        """True if the plan changes the prompt or the adapter: one answer can then be scored under each."""
         return self.parameter in (SYSTEM, PICTURE, PIXELS, ADAPTER)
 
 
@@ -180,7 +182,7 @@ class LaneVariant(msgspec.Struct, frozen=True):
     label: str
     """`seed 1`, `prompt 2`."""
     turns: tuple[Turn, ...]
-    """All that is sent."""
+    """The turns to send."""
     sampling: Sampling
     adapter: str = ""
     """The folder of a LoRA adapter; empty: none."""
@@ -205,10 +207,10 @@ def plan_of(parameter: str, values: Sequence[Number | str], fixed: Mapping[str, 
 def variants(
     plan: Plan, turns: Sequence[Turn], sampling: Sampling, pictures: PictureMap | None = None
 ) -> list[LaneVariant]:
-    """Return what each request of the plan sends. `pictures`: the result of `changed_pictures` for the plan."""
+    """Return the plan's requests. `pictures`: from `changed_pictures`."""
     base = msgspec.structs.replace(sampling, **plan.fixed)
     if plan.changes_prompt:
-        base = with_seed(base)  # the same for all, so that the prompt alone makes the difference
+        base = with_seed(base)  # the same for all, so that only the prompt differs
     made = pictures or {}
     found = []
     for number, value in enumerate(plan.values, 1):
@@ -249,7 +251,7 @@ def with_text(turn: Turn, text: str) -> Turn:
 
 
 def with_system(turns: Sequence[Turn], text: str) -> tuple[Turn, ...]:
-    """The turns with another system prompt; with none where the text is empty."""
+    """Return the turns with another system prompt; without one if `text` is empty."""
     rest = [turn for turn in turns if turn.role != "system"]
     return (system_turn(text), *rest) if text else tuple(rest)
 
@@ -295,8 +297,8 @@ def parse_plan(text: str) -> Plan:
 
 
 def read_values(parameter: str, text: str) -> tuple[Number | str, ...]:
-    """Parse typed values: numbers and picture changes separated by commas or spaces, texts one on each line. Raises
-    VlmtuiError."""
+    """Parse typed values: numbers and image changes are separated by commas or spaces, engines by commas, texts by line
+    breaks. Raises VlmtuiError."""
     if parameter in _TEXTS:
         return tuple(line.strip() for line in text.splitlines() if line.strip())
     if parameter == ENGINE:
@@ -331,10 +333,7 @@ def _change(text: str) -> PictureChange:
 
 
 class FanOut:
-    """The lanes of a plan. `turns` are the turns to send; the last one is fanned out.
-
-    Raises VlmtuiError if the family does not accept a variant.
-    """
+    """A plan's requests (lanes), sent together. Raises VlmtuiError if the family does not accept one."""
 
     def __init__(
         self,
@@ -348,8 +347,8 @@ class FanOut:
         pictures: PictureMap | None = None,
         engines: LaneEngines | None = None,
     ) -> None:
-        """`adapter`: the folder of the LoRA adapter where the plan does not vary it. `pictures`: those that
-        `changed_pictures` made for the plan. `engines`: those of a plan over engines."""
+        """adapter: the LoRA adapter's folder unless the plan varies it. pictures: from `changed_pictures`. engines: for
+        a plan over engines."""
         self.plan = plan
         self.sampling = sampling
         self.base = 0
@@ -359,7 +358,7 @@ class FanOut:
         """The turns to send without a plan."""
         self._engines = engines
         self.models = dict(engines.models) if engines is not None else {}
-        """The models that are not the conversation's, by the labels of their lanes."""
+        """The models of a plan over engines, by lane label."""
         families = {name: model.family for name, model in self.models.items()}
         specs = planned_specs(plan, family, turns, sampling, adapter=adapter, pictures=pictures, families=families)
         used = [engines.loaded(spec.label) if engines is not None else engine for spec in specs]
@@ -377,8 +376,8 @@ class FanOut:
             await self._engines.run(self.lanes)
 
     def difference(self, number: int) -> AnswerDiff | None:
-        """Compare lane `number` (right) with the base (left); None if it is the base, or if one has not ended. Slow
-        for long answers with little in common."""
+        """Compare the answer of lane `number` (right) with the base's (left); None if it is the base, or if one is
+        still running. Slow for long answers with little in common."""
         base, other = self.lanes[self.base], self.lanes[number]
         if base is other or base.is_running or other.is_running:
             return None
@@ -386,15 +385,15 @@ class FanOut:
         return answer_diff(base.answer.text, other.answer.text, *ids)
 
     async def scores(self) -> list[LaneScore | None]:
-        """Return how likely the base's answer is under the others' prompts, if the plan changes those; None for the
-        base. Raises VlmtuiError."""
+        """Return the likelihood of the base's answer under each lane's prompt, if the plan changes the prompt; None for
+        the base. Raises VlmtuiError."""
         if not self.plan.changes_prompt:
             return [None] * len(self.lanes)
         return await score_lanes(self.lanes, self.base)
 
     def verdict(self, scores: Sequence[LaneScore | None]) -> str:
-        """Return a sentence on the effect of the pictures or the adapter; empty if the scores show none, or if the user
-        chose another base."""
+        """Return a sentence on the effect of the images or the adapter; empty if unknown, or if the user chose another
+        base."""
         return verdict(self.plan, scores) if is_unchanged(self.plan, self.base) else ""
 
     def document(self) -> Comparison:
@@ -408,10 +407,9 @@ class FanOut:
 
 
 async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, model: Model) -> Exchange:
-    """Continue the conversation with lane `chosen`, and store it; lanes with the same message become its other answers.
+    """Continue the conversation with lane `chosen`, and store it; lanes with the same turns become its other answers.
 
-    Raises VlmtuiError if the lane has no answer, an answer is running, or another message follows.
-    """
+    Raises VlmtuiError if the lane has no answer, while an answer is running, or if another message follows."""
     lane = fan_out.lanes[chosen]
     if lane.is_running or not lane.answer.text:
         raise bad_input("There is no answer to use.")
@@ -441,7 +439,7 @@ async def _first_answer(lane: Lane, message: ComparedMessage, made: Generation) 
 
 
 def look_plan(message: ComparedMessage) -> Plan:
-    """Return the plan that asks whether an answer needs its pictures. Raises VlmtuiError if there is no picture."""
+    """Return the plan that shows whether an answer depends on its images. Raises VlmtuiError if there are none."""
     return plan_of(PICTURE, possible_changes(message.turns))
 
 
@@ -453,8 +451,8 @@ async def planned_fan_out(
     media: Path,
     engines: LaneEngines | None = None,
 ) -> FanOut:
-    """Return the fan-out of a message, ready to be sent. `media`: the folder of stored pictures; `engines`: those of a
-    plan over engines. Raises VlmtuiError if the engine, the family or the message does not allow the plan."""
+    """Return the fan-out of a message, ready to be sent. `media`: the media store. `engines`: for a plan over engines.
+    Raises VlmtuiError if the engine, the family or the message does not allow the plan."""
     engine = controller.require_engine()
     if plan.parameter == "seed":
         require_capability(controller.info, "seed")
@@ -480,10 +478,10 @@ def planned_specs(
     pictures: PictureMap | None = None,
     families: Mapping[str, Family] | None = None,
 ) -> list[LaneSpec]:
-    """Return a spec for each variant of a plan. `adapter`: the folder of the LoRA adapter where the plan does not vary
-    it. `pictures`: the result of `changed_pictures` for the plan. `families`: by the label of a variant, where its
-    engine's model is of another one. Raises VlmtuiError if the family does not
-    accept one."""
+    """Return a lane's spec for each request of a plan.
+
+    adapter: the LoRA adapter's folder unless the plan varies it. pictures: from `changed_pictures`. families: by label,
+    those of other models than the conversation's. Raises VlmtuiError if a family does not accept a request."""
     return [
         lane_spec(
             (families or {}).get(variant.label, family),
@@ -500,13 +498,13 @@ def planned_specs(
 
 
 def is_unchanged(plan: Plan, at: int) -> bool:
-    """Return True for the lane that the verdict compares with: the picture as sent, or no adapter."""
+    """Return True if lane `at` is the one that the verdict is about: the image as sent, or no adapter."""
     return plan.parameter in _UNCHANGED and plan.values[at] == _UNCHANGED[plan.parameter]
 
 
 def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
-    """Return whether the answer depends on the picture, or on the adapter, in words; empty if unknown. `scores` are
-    those of the answer to the prompt as sent, or with no adapter."""
+    """Return a sentence on whether the answer depends on the image or the adapter; empty if unknown. `scores`: of the
+    answer to the unchanged request."""
     if plan.parameter == ADAPTER and NONE in plan.values:
         score = next((score for score in scores if score is not None), None)
         return "" if score is None else _adapter_sentence(score)

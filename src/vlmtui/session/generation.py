@@ -44,24 +44,24 @@ from vlmtui.session.structured import StructureCheck, check_structure
 
 @dataclass(slots=True)
 class ThoughtMeter:
-    """Measures until the closing tag has come."""
+    """Measures an answer's reasoning until its closing tag: tokens and seconds."""
 
     tags: ThinkingTags = COMMON_TAGS
     is_timed: bool = True
-    """False where text comes that was generated before."""
+    """False for text that was generated earlier."""
     ended: Thought | None = None
-    """Set once the closing tag has come."""
+    """Set at the closing tag."""
     _began_s: float | None = None
     _tail: str = ""
-    """The end of the text so far, which may be the beginning of the closing tag."""
+    """The end of the text so far, which may contain the beginning of the closing tag."""
 
     @property
     def seconds(self) -> float | None:
-        """Seconds since the first token; None before it, and where text comes that was generated before."""
+        """Seconds since the first token; None before it, and for text that was generated earlier."""
         return None if self._began_s is None or not self.is_timed else time.monotonic() - self._began_s
 
     def take(self, text: str, token_ids: Sequence[int], vocabulary: Vocabulary) -> None:
-        """Note new text. `token_ids` are all of the answer so far."""
+        """Process new text. `token_ids`: all of the answer so far."""
         if self.ended is not None:
             return
         if self._began_s is None:
@@ -75,7 +75,8 @@ class ThoughtMeter:
 
 
 def tokens_through(text: str, token_ids: Sequence[int], vocabulary: Vocabulary) -> int | None:
-    """Return how many tokens end with the first `text`; None if they do not spell it."""
+    """Return the number of tokens up to and including the first occurrence of `text`; None if their text does not
+    contain it."""
     wanted, spelled = text.encode(), bytearray()
     ends: list[int] = []
     for token in token_ids:
@@ -101,21 +102,19 @@ class Answer:
     outcome: Finished | Failed | Cancelled | None = None
     tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
-    """Token ids of the answer."""
     vocabulary: Vocabulary = field(default_factory=dict)
     """All tokens of the prompt and the answer."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
     """One per token of the answer, if requested."""
     began_s: float = field(default_factory=time.monotonic)
-    """`time.monotonic()` when it was requested; for a stored answer, when it was read."""
+    """`time.monotonic()` at the request; for a stored answer, when it was read."""
     used: Sampling | None = None
-    """The sampling values that the engine used, every one resolved; None: not recorded."""
+    """The sampling that the engine used, with all defaults filled in; None: not recorded."""
     thought: ThoughtMeter = field(default_factory=ThoughtMeter)
-    """The tokens and seconds of its reasoning."""
     structure: StructureCheck | None = None
     """The check of the requested structure; None: none was requested, or the answer has not finished."""
     on_event: Callable[[], None] | None = field(default=None, compare=False, repr=False)
-    """Called after each event, to show the answer."""
+    """Called after each event; shows the answer."""
 
     @property
     def text(self) -> str:
@@ -142,13 +141,13 @@ class Answer:
                 return None
 
     def read_by(self, tags: ThinkingTags) -> None:
-        """Read the text, which was generated before, by these tags."""
+        """Change the tags of the reasoning of a finished answer."""
         if tags != self.thought.tags:
             self.thought = ThoughtMeter(tags, is_timed=False)
             self.thought.take(self.text, self.token_ids, self.vocabulary)
 
     def parts(self, text: str) -> ThinkingParts:
-        """Split the answer's text so far, as shown, into reasoning and answer."""
+        """Split the answer's text so far into reasoning and answer. `text`: as shown."""
         tags = self.thought.tags
         is_open = self.prompt is not None and self.prompt.prompt.rstrip().endswith(tags.open.strip())
         return split_thinking(text, tags, over=self.outcome is not None, is_open=is_open)
@@ -158,7 +157,7 @@ class Answer:
         return self.outcome.failure if isinstance(self.outcome, Failed) else None
 
     def take(self, event: EngineEvent) -> None:
-        """Record an event of this request."""
+        """Process an event of this request."""
         match event:
             case PromptReady():
                 self.prompt, self.used = event, event.used
@@ -177,12 +176,12 @@ class Answer:
 
 
 def tags_of(family: Family) -> ThinkingTags:
-    """Return what marks the reasoning of the family's models."""
+    """Return the tags around the reasoning of the family's models."""
     return family.thinking.tags if family.thinking is not None else COMMON_TAGS
 
 
 def answer_to(request: GenerateRequest, family: Family) -> Answer:
-    """Return the answer to a request before its first event."""
+    """Return an empty answer to a request."""
     return Answer(request.request_id, thought=ThoughtMeter(tags_of(family)))
 
 
@@ -200,8 +199,8 @@ def make_request(
     adapter: str = "",
     keep: bool = False,
 ) -> GenerateRequest:
-    """Return the request for an answer to the last turn. `adapter`: the folder of a LoRA adapter. Raises VlmtuiError
-    if the family does not accept the conversation."""
+    """Return the request for an answer to the last turn. `adapter`: the folder of a LoRA adapter. `keep`: the engine
+    keeps the answer until it is fetched. Raises VlmtuiError if the family does not accept the conversation."""
     build = chat_prompt if mode == "chat" else raw_prompt
     return request_for(build(family, turns), family, sampling, logprobs=logprobs, adapter=adapter, keep=keep)
 
@@ -229,7 +228,8 @@ def request_for(
 
 
 def _own_arguments(family: Family, prompt: Prompt, sampling: Sampling) -> dict[str, object]:
-    """Return the record's processor arguments for this prompt, without those that the user has set."""
+    """Return the processor arguments of the model family's TOML record for this prompt, without those that the user has
+    set."""
     if sum(item.modality == "image" for item in attachments_of(prompt)) < 2:
         return {}
     given = processor_arguments(sampling, {})
@@ -237,7 +237,7 @@ def _own_arguments(family: Family, prompt: Prompt, sampling: Sampling) -> dict[s
 
 
 def with_family_tokens(family: Family, sampling: Sampling) -> Sampling:
-    """Return the sampling with the family's stop tokens added, and with special tokens kept where they mark the
+    """Return the sampling with the family's stop tokens added. Special tokens stay in the text if they mark the
     reasoning."""
     keeps_special = family.thinking is not None and family.thinking.special
     return msgspec.structs.replace(
@@ -251,7 +251,7 @@ def with_family_tokens(family: Family, sampling: Sampling) -> Sampling:
 async def run_turn(
     engine: Engine, request: Request, answer: Answer | None = None
 ) -> AsyncGenerator[tuple[EngineEvent, Answer], None]:
-    """Generate, yielding each event with the answer (`answer`, or a new one) updated by it."""
+    """Send a request; yield each event with the answer updated by it. `answer`: the one to update; None: a new one."""
     answer = answer or Answer(request.request_id)
     async with aclosing(engine.generate(request)) as events:
         async for event in events:
@@ -261,7 +261,7 @@ async def run_turn(
 
 
 async def whole_answer(engine: Engine, request: Request) -> Answer:
-    """Return the answer to a request, sent under a new id, once it has ended in any way."""
+    """Send a request with a new id, and return the answer when it has ended in any way."""
     request = msgspec.structs.replace(request, request_id=new_request_id())
     answer = Answer(request.request_id)
     async with aclosing(run_turn(engine, request, answer)) as events:
@@ -273,14 +273,14 @@ async def whole_answer(engine: Engine, request: Request) -> Answer:
 
 
 async def check_end(answer: Answer, event: EngineEvent, sampling: Sampling) -> None:
-    """Check the structured output that `sampling` asks for, before the answer takes its last event."""
+    """Before an answer takes its last event, check its structure if `sampling` requests one."""
     if isinstance(event, Finished) and structured_of(sampling):
         text = answer.parts(answer.text).answer
         answer.structure = await asyncio.to_thread(check_structure, sampling, text)
 
 
 def broken_off(request_id: str) -> Failed:
-    """Return the outcome of an answer whose events stopped without a terminal one."""
+    """Return the outcome of an answer whose events stopped without an outcome."""
     failure = Failure(kind=ErrorKind.ENGINE_DIED, message="The answer was interrupted.")
     return Failed(request_id=request_id, failure=failure)
 
@@ -288,8 +288,8 @@ def broken_off(request_id: str) -> Failed:
 async def render(
     engine: Engine, prompt: Prompt, sampling: Sampling | None = None, *, view: View | None = None
 ) -> PromptReady:
-    """Return the prompt as the model would be given it, without generating. `sampling`: of its request, with the
-    arguments of the processor. Raises VlmtuiError if that fails."""
+    """Return the prompt as the model would get it, without generating. `sampling`: may have arguments for the
+    processor. Raises VlmtuiError."""
     request = RenderRequest(request_id=new_request_id(), prompt=prompt, sampling=sampling or Sampling(), view=view)
     async with aclosing(engine.generate(request)) as events:
         async for event in events:

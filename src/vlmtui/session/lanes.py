@@ -1,9 +1,8 @@
-"""Lanes: one turn answered in several ways at the same time, each with its own prompt, sampling, engine and answer.
+"""Lanes: one message sent in several ways at once, each with its own prompt, sampling, engine and answer.
 
-Scores say how likely the answer of one lane is under the prompts of the others. The probabilities are the model's own,
-before temperature and other sampling parameters, and include the token that ends the answer. Results are ratios:
-`0.02×` means that the whole answer is 50 times less likely.
-"""
+Scores say how likely one lane's answer is under the other lanes' prompts. The probabilities are the model's own, before
+temperature and other sampling parameters, and include the token that ends the answer. A result is a ratio: `0.02×`
+means that the whole answer is 50 times less likely."""
 
 from __future__ import annotations
 
@@ -62,10 +61,10 @@ _SEEDS = 2**31
 OnChange = Callable[["Lane"], None]
 """Called after each event of a lane's answer, and when it ends."""
 _NOISE = 1e-3
-"""Differences of log-probabilities up to this come from the order of sums in a batch."""
+"""Smaller differences of log-probabilities come from the order of sums in a batch."""
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 HERE = "here"
-"""The engine and model that are used without a name."""
+"""The name of the app's own engine and model."""
 EXAMPLES = (
     "Write here, vllm, transformers, vllm==X.Y.Z, a model, a server's address or its name in config.toml; engine "
     "arguments may follow: here dtype=bfloat16."
@@ -75,25 +74,25 @@ _BACKENDS = (DEFAULT_BACKEND, TRANSFORMERS_BACKEND)
 
 
 class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A lane's request. Needs no engine."""
+    """A lane's request, without an engine."""
 
     request: GenerateRequest | ScoreRequest
     sampling: Sampling
-    """The user's settings, without the family's stop tokens that the request adds."""
+    """The user's sampling, without the family's stop tokens that the request adds."""
     mode: PromptMode = "chat"
     label: str = ""
-    """Label shown to people, `seed 2`; empty for a single lane."""
+    """`seed 2`, for people; empty for a single lane."""
     turns: tuple[Turn, ...] = ()
-    """The turns to send, the user's turn behind the request last; empty if unknown."""
+    """The turns to send, the user's message last; empty if unknown."""
 
     @property
     def turn(self) -> Turn | None:
-        """The user's turn behind the request, if known."""
+        """The user's message, if known."""
         return self.turns[-1] if self.turns else None
 
 
 class InFlightRequest(msgspec.Struct, frozen=True):
-    """A request sent by the conversation itself: a lane only follows it, and other lanes start together with it."""
+    """A request that the conversation sends: a lane follows it, and the other lanes start with it."""
 
     request: GenerateRequest
     answer: Answer
@@ -109,24 +108,24 @@ class Lane:
 
     spec: LaneSpec
     engine: Engine | None
-    """None until it is loaded (`answer_in_turns`)."""
+    """None until `answer_in_turns` has loaded it."""
     in_flight: InFlightRequest | None = None
     answer: Answer = field(init=False)
     waits_for: str = ""
-    """The reason why it is not sent yet, for people; empty: none."""
+    """What the request waits for, for people; empty: nothing."""
 
     def __post_init__(self) -> None:
         self.answer = self.in_flight.answer if self.in_flight else Answer(self.spec.request.request_id)
 
     @property
     def request(self) -> GenerateRequest:
-        """The request of a lane that generates an answer and does not score a given one."""
+        """The request of a lane that generates an answer; not for a lane that scores one."""
         assert isinstance(self.spec.request, GenerateRequest)
         return self.spec.request
 
     @property
     def info(self) -> EngineInfo | None:
-        """The facts of its engine; None before that is loaded."""
+        """The facts of its engine; None until loaded."""
         return self.engine.info if self.engine is not None else None
 
     @property
@@ -139,7 +138,7 @@ class Lane:
         return not self.is_running and not isinstance(self.answer.outcome, Finished)
 
     async def stop(self) -> None:
-        """Ask the engine to stop the answer; keep the part that came. One that waits for its engine is not sent."""
+        """Ask the engine to stop the answer; keep the partial answer. A lane that waits for its engine is cancelled."""
         if self.is_running and self.engine is None:
             not_sent = Cancelled(request_id=self.spec.request.request_id, usage=Usage(), timings=Timings())
             self.answer.take(not_sent)
@@ -148,7 +147,7 @@ class Lane:
 
 
 class Lanes:
-    """The lanes of one turn, sent together."""
+    """The lanes of one message, sent together."""
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
         self._lanes = tuple(lanes)
@@ -167,8 +166,8 @@ class Lanes:
         return any(lane.is_running for lane in self._lanes)
 
     async def run(self, on_change: OnChange = lambda lane: None) -> None:
-        """Send the requests of all lanes with an engine at once and receive the answers. Each of them has an outcome
-        afterwards; cancelling the caller cancels the requests."""
+        """Send the requests of all lanes that have an engine, and receive the answers until all have ended. Cancelling
+        the caller cancels the requests."""
         ready = [(lane, lane.engine) for lane in self._lanes if lane.engine is not None and lane.is_running]
         runs = (self._run(lane, engine, on_change) for lane, engine in ready)
         results = await asyncio.gather(*runs, return_exceptions=True)
@@ -177,13 +176,15 @@ class Lanes:
                 raise result
 
     async def stop(self) -> None:
-        """Stop every running answer; keep the parts that came."""
+        """Stop every running answer; keep the partial answers."""
         for lane in self._lanes:
             await lane.stop()
 
     def document(self, *, first: int = 0, generation_prompt: str = "") -> Comparison:
-        """Return requests and answers as a document, without the attachments' bytes; lane `first` is the base of the
-        differences. Slow for long prompts. `generation_prompt` is the family's, to detect that it is missing."""
+        """Return requests and answers as a document, without the attachments' bytes. Slow for long prompts.
+
+        first: the lane that the others are compared with. generation_prompt: the family's, to detect that a raw prompt
+        lacks it."""
         order = [self._lanes[first], *(lane for at, lane in enumerate(self._lanes) if at != first)]
         info = next((lane.info for lane in order if lane.info is not None), None)
         if info is None:
@@ -195,7 +196,7 @@ class Lanes:
         )
 
     def attachments(self, first: int = 0) -> tuple[Attachment, ...]:
-        """Return every attachment that a lane sends: those of lane `first` in placeholder order, then the others."""
+        """Return all attachments of all lanes: those of lane `first` in placeholder order, then the others."""
         own = attachments_of(self._lanes[first].spec.request.prompt)
         known = {item.sha256 for item in own}
         others = {item.sha256: item for lane in self._lanes for item in attachments_of(lane.spec.request.prompt)}
@@ -230,11 +231,10 @@ def lane_spec(
     logprobs: int | None = None,
     adapter: str = "",
 ) -> LaneSpec:
-    """Return the spec for the turns. `raw` replaces the prompt from the family's record; `adapter` is the folder of a
-    LoRA adapter.
+    """Return the spec of a lane that answers these turns.
 
-    Raises VlmtuiError if the family does not accept the conversation.
-    """
+    raw: a prompt instead of the one made from the turns. adapter: the folder of a LoRA adapter. Raises VlmtuiError if
+    the family does not accept the conversation."""
     if raw is not None:
         request = request_for(raw, family, sampling, logprobs=logprobs, adapter=adapter)
     else:
@@ -243,10 +243,9 @@ def lane_spec(
 
 
 def recorded_specs(comparison: Comparison, paths: Mapping[str, str]) -> list[LaneSpec]:
-    """Return specs that repeat a document's sides. `paths` maps the SHA-256 of the attachments to files.
+    """Return specs that repeat a document's requests. `paths`: the attachments' files by SHA-256.
 
-    Raises KeyError if one is missing, and ValueError for a side without a recorded request.
-    """
+    Raises KeyError if a file is missing, ValueError for a side without a request, and VlmtuiError."""
     return [_recorded(comparison, side, paths) for side in comparison.sides]
 
 
@@ -258,7 +257,7 @@ def recorded_side(
     request: Prompt | None = None,
     label: str = "",
 ) -> Side:
-    """Return a prompt and its answer as a side of a document; `answer` None: not requested yet."""
+    """Return a prompt and its answer as a side of a document. `answer` None: not requested yet."""
     return side_of(
         mode,
         prompt,
@@ -291,7 +290,7 @@ def _recorded(comparison: Comparison, side: Side, paths: Mapping[str, str]) -> L
 
 
 def _own_values(lanes: Sequence[Lane]) -> list[dict[str, Number | None]]:
-    """Return for each lane the sampling parameters that differ between lanes."""
+    """Return each lane's values of the sampling parameters that differ between the lanes."""
     values = [{name: getattr(lane.request.sampling, name) for name in PARAMETERS} for lane in lanes]
     differing = [name for name in PARAMETERS if any(one[name] != values[0][name] for one in values)]
     return [{name: one[name] for name in differing} for one in values]
@@ -321,21 +320,21 @@ class TokenDrop(msgspec.Struct, frozen=True):
     """Hostile text."""
     before: float
     after: float
-    """The token's probability under the base's prompt (`before`) and under this lane's, 0 to 1."""
+    """The token's probability under the base's prompt (`before`) and this lane's (`after`), 0 to 1."""
 
 
 class LaneScore(msgspec.Struct, frozen=True):
-    """The likelihood of the base's answer under a lane's prompt, compared with its own prompt."""
+    """How likely the base's answer is under a lane's prompt, compared with its own prompt."""
 
     log_ratio: float
-    """The natural logarithm of the ratio, over the tokens that both scored."""
+    """The natural logarithm of the ratio, over the tokens that both prompts scored."""
     tokens: int
     """Number of these tokens."""
     drop: TokenDrop | None = None
     """None if no probability drops."""
 
     is_equal: bool = False
-    """True if all tokens are equally likely with both prompts, but for the small differences that batching makes."""
+    """True if every token is equally likely with both prompts, up to `_NOISE`."""
 
     @property
     def ratio(self) -> float:
@@ -348,10 +347,8 @@ class LaneScore(msgspec.Struct, frozen=True):
 
 
 async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
-    """Score the answer of lane `base` under every lane's prompt; None for the base itself.
-
-    Raises VlmtuiError if there is no answer, or the engine cannot score it.
-    """
+    """Score the answer of lane `base` under every lane's prompt; None for the base. Raises VlmtuiError if there is no
+    answer, or if the engine can't score it."""
     lane = lanes[base]
     if why := lack(lane.info, "scores"):
         raise bad_input(why)
@@ -365,15 +362,15 @@ async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
 
 
 def scoring_lane(engine: Engine | None, prompt: Prompt, ids: tuple[int, ...], *, adapter: str = "") -> Lane:
-    """Return a lane that generates nothing, and scores the tokens `ids` as the answer to a prompt."""
+    """Return a lane that scores the tokens `ids` as the answer to a prompt, and generates nothing."""
     sampling = Sampling(temperature=0)
     request = ScoreRequest(request_id=new_request_id(), prompt=prompt, sampling=sampling, tokens=ids, adapter=adapter)
     return Lane(LaneSpec(request=request, sampling=sampling), engine)
 
 
 async def scores_of(lanes: Lanes, on_change: OnChange = lambda lane: None) -> list[list[float]]:
-    """Run scoring lanes; return the log-probability of each token for each lane, fewer where the context ends.
-    Raises VlmtuiError."""
+    """Run scoring lanes; return each lane's log-probabilities of the tokens, fewer if the context ends before. Raises
+    VlmtuiError."""
     await lanes.run(on_change)
     for lane in lanes:
         if lane.answer.failure is not None:
@@ -416,11 +413,10 @@ def find_engine(
     loaded: Sequence[tuple[str, Model]] = (),
     key_env: str | None = None,
 ) -> Model:
-    """Return the model behind an engine's name. Blocks: a server is asked for its models.
+    """Return the model behind an engine's name. Blocking: asks a server for its models.
 
-    base: the model that `here` names, and that the name of a backend runs. loaded: the loaded models, each after its
-    name. key_env: the environment variable with a server's key. Raises VlmtuiError.
-    """
+    base: the model for the names `here`, `vllm` and `transformers`. loaded: the loaded models with their names.
+    key_env: the environment variable with a server's key. Raises VlmtuiError."""
     head, *arguments = name.split()
     if head in servers or head.startswith(_ADDRESSES):
         from vlmtui.engine.remote_models import find_remote_model  # the HTTP client takes a while to import
@@ -456,7 +452,7 @@ def _based(base: Model | None, head: str) -> Model:
 
 
 def _with_permission(model: Model, base: Model) -> Model:
-    """Return the model with the permission to run its own code that the same model has elsewhere."""
+    """Return the model with `base`'s permission to run its own code, if it is the same model."""
     if not base.spec.trust_remote_code or model.spec.model != base.spec.model:
         return model
     names = ("trust_remote_code", "revision", "code_revision", "code_sha256")
@@ -468,7 +464,7 @@ class EngineSource(Protocol):
     """Loads engines for lanes."""
 
     async def has_room(self, model: Model) -> bool:
-        """Return True if the model fits in memory beside the loaded ones, or is loaded already."""
+        """Return True if the model is loaded or fits in memory in addition to the loaded ones."""
         ...
 
     async def open(self, model: Model) -> Engine:
@@ -476,7 +472,7 @@ class EngineSource(Protocol):
         ...
 
     async def make_room(self) -> None:
-        """Unload what takes memory of this machine; return when it has ended."""
+        """Stop all engines on this machine; return when they have ended."""
         ...
 
 
@@ -488,9 +484,11 @@ async def answer_in_turns(
     *,
     names: Mapping[str, str] | None = None,
 ) -> None:
-    """Give each lane the engine of its model and run them: all together where memory allows, else those that are
-    loaded answer first, and make room for the next. A lane whose engine can't be loaded fails; the others go on.
-    Cancelling the caller cancels the requests. `names`: the engines' by the lanes' labels, where they differ."""
+    """Give each lane its model's engine and run all lanes: at once if memory allows, else loaded ones answer first and
+    then make room for the next.
+
+    A lane whose engine can't be loaded fails; the others continue. Cancelling the caller cancels the requests. names:
+    the engines' names by lane label; default: the labels."""
     for lane in lanes:
         if lane.engine is None:
             lane.waits_for = "its engine"
@@ -522,8 +520,8 @@ def _tell_waiting(lanes: Lanes, reason: str, on_change: OnChange) -> None:
 
 
 class LaneEngines:
-    """The engines of lanes, by their labels. `one_by_one`: load those of this machine one after the other, and unload
-    the others meanwhile."""
+    """The engines of lanes, by label. `one_by_one`: load those on this machine one after the other, each after stopping
+    the others."""
 
     def __init__(
         self,
@@ -532,16 +530,16 @@ class LaneEngines:
         names: Mapping[str, str],
         on_unloaded: Callable[[Model], None],
     ) -> None:
-        """`names`: the user's names for the engines. `on_unloaded` is called at the end with the app's model, if that
-        was unloaded."""
+        """names: the user's names for the engines, by label. on_unloaded: called at the end with the app's model if it
+        was stopped."""
         self._names = names
         self._controller = controller
         self._on_unloaded = on_unloaded
         self.models = dict(models)
-        """The models, by the lane's label."""
+        """By lane label."""
         self.one_by_one = False
         self._home: Model | None = None
-        """The app's model, while it is unloaded."""
+        """The app's model while it is stopped."""
 
     def loaded(self, label: str) -> Engine | None:
         """Return the engine of a lane, if it is loaded."""
@@ -549,12 +547,11 @@ class LaneEngines:
 
     @property
     def to_load(self) -> tuple[Model, ...]:
-        """The models to be loaded on this machine."""
+        """The models that must be loaded on this machine."""
         found = [model for name, model in self.models.items() if self.loaded(name) is None and not is_remote(model)]
         return tuple(model for at, model in enumerate(found) if model.spec not in [one.spec for one in found[:at]])
 
     async def run(self, lanes: Lanes) -> None:
-        """Answer every lane."""
         try:
             await answer_in_turns(lanes, [self.models[lane.spec.label] for lane in lanes], self, names=self._names)
         finally:
@@ -586,8 +583,8 @@ async def engines_of(
     trust: TrustStore,
     on_unloaded: Callable[[Model], None],
 ) -> LaneEngines:
-    """Return the engines of lanes. `names`: those of the engines, by the lanes' labels. Servers are connected. Raises
-    VlmtuiError naming the engine that is not there, or that can't run here."""
+    """Return the engines of lanes, connected to servers. `names`: the engines' names by lane label. Raises VlmtuiError
+    naming an engine that does not exist or can't run here."""
     controller.require_engine()
     home, checks = controller.require_model(), LoadChecks(trust)
     loaded = [(name, model) for model in controller.models for name in names_of(model)]
@@ -607,8 +604,8 @@ async def engines_of(
 
 
 def _allowed(model: Model, checks: LoadChecks) -> Model:
-    """Return the model with permission for its own code. Raises VlmtuiError where it does not run here, or where that
-    permission was not given."""
+    """Return the model with permission for its own code. Raises VlmtuiError if the model can't run here, or lacks the
+    permission."""
     if error := model_closed(model.family, model.spec):
         raise error
     allowed = checks.allowed(model)

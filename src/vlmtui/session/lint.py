@@ -1,4 +1,4 @@
-"""Checks a model's chat template and tokenizer; the app and the command share it."""
+"""Checks a model's chat template and tokenizer, for the app and the command `lint`."""
 
 from __future__ import annotations
 
@@ -21,33 +21,29 @@ from vlmtui.registry.schema import Family
 
 
 class LintReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of a check."""
-
     model: str
     family: str
     folder: str
-    """The model's files; empty: only the record was checked."""
+    """The folder of the model's files; empty: only the model family's TOML record was checked."""
     templates: dict[str, str]
-    """The sources of the templates that were checked, by name. Hostile."""
+    """The sources of the checked templates, by name. Hostile text."""
     conversations: tuple[str, ...]
-    """Titles of the conversations they were rendered with."""
+    """Titles of the test conversations that they were rendered with."""
     tokenizer: str
     """The tokenizer's class; empty: none was read."""
     findings: tuple[LintFinding, ...]
 
     @property
     def scope(self) -> str:
-        """The extent of the check: `19 conversations (chat_template.jinja)`. Hostile."""
+        """`19 conversations (chat_template.jinja)`. Hostile text."""
         if not self.templates:
             return "no template"
         return f"{len(self.conversations)} conversations ({', '.join(self.templates)})"
 
 
 def lint_model(model: Model, reader: ModelReader, *, trust_remote_code: bool = False) -> LintReport:
-    """Check the model's own template; where it is not downloaded, the one that its record generates. Blocking.
-
-    Raises VlmtuiError if neither is there, or if the process that reads them fails.
-    """
+    """Check the model's own template; if the model is not downloaded, the template in its record. Blocking. Raises
+    VlmtuiError if there is neither, or if the process that reads them fails."""
     family = model.family
     folder = model_folder(model)
     own = None if folder is not None else record_templates(family)
@@ -81,7 +77,7 @@ def model_folder(model: Model) -> Path | None:
 
 
 def download_hint(model: Model) -> str:
-    """Return how to download a repository's files without its weights."""
+    """Return a hint on how to download a repository without its weights."""
     gated = " It is gated: accept its terms on the hub first." if model.family.gated else ""
     files = '"*.json" "*.jinja" "*.txt" "*.model" "*.py"'
     return f"Download its small files: `hf download {shlex.quote(model.spec.model)} --include {files}`.{gated}"
@@ -96,7 +92,7 @@ def _not_here(model: Model) -> VlmtuiError:
 
 
 def _stop_of(family: Family) -> str:
-    """Return a token that ends an answer, by the record."""
+    """Return a token that ends an answer, according to the record."""
     named = [one for one in family.stop_tokens if not one.startswith("@")]
     written = TOKEN.findall(tail_of(family.raw.assistant))
     return next(iter([*written, *named]), "")

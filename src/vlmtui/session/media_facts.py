@@ -1,4 +1,4 @@
-"""Sizes, patches and tokens that the model's processor made of each medium of a prompt."""
+"""Facts about the attachments of a prompt: sizes, and the patches and tokens that the processor made of them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SHA_SHOWN = 16
 
 
 class PromptMedia(msgspec.Struct, frozen=True):
-    """An attachment, and what the processor made of it."""
+    """An attachment and its spans of the prompt."""
 
     attachment: Attachment
     number: int
-    """Number among the attachments of the prompt, from 1."""
+    """Number in the prompt, from 1."""
     spans: tuple[MediaSpan, ...] = ()
-    """Several if the family splits an image into tiles; empty if unknown."""
+    """Several if the processor splits an image into tiles; empty if unknown."""
 
     @property
     def resized(self) -> tuple[int, int] | None:
@@ -55,7 +55,7 @@ def media_items(inspected: PromptReport) -> list[PromptMedia]:
 
 
 def media_facts(item: PromptMedia, times_s: Sequence[float] = ()) -> list[tuple[str, str]]:
-    """Return facts as names and values, hostile; `times_s` are the times of a video's frames, in seconds."""
+    """Return facts as names and values. Hostile text. `times_s`: times of a video's frames, in seconds."""
     attachment = item.attachment
     rows = [("file", attachment.name)]
     if attachment.modality == "audio":
@@ -82,7 +82,7 @@ def media_facts(item: PromptMedia, times_s: Sequence[float] = ()) -> list[tuple[
 
 
 def resized_image(item: PromptMedia) -> Image:
-    """Return the picture at the size that the model is given. Blocking. Raises VlmtuiError if its file is gone."""
+    """Return the image after the processor's resize. Blocking. Raises VlmtuiError if its file is missing."""
     from PIL.Image import Resampling
 
     picture = open_pixels(item.attachment).image(0)
@@ -90,8 +90,7 @@ def resized_image(item: PromptMedia) -> Image:
 
 
 def resized_attachment(item: PromptMedia, cache: Path) -> Attachment:
-    """Return the resized picture as an attachment for the viewer, stored among the thumbnails. Blocking. Raises
-    VlmtuiError."""
+    """Return the resized image as an attachment, stored in the folder `cache`. Blocking. Raises VlmtuiError."""
     from vlmtui.files import write_private
     from vlmtui.media.images import as_png
 

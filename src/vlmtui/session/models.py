@@ -1,4 +1,4 @@
-"""The models that a person can choose, and the checks before one is loaded."""
+"""The models that a user can choose, and the checks before a load: code permission, memory, accepted media."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _FOLDER_STARTS = ("/", "~", "./", "../")
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A row of the picker."""
+    """A row of the list of models."""
 
     model: Model
     title: str
     default: bool = True
-    """True for the default model of its family. The record's size and context describe that one."""
+    """True for the default model of its family, which the record's size and context belong to."""
     running: bool = False
     """True if an engine with this model runs on this machine."""
     current: bool = False
@@ -117,15 +117,12 @@ def model_choices(
     backends: Mapping[str, BackendChoice] | None = None,
     query: str = "",
 ) -> list[Choice]:
-    """Return the rows for a query: those whose title contains it, then those whose repository does, then those whose
-    architecture or media kinds do. Within each group: bundled, running, downloaded, then registry order; those that
-    cannot run here come last. The models of servers follow those that run here, adapters below theirs.
+    """Return the rows for a query, sorted: matching titles, then repositories, then architectures or modalities; within
+    these bundled, running, served, downloaded and other models; those that can't run here last.
 
-    A family is one row. Another model of it has its own row if it runs or is downloaded, or if the query names it and
-    not the default. A typed local folder or repository id is a row, too.
-
-    `backends`: the kinds of engines that the user chose, by the name of the model.
-    """
+    A family has one row. Another of its models has its own row if it is running or downloaded, or if the query matches
+    it and not the default model. A query that is a local folder or a repository id has a row, too. backends: the kinds
+    of engines that the user chose, by model name."""
     rows = _Rows(
         registry, {model.spec.model for model in downloaded}, [status.spec for status in running], current, query
     )
@@ -158,7 +155,7 @@ class _Rows:
         self._words = query.casefold().split()
 
     def add_family(self, family: Family) -> None:
-        """Add its default model, and further ones that run, are downloaded, or are named by the query."""
+        """Add the family's default model, and others that are running, downloaded, or matched by the query."""
         about = " ".join((family.title, family.family, *family.architectures, *family.takes)).casefold()
         has_default = False
         # Without a query, further models are listed only if they run or are downloaded: usually none.
@@ -182,7 +179,7 @@ class _Rows:
                     self.found.append(self._row(model, title, server=server))
 
     def add_unlisted(self) -> None:
-        """Add running engines of local folders and the like, if their family is known."""
+        """Add running engines of unlisted models, such as local folders, if their family is known."""
         listed = [row.model.spec for row in self.found]
         for spec in self._specs:
             if spec not in listed and spec.family is not None and spec.family in self._registry:
@@ -196,7 +193,7 @@ class _Rows:
                 self.found.append(self._row(model))
 
     def add_typed(self) -> None:
-        """Add the local folder or repository that the query names, if there is one."""
+        """Add the local folder or repository that the query names, if it exists."""
         with suppress(VlmtuiError, RuntimeError):
             self.found.append(self._row(resolve(self._registry, self._query)))
 
@@ -238,16 +235,16 @@ class _Rows:
 
 
 class LoadOption(msgspec.Struct, frozen=True):
-    """An option of a `LoadCheck`. Choosing it loads `model`; None: nothing is loaded."""
+    """An answer to a `LoadCheck`: load `model`; None: load nothing."""
 
     label: str
     model: Model | None = None
     trusts_code: bool = False
-    """True if this choice permits the repository's own code."""
+    """True if it permits the repository's own code."""
 
 
 class LoadCheck(msgspec.Struct, frozen=True):
-    """A check that needs a decision. The first option is the safe one."""
+    """A question to the user before a load. The first option is the safe one."""
 
     title: str
     text: str
@@ -259,13 +256,13 @@ _NAMES_SHOWN = 8
 
 
 class LoadChecks:
-    """Finds decisions to be made before a load. Reads a few small files."""
+    """Finds the questions to ask before a load. Reads small files."""
 
     def __init__(self, store: TrustStore) -> None:
         self._store = store
 
     def first(self, model: Model, machine: Machine | None, *, size_accepted: bool = False) -> LoadCheck | None:
-        """Return the next decision; None if the model may be loaded. Without a machine, the size is not checked."""
+        """Return the next question; None if the model may be loaded. Without a machine, the size is not checked."""
         if model.spec.backend == REMOTE_BACKEND:
             return None  # nothing is loaded here
         if error := model_closed(model.family, model.spec):
@@ -276,13 +273,13 @@ class LoadChecks:
         return self._foreign_code(model)
 
     def allowed(self, model: Model) -> Model:
-        """Return the model with permission to run its own code if it needs that and the user gave it before."""
+        """Return the model with permission to run its own code if the user gave it before."""
         if not model.family.trust_remote_code or model.spec.trust_remote_code:
             return model
         try:
             code = remote_code_of(model.spec.model)
         except VlmtuiError:
-            return model  # the dialog says why
+            return model  # `first` reports why
         return with_trust(model, code) if self._store.is_trusted(code) else model
 
     def remember(self, model: Model) -> None:
@@ -339,22 +336,20 @@ def _names(names: Sequence[str]) -> str:
 
 
 class MemoryNeed(msgspec.Struct, frozen=True):
-    """The memory that further engines need on this machine."""
+    """The memory that engines to be loaded on this machine need."""
 
     names: tuple[str, ...]
-    """The names of the engines to load here; hostile text."""
+    """The names of the models. Hostile text."""
     fits: bool
-    """True if the engines probably fit beside those that are loaded."""
+    """True if they probably fit in addition to the loaded engines."""
     text: str
-    """A sentence for people: the memory that they need, and the free memory."""
+    """The memory that they need and the free memory, as a sentence."""
 
 
 def fits_beside(model: Model, machine: Machine) -> bool:
-    """Return True if a model fits in the free memory while another one is loaded; False if its size is unknown.
-    Reads small files: call it in a thread.
+    """Return True if a model fits in the free memory; False if its size is unknown. Blocking.
 
-    On a GPU the engine does not start unless its whole share of the memory is free, however small the model is.
-    """
+    On a GPU, vLLM does not start unless its whole share of the memory is free, however small the model is."""
     verdict = check_fit(model, machine)
     if verdict.fit not in (Fit.YES, Fit.SEVERAL) or verdict.settings:
         return False
@@ -367,7 +362,7 @@ def fits_beside(model: Model, machine: Machine) -> bool:
 
 
 def memory_need(models: Sequence[Model], machine: Machine) -> MemoryNeed:
-    """Estimate whether models can be loaded beside what is loaded. Reads small files: call it in a thread."""
+    """Estimate the memory for loading these models in addition to the loaded ones. Blocking."""
     needed = [check_fit(model, machine).needed for model in models]
     total = sum(needed)
     free = machine.ram_free if not machine.gpus else sum(gpu.free for gpu in machine.gpus)
@@ -378,8 +373,7 @@ def memory_need(models: Sequence[Model], machine: Machine) -> MemoryNeed:
 
 
 def excess_media(exchanges: Iterable[Exchange], family: Family) -> str:
-    """Return a sentence about images and videos that later prompts include and the family does not accept; empty if
-    none."""
+    """Return a sentence about attachments in later prompts that the family does not accept; empty if there are none."""
     if not family.takes:
         return ""
     turns = [exchange.sent_user for exchange in exchanges if exchange.is_remembered]

@@ -1,7 +1,6 @@
-"""The pictures that the model sees of an attachment, held against the part of it that each shows.
+"""The images that a model sees of an attachment, each compared with the part of the attachment that it shows.
 
-Which part a picture shows is found by its pixels: the whole, a padded or a cropped whole, or a tile of a grid.
-"""
+The part is found by its pixels: the whole image, padded or cropped, or a tile of a grid."""
 
 from __future__ import annotations
 
@@ -23,56 +22,56 @@ from vlmtui.session.seeing import ModelView
 ViewKind = Literal["original", "sent", "seen", "difference"]
 VIEW_KINDS: tuple[ViewKind, ...] = ("original", "sent", "seen", "difference")
 LEVELS_MAX = 20.0
-"""The largest mean difference, in levels of 255, between a picture and the part of the sent picture that it shows."""
+"""The largest mean difference, in levels of 255, between an image and the part that it shows."""
 _SIDE = 24
 """Pixels per side at which parts are compared."""
 Region = tuple[float, float, float, float]
-"""Left, top, right and bottom as shares of the picture; below 0 and above 1 is padding."""
+"""Left, top, right and bottom as fractions of the image; below 0 and above 1 is padding."""
 
 
 class FoundRegion(msgspec.Struct, frozen=True):
-    """A part of the picture, and how far its pixels differ from what the model sees, in levels in the mean."""
+    """A part of the sent image, and its mean difference from the image that the model sees, in levels of 255."""
 
     region: Region
     levels: float
 
 
 class SeenDifference(msgspec.Struct, frozen=True):
-    """The difference between a picture that the model sees and the part of the original that it shows."""
+    """The difference between an image that the model sees and the part of the sent image that it shows."""
 
     image: Image.Image
-    """The differences, four times as bright."""
+    """The absolute differences, four times as bright."""
     mean: float
     """Levels of 255, over all channels."""
     largest: int
 
 
 class OpenedView(msgspec.Struct, frozen=True, kw_only=True):
-    """The pixels of a view. Each picture that the model sees belongs to a part of the sent picture."""
+    """The pixels of a `ModelView`: the original, sent and seen images, and which part each seen image shows."""
 
     view: ModelView
     original: Image.Image | VlmtuiError
-    """The picture in the file, before it was turned upright and converted; or the error that prevents showing it."""
+    """The image in the user's file, before it was rotated and converted; or why it can't be shown."""
     sent: tuple[Image.Image, ...]
-    """The picture, or a video's frames."""
+    """The sent image, or a video's frames."""
     seen: tuple[Image.Image, ...]
     regions: tuple[FoundRegion | None, ...]
     times_s: tuple[float, ...] = ()
-    """When the frames of a video appear, in seconds."""
+    """The times of a video's frames, in seconds."""
 
     def difference(self, number: int) -> SeenDifference | None:
-        """Return the difference between picture `number`, from 0, and its part of the sent picture; None: unknown."""
+        """Return the difference between seen image `number`, from 0, and its part of the sent image; None: unknown."""
         found = self.regions[number]
         sent = self.frame(number)
         return None if found is None else difference_between(sent, self.seen[number], found.region)
 
     def frame(self, number: int) -> Image.Image:
-        """Return the sent picture, or the sent frame of a video."""
+        """Return the sent image, or the sent frame `number` of a video."""
         return self.sent[min(number, len(self.sent) - 1)]
 
 
 def open_model_view(view: ModelView) -> OpenedView:
-    """Open all pictures of a view. Blocking. Raises VlmtuiError if a sent or processed picture is missing."""
+    """Open all images of a view. Blocking. Raises VlmtuiError if a sent or seen image is missing."""
     seen = tuple(open_prepared(one.path) for one in view.medium.pictures)
     pixels = open_pixels(view.attachment)
     if view.attachment.modality == "video":
@@ -104,8 +103,8 @@ def _original(attachment: Attachment) -> Image.Image | VlmtuiError:
 
 
 def find_regions(sent: Image.Image, seen: Sequence[Image.Image]) -> list[FoundRegion | None]:
-    """Return for each picture that the model sees which part of `sent` it shows: the whole, a padded or a cropped
-    whole, or a tile of a grid; None if no part is similar."""
+    """Return the part of `sent` that each seen image shows: the whole, a padded or cropped whole, or a tile of a grid;
+    None if no part is similar."""
     best: list[FoundRegion] = []
     for regions in _arrangements(sent.size, seen):
         found = [
@@ -118,7 +117,7 @@ def find_regions(sent: Image.Image, seen: Sequence[Image.Image]) -> list[FoundRe
 
 
 def crop_region(sent: Image.Image, region: Region, size: tuple[int, int]) -> Image.Image:
-    """Return a part of an RGB picture at `size`; padding is grey."""
+    """Return a part of an RGB image, resized to `size`; padding is grey."""
     left, top, right, bottom = (value * side for value, side in zip(region, (*sent.size, *sent.size), strict=True))
     inside = max(0.0, left), max(0.0, top), min(float(sent.width), right), min(float(sent.height), bottom)
     across, down = size[0] / (right - left), size[1] / (bottom - top)
@@ -132,7 +131,7 @@ def crop_region(sent: Image.Image, region: Region, size: tuple[int, int]) -> Ima
 
 
 def difference_between(sent: Image.Image, seen: Image.Image, region: Region) -> SeenDifference:
-    """Compare a picture that the model sees with its part of the sent picture, scaled to the same size."""
+    """Compare a seen image with its part of the sent image."""
     levels = ImageChops.difference(crop_region(sent, region, seen.size), seen)
     values = np.asarray(levels, np.uint8)
     bright = Image.fromarray(np.minimum(values.astype(np.uint16) * 4, 255).astype(np.uint8))
@@ -158,7 +157,7 @@ def _arrangements(size: tuple[int, int], seen: Sequence[Image.Image]) -> Iterato
 
 
 def _wholes(size: tuple[int, int], seen: tuple[int, int]) -> list[Region]:
-    """Return the whole picture: stretched, padded evenly or on one side, and cropped in the middle."""
+    """Return the regions of a whole image: stretched, padded evenly or on one side, and cropped in the middle."""
     scale_in = min(seen[0] / size[0], seen[1] / size[1])
     scale_over = max(seen[0] / size[0], seen[1] / size[1])
     wide, high = seen[0] / scale_in / size[0], seen[1] / scale_in / size[1]

@@ -1,8 +1,7 @@
 """Writes answers and drafts to the store.
 
-Only a message waits for the disk, before it is sent. Failed writes are queued in order and retried until they succeed.
-What the store's thread reads is a copy, as the session goes on changing its own.
-"""
+Only sending a message waits for the disk. Failed writes stay queued in order and are retried until they succeed. The
+store's thread gets copies, since the app's objects keep changing."""
 
 from __future__ import annotations
 
@@ -30,25 +29,25 @@ if TYPE_CHECKING:
 TITLE_MAX = 60
 _log = logging.getLogger(__name__)
 WRITE_EVERY_S = 0.8
-"""Most seconds that streamed text or a draft stays unwritten."""
+"""The most seconds until streamed text or a draft is written."""
 
 
 @dataclass(eq=False, slots=True)
 class LiveConversation:
-    """A conversation of this process; in the store once it has an id."""
+    """A conversation that is open in this process; stored once it has an id."""
 
     id: ConversationId | None = None
     model: str = ""
-    """The user's name for the model that answered last."""
+    """The name of the model that answered last, as the user wrote it."""
     branch: Branch = field(default_factory=Branch)
     """The branch on screen."""
     draft: StoredDraft = field(default_factory=StoredDraft)
-    """The draft that is stored, or soon will be."""
+    """The draft that is stored or about to be."""
 
 
 @dataclass(eq=False, slots=True)
 class PendingAnswer:
-    """An answer with the user's turn before it, and how much of it is stored."""
+    """An answer and its message, and how much of both is stored."""
 
     conversation: LiveConversation
     exchange: Exchange
@@ -61,7 +60,7 @@ class PendingAnswer:
     is_over: bool = False
 
     def forget_stored(self) -> None:
-        """Note that nothing of it is in the store any more."""
+        """Note that the store has lost it."""
         self.id, self.pieces, self.has_prompt = None, 0, False
         exchange = self.exchange
         exchange.user_id = exchange.answer_id = None
@@ -80,7 +79,7 @@ class PendingAnswer:
 
 
 class AnswerWrite(msgspec.Struct, frozen=True):
-    """A copy of a pending answer, to be written."""
+    """A copy of a pending answer, for the store's thread."""
 
     conversation: ConversationId | None
     model: str
@@ -94,7 +93,7 @@ class AnswerWrite(msgspec.Struct, frozen=True):
     record: GenerationRecord
     pieces: int
     draft: StoredDraft
-    """What is written now: a new message takes the place of the stored draft."""
+    """The draft to store with a new message, in place of the old one."""
 
     def write_to(self, store: Store) -> WriteResult:
         """Write everything in one transaction."""
@@ -123,7 +122,7 @@ class AnswerWrite(msgspec.Struct, frozen=True):
             )
 
     def _name(self, store: Store, conversation: ConversationId, title: str) -> None:
-        """Set the model, and the title if the conversation was only a draft until now."""
+        """Set the model, and the title if the conversation had none."""
         found = store.conversation(conversation)
         if not found.title:
             store.rename(conversation, title)
@@ -142,14 +141,14 @@ class WriteResult(msgspec.Struct, frozen=True):
 
 
 def title_from_turn(turn: Turn) -> str:
-    """Return the first words of a message as one line, with the names of attachments that stand among them; without
-    words, the names of all."""
+    """Return the first words of a message as one line, with the names of attachments between them; without words, the
+    names of all attachments."""
     text = " ".join(map(one_line, _titled(turn).split())) or ", ".join(one_line(item.name) for item in turn.attachments)
     return text if len(text) <= TITLE_MAX else text[: TITLE_MAX - 1].rstrip() + "…"
 
 
 def _titled(turn: Turn) -> str:
-    """The text with the names of attachments, but for those before its first word."""
+    """Return the text with the names of attachments after its first word."""
     text = ""
     for part in turn.parts:
         if isinstance(part, Text):
@@ -162,7 +161,7 @@ def _titled(turn: Turn) -> str:
 def write_draft(
     store: Store, *, conversation: ConversationId | None, model: str, draft: StoredDraft
 ) -> ConversationId | None:
-    """Store a draft, or delete it if empty. Return its conversation; None if none is needed."""
+    """Store a draft; delete it if it is empty. Return its conversation; None if there is none."""
     is_empty = not draft.text and not draft.attachments
     with store.together():
         if conversation is None:
@@ -199,9 +198,10 @@ def write_of(pending: PendingAnswer) -> AnswerWrite:
 
 
 class Recorder:
-    """Writes answers and drafts as they change. `on_trouble` is called with the error when writing first fails, and
-    with None when everything is written; `on_saved_again` when the store had lost a conversation, which was stored
-    again from the screen's copy."""
+    """Writes answers and drafts as they change.
+
+    on_trouble: called with the error when writing first fails, and with None when everything is written.
+    on_saved_again: called when the store had lost a conversation, which was written again from memory."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class Recorder:
         on_saved_again: Callable[[], None] = lambda: None,
         retry_s: float = 3.0,
     ) -> None:
-        """`retry_s`: seconds between attempts while the store cannot be written."""
+        """`retry_s`: seconds between attempts while writing fails."""
         self._on_saved_again = on_saved_again
         self.store = store
         self._retry_s = retry_s
@@ -225,11 +225,11 @@ class Recorder:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self.trouble: VlmtuiError | None = None
-        """The error of the pending writes, if they failed."""
+        """Why the pending writes fail."""
 
     @property
     def waiting(self) -> int:
-        """The number of answers, drafts and other changes that are not completely written."""
+        """The number of changes that are not written yet."""
         return sum(pending.is_dirty for pending in self._pending) + len(self._drafts) + len(self._left_out)
 
     def is_waiting(self, conversation: LiveConversation) -> bool:
@@ -237,7 +237,7 @@ class Recorder:
         return any(pending.conversation is conversation and pending.is_dirty for pending in self._pending)
 
     def begin(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> PendingAnswer:
-        """Write an exchange with a new answer from the next `flush` on. A new message replaces the stored draft."""
+        """Register an exchange with a new answer for writing. A new message replaces the stored draft."""
         if exchange.user_id is None:
             self._drafts.pop(conversation, None)
             conversation.draft = StoredDraft()
@@ -246,13 +246,13 @@ class Recorder:
         return pending
 
     def rewrite(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> PendingAnswer:
-        """Rewrite an answer that is stored in part and is received again from its beginning."""
+        """Register a partly stored answer that is received again from its beginning."""
         pending = self.begin(conversation, exchange, record)
         pending.id, pending.has_prompt = exchange.answer_id, bool(record.prompt)
         return pending
 
     def abandon(self, pending: PendingAnswer) -> None:
-        """Stop writing an answer: it stays as it is stored."""
+        """Stop writing an answer; the stored part stays."""
         self._pending = [other for other in self._pending if other is not pending]
 
     def touch(self) -> None:
@@ -262,7 +262,7 @@ class Recorder:
             self._timer = asyncio.get_running_loop().call_later(delay, self._write_soon)
 
     def save_draft(self, conversation: LiveConversation, draft: StoredDraft) -> None:
-        """Write a draft within a second, unless it is stored; an empty one deletes the stored one."""
+        """Write a draft within a second if it has changed; an empty one deletes the stored one."""
         if draft != conversation.draft:
             conversation.draft = self._drafts[conversation] = draft
             self.touch()
@@ -279,7 +279,7 @@ class Recorder:
         task.add_done_callback(self._tasks.discard)
 
     async def settle(self, timeout_s: float) -> None:
-        """Wait for tasks of `spawn`, then write everything pending."""
+        """Wait for the tasks of `spawn`, then write everything pending."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout_s)
         await self.flush()
@@ -293,7 +293,7 @@ class Recorder:
             self._timer = None
 
     async def flush(self) -> bool:
-        """Write everything pending, in order. False if something could not be written; it is retried later."""
+        """Write everything pending, in order. Return False if something can't be written; it is retried later."""
         async with self._lock:
             try:
                 for pending in list(self._pending):
@@ -339,7 +339,7 @@ class Recorder:
         self._note(pending, write, await self.store.run(write.write_to))
 
     async def _write_again(self, conversation: LiveConversation) -> None:
-        """Write a conversation that the store has lost, as a new one: all exchanges on screen, and pending answers."""
+        """Write a conversation that the store has lost as a new one, with all exchanges on screen."""
         waiting = [pending for pending in self._pending if pending.conversation is conversation]
         again: list[PendingAnswer] = []
         for exchange in conversation.branch.all:

@@ -1,4 +1,4 @@
-"""The messages typed earlier, across sessions."""
+"""The history of sent messages, across sessions."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _BYTES_MAX = 20_000_000
 
 
 class PromptHistory:
-    """Newest last. One JSON string a line, in a file readable by its owner only; damaged lines are skipped."""
+    """Sent messages, newest last. The file (0600) has one JSON string per line; damaged lines are skipped."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._is_open = False
-        """True if the last line of the file is incomplete: the next entry then begins a new line."""
+        """True if the file's last line is incomplete; the next entry then begins a new line."""
         self._entries = self._read()
         self._place = len(self._entries)
         self._draft = ""
 
     @property
     def entries(self) -> list[str]:
-        """All messages, newest last. Hostile: a paste may hold anything."""
+        """All messages, newest last. Hostile text: it may be pasted."""
         return list(self._entries)
 
     def add(self, text: str) -> None:
-        """Remember a sent message. If the disk is full or read-only, it is only remembered in this session."""
+        """Add a sent message. If the file can't be written, it is remembered only in this session."""
         self._place = len(self._entries)
         if not text.strip() or (self._entries and self._entries[-1] == text):
             return
@@ -47,7 +47,8 @@ class PromptHistory:
             return
 
     def older(self, current: str) -> str | None:
-        """The entry before the one shown; None at the oldest. `current` is kept as the draft when leaving it."""
+        """Return the entry before the one shown; None at the oldest. `current`: the draft, which `newer` returns at the
+        end."""
         if self._place == 0:
             return None
         if self._place == len(self._entries):
@@ -56,7 +57,7 @@ class PromptHistory:
         return self._entries[self._place]
 
     def newer(self) -> str | None:
-        """The entry after the one shown, finally the draft; None if the draft is shown."""
+        """Return the entry after the one shown, finally the draft; None if the draft is shown."""
         if self._place >= len(self._entries):
             return None
         self._place += 1

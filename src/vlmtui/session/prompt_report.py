@@ -1,4 +1,4 @@
-"""Prompts and answers for the inspector: those of an answer, of a past answer, and the shares of a prompt."""
+"""Prompts and answers for the inspector, also of earlier answers."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     """`exchange 2`, `raw prompt`."""
     prompt: PromptReady | None = None
     prompt_text: str = ""
-    """The prompt's text, if nothing more was stored."""
+    """The prompt's text, for a stored answer without tokens."""
     made_here: str = ""
-    """The prompt made from the family's record, if the engine reports none. The engine may have
-    used another."""
+    """If the engine reports no prompt: the one that vlmtui makes from the model family's TOML record. The engine's may
+    differ."""
     answer: str = ""
     answer_ids: tuple[int, ...] = ()
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
@@ -62,11 +62,11 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
     """The attachments, in the order of their placeholders."""
     used: Sampling | None = None
-    """The sampling that the engine used, every value resolved; None: not recorded, or no answer yet."""
+    """The sampling that the engine used, with all defaults filled in; None: not recorded, or no answer yet."""
     request: GenerateRequest | None = None
     info: EngineInfo | None = None
     recipe: GenerationRecord | None = None
-    """The record of how a stored answer was generated, used when `request` and `info` are unknown."""
+    """How a stored answer was generated, if `request` and `info` are unknown."""
 
     @classmethod
     def of_answer(
@@ -79,7 +79,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
         recipe: GenerationRecord | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> PromptReport:
-        """Return the report for an answer; `attachments` if the request is unknown."""
+        """Return the report of an answer. `attachments`: of the prompt, if the request is unknown."""
         inspected = cls(
             title=title,
             prompt_text=recipe.prompt if recipe else "",
@@ -92,12 +92,12 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The whole prompt, with every token of an image."""
+        """The whole prompt, with one placeholder per token of an image."""
         return self.prompt.prompt if self.prompt else self.prompt_text
 
     @property
     def sampling(self) -> Sampling | None:
-        """The sampling as it was sent: open values are not resolved."""
+        """The sampling as sent, without the engine's defaults."""
         return self.request.sampling if self.request else self.recipe.sampling if self.recipe else None
 
     @property
@@ -106,7 +106,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.info.spec.model if self.info else self.recipe.model if self.recipe else ""
 
     def with_answer(self, answer: Answer) -> PromptReport:
-        """Return a copy with another answer and, if it has one, its prompt."""
+        """Return a copy with another answer and its prompt, if it has one."""
         return msgspec.structs.replace(
             self,
             prompt=answer.prompt or self.prompt,
@@ -130,7 +130,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerToken(msgspec.Struct, frozen=True):
-    """A token of an answer; texts are hostile."""
+    """A token of an answer. Hostile text."""
 
     text: str
     id: int
@@ -139,16 +139,16 @@ class AnswerToken(msgspec.Struct, frozen=True):
     probability: float | None = None
     """0 to 1; None if it was not requested."""
     alternatives: tuple[tuple[str, int, float], ...] = ()
-    """Text, id and probability of the most likely tokens at this position, most likely first."""
+    """Text, id and probability of the most likely tokens, most likely first."""
 
 
 def prompt_pieces(inspected: PromptReport) -> list[Piece]:
-    """Return the prompt's tokens, each image as one piece; empty if its tokens are unknown. Slow for long prompts."""
+    """Return the prompt's tokens, with each image as one piece; empty if unknown. Slow for long prompts."""
     return pieces(inspected.prompt, inspected.attachments) if inspected.prompt else []
 
 
 def answer_tokens(inspected: PromptReport) -> list[AnswerToken]:
-    """Return the answer's tokens with their probabilities as far as known; empty if the tokens are unknown."""
+    """Return the answer's tokens, with probabilities if known; empty if the tokens are unknown."""
     found = _pieces(inspected.answer_ids, inspected.vocabulary)
     logprobs: Sequence[TokenLogprob | None] = inspected.logprobs
     if len(logprobs) != len(found):
@@ -157,8 +157,8 @@ def answer_tokens(inspected: PromptReport) -> list[AnswerToken]:
 
 
 def part_text(inspected: PromptReport, part: Part) -> str:
-    """Return one part of the inspector as text to copy or save, unescaped: hostile; empty if there is none. JSON and
-    tab-separated values escape special characters."""
+    """Return one part of the inspector as text to copy or save; empty if there is none. Hostile text, unescaped except
+    in JSON and tab-separated values."""
     match part:
         case "prompt":
             return inspected.text
@@ -182,7 +182,7 @@ def part_file(inspected: PromptReport, part: Part) -> str:
 
 
 def template_of(inspected: PromptReport) -> str:
-    """Return the source of the chat template behind the prompt; empty if none was used, or if it is unknown."""
+    """Return the chat template's source; empty if none was used, or if it is unknown."""
     prompt = inspected.request.prompt if inspected.request else None
     own = inspected.info.chat_template if inspected.info else ""
     if isinstance(prompt, ChatPrompt):
@@ -195,8 +195,7 @@ async def with_logprobs(engine: Engine, inspected: PromptReport) -> PromptReport
     """Repeat the request with its seed and with log-probabilities, outside the conversation.
 
     Raises VlmtuiError if the request is unknown, another model is loaded, the engine has no log-probabilities, or the
-    request fails.
-    """
+    request fails."""
     if inspected.request is None:
         raise bad_input("The request of this answer was not stored.", hint="Render it again first (r).")
     require_same(engine, inspected)
@@ -212,7 +211,7 @@ async def with_logprobs(engine: Engine, inspected: PromptReport) -> PromptReport
 
 
 async def rendered_again(engine: Engine, inspected: PromptReport, request: GenerateRequest) -> PromptReport:
-    """Return the report with the prompt that `request` renders to now. Raises VlmtuiError as `with_logprobs` does."""
+    """Return the report with `request` rendered now. Raises VlmtuiError as `with_logprobs` does."""
     require_same(engine, inspected)
     prompt = await render(engine, request.prompt, request.sampling)
     return inspected.with_prompt(prompt, request, engine.info)
@@ -226,7 +225,7 @@ def require_same(engine: Engine, inspected: PromptReport) -> None:
 
 
 def _pieces(ids: Sequence[int], vocabulary: Vocabulary) -> list[Piece]:
-    """Return pieces for tokens outside a prompt."""
+    """Return tokens of an answer as pieces."""
     special = frozenset(token for token in ids if token in vocabulary and vocabulary[token].special)
     data = {token: found for token in ids if token in vocabulary and (found := vocabulary[token].data) is not None}
     return PromptTokens(ids=tuple(ids), texts=texts_of(ids, vocabulary), special_ids=special, raw_bytes=data).pieces()
@@ -271,7 +270,7 @@ def _json(value: object) -> str:
 
 
 def exchange_numbered(conversation: Conversation, number: str) -> Exchange:
-    """Return exchange `number`, from 1 over the whole conversation; the newest if empty. Raises VlmtuiError."""
+    """Return exchange `number` of the conversation, from 1; empty: the newest. Raises VlmtuiError."""
     everything = conversation.branch.all
     if not everything:
         raise bad_input("There is no prompt to inspect yet.", hint="Send a message first.")
@@ -282,8 +281,8 @@ def exchange_numbered(conversation: Conversation, number: str) -> Exchange:
 
 
 async def report_of(conversation: Conversation, exchange: Exchange, now: EngineInfo | None) -> PromptReport:
-    """Return everything known of an exchange's prompt and answer. `now` is the loaded engine: it supplies facts that an
-    earlier session did not record. Raises VlmtuiError if the store cannot be read."""
+    """Return everything known of an exchange's prompt and answer. `now`: the loaded engine, for facts that an earlier
+    session did not store. Raises VlmtuiError."""
     record, turn = exchange.record, exchange.answer_id
     if record is None and turn is not None:
         record = (await conversation.recorder.store.run(lambda store: store.turn(turn))).generation
@@ -301,7 +300,7 @@ async def report_of(conversation: Conversation, exchange: Exchange, now: EngineI
 
 
 def made_here(known: PromptReport, family: Family | None) -> PromptReport:
-    """Return the report with a prompt made from the family's record, if the engine reported none."""
+    """Return the report with `made_here` set, if the engine reported no prompt."""
     asked = known.request.prompt if known.request is not None else None
     if known.text or family is None or not isinstance(asked, ChatPrompt):
         return known
@@ -316,7 +315,8 @@ def made_here(known: PromptReport, family: Family | None) -> PromptReport:
 def request_again(
     conversation: Conversation, exchange: Exchange, known: PromptReport, family: Family
 ) -> GenerateRequest:
-    """Return the request that would reproduce the exchange now. Raises VlmtuiError if the family does not accept it."""
+    """Return a request that repeats a stored exchange's. Raises VlmtuiError if it is unknown, or if the family does not
+    accept it."""
     record, sampling = known.recipe, known.sampling
     if record is None or sampling is None:
         raise bad_input("How this answer was generated is unknown.")
@@ -328,7 +328,7 @@ def request_again(
 async def prompt_again(
     conversation: Conversation, exchange: Exchange, controller: AppEngines
 ) -> tuple[PromptReport, Prompt]:
-    """Return what is known of an exchange, and its prompt for the loaded model. Raises VlmtuiError."""
+    """Return an exchange's report, and its prompt for the loaded model. Raises VlmtuiError."""
     model = controller.require_model()
     known = await report_of(conversation, exchange, controller.info)
     request = known.request or request_again(conversation, exchange, known, model.family)
@@ -336,7 +336,7 @@ async def prompt_again(
 
 
 def family_of(known: PromptReport, loaded: Model | None, registry: Registry) -> Family | None:
-    """Return the record of the model that answered; None if it is neither loaded nor in the registry."""
+    """Return the family of the model that answered; None if it is neither loaded nor in the registry."""
     if loaded is not None and known.model in (loaded.spec.model, ""):
         return loaded.family
     name = known.recipe.family if known.recipe is not None else None
@@ -344,7 +344,7 @@ def family_of(known: PromptReport, loaded: Model | None, registry: Registry) -> 
 
 
 def _turns(conversation: Conversation, exchange: Exchange, record: GenerationRecord | None) -> list[Turn]:
-    """Return the turns sent for the exchange's answer."""
+    """Return the turns that were sent for the exchange's answer."""
     if record is None:
         return conversation.turns_until(exchange)
     return turns_as_sent(exchange, record.system_prompt, record.attachments)

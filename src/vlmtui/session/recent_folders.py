@@ -1,4 +1,4 @@
-"""The folders that files were attached from, across sessions."""
+"""The folders of files that were attached lately, across sessions."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _BYTES_MAX = 1_000_000
 
 
 class RecentFolders:
-    """A JSON list of paths, newest first, in a file readable by its owner only. A damaged file is an empty list."""
+    """Folders, newest first. The file (0600) is a JSON list of paths; a damaged file counts as empty."""
 
     def __init__(self, file: Path) -> None:
-        """`file` is `folders.json` in the state folder; it is read on demand."""
+        """`file`: `folders.json` in the state folder."""
         self._file = file
 
     @property
     def folders(self) -> list[Path]:
-        """Newest first; some may not exist any more. Reads a small file."""
+        """Newest first; some may not exist any more. Reads the file."""
         try:
             found = read_json(self._file, bytes_max=_BYTES_MAX, keep_surrogates=True)
         except VlmtuiError:
@@ -34,7 +34,7 @@ class RecentFolders:
         return [Path(name) for name in dict.fromkeys(kept)][:KEPT_MAX]
 
     def remember(self, files: Iterable[Path]) -> None:
-        """Remember the folders of attached files. Ignores a full or read-only disk."""
+        """Add the folders of attached files. Does nothing if the file can't be written."""
         new = dict.fromkeys(file.absolute().parent for file in files)
         if not new:
             return

@@ -1,4 +1,4 @@
-"""Answers that an engine finished while the app was closed: found, shown, completed in the store."""
+"""Fetches answers that an engine continued while the app was closed."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from vlmtui.store.store import Store
 
 _LOOKS = 3
-"""Attempts to find an answer: an engine that ends meanwhile leaves it as a file."""
+"""Attempts to fetch an answer: its engine may stop meanwhile, and then leaves it as a file."""
 _ANSWERS_MAX = 5
 _ANSWERED_WITHIN_S = 7 * 24 * 3600.0
-"""Older answers are not looked up: no engine keeps them that long."""
+"""Older answers are not fetched: no engine keeps them that long."""
 _SETTLE_S = 2.0
 
 
 def _tell_end(teller: Teller, title: str, answer: Answer) -> None:
-    """Say how an interrupted answer ended; nothing if the app leaves it."""
+    """Tell the user how an interrupted answer ended."""
     match answer.outcome:
         case Finished():
             what = "Finished"
@@ -52,7 +52,7 @@ def _tell_end(teller: Teller, title: str, answer: Answer) -> None:
 
 
 class InterruptedAnswers:
-    """Finds interrupted answers at start: shows the newest, and stores the others."""
+    """Fetches interrupted answers at start: shows the newest, and stores the others."""
 
     def __init__(
         self,
@@ -64,9 +64,8 @@ class InterruptedAnswers:
         load: Callable[[Model], None],
         opens_another: bool = False,
     ) -> None:
-        """`show` shows the conversation that was opened; True: it was open before, and its draft stays. `load` loads a
-        model without asking, or uses it if it is loaded. `opens_another`: the user named a conversation to continue,
-        which stays on screen."""
+        """show: shows the conversation that was opened; True: it was open before, so its draft stays. load: loads a
+        model without asking. opens_another: the user named a conversation to continue, which stays on screen."""
         self._holder = holder
         self._host = host
         self._registry = registry
@@ -76,12 +75,13 @@ class InterruptedAnswers:
         self._engine_moved = asyncio.Event()
 
     def engine_changed(self) -> None:
-        """Handle a change of the engine controller."""
+        """Wake tasks that wait for a change of the app's engines."""
         self._engine_moved.set()
         self._engine_moved = asyncio.Event()
 
     async def bring_back(self) -> None:
-        """Complete the answers that an engine or spool has kept, and drop other kept ones. Raises VlmtuiError."""
+        """Complete the stored answers with the engines' and their files' events, then delete copies that are no longer
+        needed. Raises VlmtuiError."""
         host, store = self._host, self._holder.store
         for turn, title in await store.run(_interrupted):
             for _ in range(_LOOKS):
@@ -89,7 +89,7 @@ class InterruptedAnswers:
                 if unfetched is None or await self._bring_back(unfetched):
                     break
         if kept := await host.unfetched_answers():
-            # An app that was killed did not drop answers that are complete in the store.
+            # A killed app leaves copies of answers that are complete in the store.
             for request_id in await store.run(lambda store: store.ended_among(kept)):
                 await host.forget(request_id)
 
@@ -101,7 +101,7 @@ class InterruptedAnswers:
         return UnfetchedAnswer(turn, title, spec, tuple(events or ())) if spec is not None or events else None
 
     async def _bring_back(self, unfetched: UnfetchedAnswer) -> bool:
-        """False if the answer is no longer kept."""
+        """Return False if the answer is no longer kept."""
         if self._may_show(unfetched):
             return await self._go_on_with(unfetched)
         answer = await self._fetch(unfetched)
@@ -110,7 +110,7 @@ class InterruptedAnswers:
         return answer is not None
 
     def _may_show(self, unfetched: UnfetchedAnswer) -> bool:
-        """Return whether the user has started nothing else."""
+        """Return whether the answer's conversation may be opened: the user has started no other."""
         chat, model = self._holder.chat, self._holder.engines.model
         if chat is not None and chat.running is not None:
             return False
@@ -120,7 +120,7 @@ class InterruptedAnswers:
         return not self._opens_another and is_free and (model is None or unfetched.spec in (None, model.spec))
 
     async def _go_on_with(self, unfetched: UnfetchedAnswer) -> bool:
-        """Show the answer and receive the rest of it. False if its engine no longer keeps it."""
+        """Show the answer and receive the rest of it. Return False if its engine no longer keeps it."""
         chat = self._holder.require_chat()
         await self._holder.store.run(lambda store: store.activate(unfetched.turn.id))
         is_open = chat.id == unfetched.turn.conversation
@@ -149,7 +149,7 @@ class InterruptedAnswers:
         return is_more
 
     async def _fetch(self, unfetched: UnfetchedAnswer) -> Answer | None:
-        """Complete an answer in the store, without a screen, and return it; None if that failed."""
+        """Complete an answer in the store, without showing it; None if that fails."""
         parent, recorder = unfetched.turn.parent, self._holder.recorder()
         if parent is None:
             return None
@@ -176,7 +176,7 @@ class InterruptedAnswers:
             await engine.close()
 
     async def _engine_of(self, spec: LoadSpec) -> Engine | None:
-        """Return the engine with this spec once it is loaded; None if that failed."""
+        """Return the app's engine with this spec once it is loaded; None if that fails."""
         controller = self._holder.engines
         while controller.model is None or controller.model.spec != spec or controller.state is EngineState.LOADING:
             await self._engine_moved.wait()
@@ -184,14 +184,14 @@ class InterruptedAnswers:
 
 
 class UnfetchedAnswer(msgspec.Struct, frozen=True):
-    """An answer that an engine or its spool has more of than the store."""
+    """An answer that an engine, or the file that it left, has more of than the store."""
 
     turn: StoredTurn
     title: str
     spec: LoadSpec | None
     """The running engine that keeps it."""
     events: tuple[EngineEvent, ...] = ()
-    """Events from the spool of an engine that has ended."""
+    """Events from the file of an engine that has stopped."""
 
 
 async def _loaded(engine: Engine) -> bool:
@@ -202,8 +202,8 @@ async def _loaded(engine: Engine) -> bool:
 
 
 def _interrupted(store: Store) -> list[tuple[StoredTurn, str]]:
-    """Return the newest interrupted answers that can be fetched, newest first, with the titles of their conversations.
-    First mark those whose process is gone."""
+    """Mark answers of ended processes as interrupted. Return the newest that can be fetched, newest first, with their
+    conversations' titles."""
     store.mark_interrupted()
     since = (time.time() - _ANSWERED_WITHIN_S) * 1000
     return [

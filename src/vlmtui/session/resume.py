@@ -1,9 +1,8 @@
-"""Continues a stored conversation: reads it, and finds the model for it.
+"""Continues a stored conversation: reads it, and finds its model.
 
-A stored conversation describes how its answers were made. Two things of that are used: the fields of `StoredModel`, by
-name, and the sampling. All else that an engine is loaded with is decided here: by the records, `config.toml`, the
-command line and the person. See SECURITY.md.
-"""
+A stored conversation says how its answers were made. Only the fields of `StoredModel` and the sampling are used to load
+an engine. Everything else comes from the families' TOML records, `config.toml`, the command line and the user, since
+the conversation may be somebody else's. See SECURITY.md."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
 _SHOWN_MAX = 300
 _CHOOSE = "Choose a model in the list; the conversation goes on with it."
 WINDOW = 40
-"""Turns that are read in full detail."""
+"""Turns to read in full detail."""
 
 
 class Generation(msgspec.Struct, frozen=True):
@@ -50,13 +49,13 @@ class Generation(msgspec.Struct, frozen=True):
     answer: Answer
     model: Model
     info: EngineInfo | None = None
-    """The facts of the engine."""
     mode: PromptMode = "chat"
     sampling: Sampling | None = None
-    """The sampling as set, without the family's stop tokens; None: the conversation's."""
+    """The sampling as set by the user, without the family's stop tokens; None: the conversation's."""
 
     def record(self, settings: ChatSettings) -> GenerationRecord:
-        """Return everything but the prompt's text, which the engine reports. `settings` are the conversation's."""
+        """Return the record to store, without the prompt's text, which the engine reports. `settings`: the
+        conversation's."""
         model, info, prompt = self.model, self.info, self.request.prompt
         return GenerationRecord(
             model=model.spec.model,
@@ -79,7 +78,7 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 def stored_model(spec: LoadSpec) -> StoredModel:
-    """Return the part of a spec that is stored: names, and the address of a server."""
+    """Return the part of a spec that is stored: names, and a server's address."""
     return StoredModel(
         name=spec.name,
         model=spec.model,
@@ -92,7 +91,7 @@ def stored_model(spec: LoadSpec) -> StoredModel:
 
 
 def is_of_engine(record: GenerationRecord, info: EngineInfo) -> bool:
-    """Return whether the engine is loaded in the same way as the one that gave the recorded answer."""
+    """Return whether the engine is the same, loaded in the same way, as the one that gave the recorded answer."""
     return (
         not record.imported
         and record.made_by == stored_model(info.spec)
@@ -102,7 +101,7 @@ def is_of_engine(record: GenerationRecord, info: EngineInfo) -> bool:
 
 
 def record_sha256(family: Family) -> str:
-    """Return the hex digest of a family's record."""
+    """Return the SHA-256 of a family's record as hex."""
     return hashlib.sha256(msgspec.json.encode(family, order="deterministic")).hexdigest()
 
 
@@ -111,20 +110,20 @@ class ResumePoint(msgspec.Struct, frozen=True):
 
     conversation: ConversationId
     model: str = ""
-    """The model as named by the user; may be empty."""
+    """The model's name as the user wrote it; may be empty."""
     record: GenerationRecord | None = None
-    """The record of how the last answer was made; None: unknown."""
+    """How the last answer was made; None: unknown."""
     is_imported: bool = False
-    """True if somebody else wrote that record, or without a record the conversation."""
+    """True if the record, or without one the conversation, comes from somebody else's document."""
 
     @property
     def names_a_model(self) -> bool:
-        """True if it says anything about the model."""
+        """True if it names a model."""
         return bool(self.model) or (self.record is not None and self.record.made_by is not None)
 
 
 def resume_point(store: Store, conversation: ConversationId) -> ResumePoint:
-    """Read what is needed to continue a conversation. Raises VlmtuiError if it does not exist."""
+    """Return the point at which to continue a conversation. Raises VlmtuiError if it does not exist."""
     found = store.conversation(conversation)
     records = [turn.generation for turn in store.turns(conversation, limit=4) if turn.generation is not None]
     record = records[-1] if records else None
@@ -132,11 +131,10 @@ def resume_point(store: Store, conversation: ConversationId) -> ResumePoint:
 
 
 def resumed_model(registry: Registry, servers: Mapping[str, EngineSettings], point: ResumePoint) -> Model:
-    """Return the model to continue with: the one that answered last, if it is here, as it is loaded here.
+    """Return the model to continue with: the one that answered last, with this machine's own load options.
 
-    servers: those of `config.toml` by name. Asks no server and fetches nothing. Raises VlmtuiError, which says what the
-    conversation was made with, if that model or server is not here.
-    """
+    servers: those in `config.toml`, by name. Contacts no server and downloads nothing. Raises VlmtuiError, which names
+    the model, if it or its server is not known here."""
     stored = point.record.made_by if point.record is not None else None
     if stored is None:
         return _model_here(registry, point.model, is_imported=point.is_imported)
@@ -145,7 +143,7 @@ def resumed_model(registry: Registry, servers: Mapping[str, EngineSettings], poi
 
         return known_remote_model(registry, servers, stored.server, model=stored.model, family=stored.family)
     choice = BackendChoice(stored.backend, stored.pinned if stored.backend == PINNED_BACKEND else None)
-    if stored.name in registry:  # a model that ships with vlmtui is called as its family
+    if stored.name in registry:  # a bundled model has its family's name
         return model_of(registry[stored.name], choice=choice)
     model = _model_here(registry, stored.model, choice, is_imported=point.is_imported)
     if (family := registry.get(stored.family or "")) is not None:
@@ -156,7 +154,7 @@ def resumed_model(registry: Registry, servers: Mapping[str, EngineSettings], poi
 
 
 def stored_sampling(sampling: Sampling) -> Sampling:
-    """Return a stored sampling with its dials alone."""
+    """Return a stored sampling without the entries of `extra` that must not be taken from somebody's document."""
     left_out = no_dials(sampling.extra)
     if not left_out:
         return sampling
@@ -165,8 +163,7 @@ def stored_sampling(sampling: Sampling) -> Sampling:
 
 
 def not_used(record: GenerationRecord) -> str:
-    """Say what an imported answer was made with, and that it is not used here; empty for an answer that was made
-    here."""
+    """Describe how an imported answer was made, and that this is not used here; empty for other answers."""
     made_by = record.made_by
     if not record.imported:
         return ""
@@ -182,8 +179,10 @@ def not_used(record: GenerationRecord) -> str:
 
 
 def _model_here(registry: Registry, name: str, choice: BackendChoice | None = None, *, is_imported: bool) -> Model:
-    """Return a model by its name. is_imported: the name comes from another machine, whose folders mean nothing here,
-    and what is not downloaded here is not fetched for it. Raises VlmtuiError."""
+    """Return a model by its name. Raises VlmtuiError.
+
+    is_imported: the name comes from another machine: it never means a local folder, and nothing is downloaded for it.
+    """
     if not is_imported:
         return resolve(registry, name, choice)
     is_elsewhere = Path(name).is_absolute() or (re.fullmatch(REPOSITORY, name, re.ASCII) and snapshot_of(name) is None)
@@ -200,7 +199,7 @@ class LoadedConversation(msgspec.Struct, frozen=True):
     branch: Branch
     draft: StoredDraft
     settings: ChatSettings | None
-    """Settings of its newest answer; None if unknown."""
+    """The settings of its newest answer; None: unknown."""
 
 
 def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedConversation:

@@ -1,4 +1,4 @@
-"""The pictures as a model gets them, and maps of the parts on which an answer depends (occlusion)."""
+"""The images that a model sees, and heat maps of the parts on which its answer depends (occlusion)."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 GRIDS = (4, 6, 8, 12)
-"""Cells along the longer side that can be chosen."""
+"""The choices for the number of cells along the longer side."""
 WINDOW = 2
-"""Cells per side that are grey at a time."""
+"""Cells per side of a window, the part of the image that is grey in a prompt."""
 _HOT, _COLD = (255, 60, 0), (0, 110, 255)
 _STRONGEST = 0.75
-"""Share of colour in the hottest cell."""
+"""Opacity of the colour in the hottest cell."""
 _DIM = 0.55
-"""Brightness of the picture below, so that warm colours in it are not taken for heat."""
+"""Brightness of the image, reduced so that its own colours are not mistaken for heat."""
 _KEPT_S = 3600.0
-"""Seconds after which the pictures of a look are deleted by the next one."""
+"""Seconds after which the next view deletes an earlier view's images."""
 
 
 class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The windows to measure, and the cost."""
+    """The prompts to score: the whole image, and one with each window grey."""
 
     prompt: Prompt
     image: Attachment
@@ -65,13 +65,13 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def windows(self) -> list[tuple[int, int]]:
-        """Row and column of each window's first cell, row by row."""
+        """Row and column of each window's top left cell, row by row."""
         rows, columns = self.grid
         return [(row, column) for row in range(max(1, rows - 1)) for column in range(max(1, columns - 1))]
 
     @property
     def requests(self) -> int:
-        """Number of prompts that will be scored: one with the whole picture, and one a window."""
+        """Number of prompts to score."""
         return 1 + len(self.windows)
 
     @property
@@ -83,7 +83,7 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
         return f"{what}: {self.requests:,} prompts{tokens}; nothing is generated."
 
     def words(self) -> list[tuple[str, range]]:
-        """Return the answer's words, each with its tokens. A token that begins with a space begins a word."""
+        """Return the answer's words with their tokens. A token that begins with a space begins a word."""
         found: list[tuple[str, range]] = []
         for at, text in enumerate(self.texts):
             if found and text and not text[0].isspace():
@@ -94,7 +94,7 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
         return [(word.strip(), tokens) for word, tokens in found]
 
     def box(self, window: tuple[int, int]) -> tuple[int, int, int, int]:
-        """Return left, top, right and bottom of a window in pixels of the picture."""
+        """Return left, top, right and bottom of a window in pixels of the image."""
         rows, columns = self.grid
         wide, high = self.image.width, self.image.height
         row, column = window
@@ -102,7 +102,7 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
         return column * wide // columns, row * high // rows, right * wide // columns, bottom * high // rows
 
     def window_at(self, x: float, y: float) -> int:
-        """Return the index of the window whose middle is nearest to a place of the picture, in pixels."""
+        """Return the index of the window whose centre is nearest to a point of the image, in pixels."""
 
         def away(at: int) -> float:
             left, top, right, bottom = self.box(self.windows[at])
@@ -112,14 +112,14 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect of each window on each token of the answer."""
+    """How much each window matters for each token of the answer."""
 
     plan: OcclusionPlan
     drops: tuple[tuple[float, ...], ...]
-    """The drop of each token's log-probability without a window, in nats, window by window; negative: a rise."""
+    """By window: the drop of each token's log-probability if the window is grey, in nats; negative: a rise."""
 
     def sums(self, tokens: range | None = None) -> list[float]:
-        """Return each window's drop over some tokens, by default the whole answer."""
+        """Return each window's sum of drops over some tokens, by default all."""
         chosen = tokens or range(len(self.plan.ids))
         return [sum(drop[at] for at in chosen if at < len(drop)) for drop in self.drops]
 
@@ -134,7 +134,7 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
         return [[sum(cell) / len(cell) for cell in cells] for cells in covering]
 
     def hottest(self, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
-        """Return the box of the window that matters most, in pixels, and its drop in nats."""
+        """Return the box of the window with the largest drop, in pixels, and the drop in nats."""
         return self.part(None, tokens)
 
     def part(self, window: int | None, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
@@ -144,7 +144,7 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
         return self.plan.box(self.plan.windows[at]), sums[at]
 
     def as_json(self) -> dict[str, object]:
-        """Return all numbers: the windows' boxes in pixels, and each token's drop in nats."""
+        """Return the windows' boxes in pixels, and each token's drop in nats."""
         boxes = [self.plan.box(window) for window in self.plan.windows]
         return {
             "image": {"name": self.plan.image.name, "width": self.plan.image.width, "height": self.plan.image.height},
@@ -156,8 +156,7 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
 def occlusion_plan(report: PromptReport, prompt: Prompt, engine: Engine) -> OcclusionPlan:
     """Return the plan for a report's answer and the last image of its prompt.
 
-    Raises VlmtuiError if there is no image or no answer with known tokens, or the engine cannot score.
-    """
+    Raises VlmtuiError if there is no image, the answer's tokens are unknown, or the engine can't score."""
     if why := lack(engine.info, "scores"):
         raise bad_input(why)
     images = [item for item in attachments_of(prompt) if item.modality == "image"]
@@ -178,9 +177,10 @@ def occlusion_plan(report: PromptReport, prompt: Prompt, engine: Engine) -> Occl
 async def occlusion_map(
     engine: Engine, plan: OcclusionPlan, folder: Path, on_progress: Callable[[int], object] = lambda done: None
 ) -> OcclusionMap:
-    """Score the answer under every prompt of the plan, some at a time. `folder` is private; what is written there is
-    deleted again. `on_progress` gets the number of prompts scored. Raises VlmtuiError; cancelling the task ends all
-    requests."""
+    """Score the answer under every prompt of the plan, `MOST` at a time.
+
+    folder: made private; for temporary images. on_progress: called with the number of prompts scored. Raises
+    VlmtuiError. Cancelling the task cancels the requests."""
     ended = 0
 
     def count(lane: Lane) -> None:
@@ -202,23 +202,23 @@ async def occlusion_map(
 
 
 def _masked_prompts(plan: OcclusionPlan, windows: Sequence[tuple[int, int] | None], store: Path) -> list[Prompt]:
-    """Return the plan's prompt for each window, which is grey in it; as it is for None."""
+    """Return the plan's prompt with each window grey; for None, the unchanged prompt."""
     from vlmtui.media.changed_images import occluded_image  # Pillow takes a while to import
 
     def masked(window: tuple[int, int]) -> Prompt:
         grey = occluded_image(plan.image, plan.box(window), store)
-        # An equal picture elsewhere in the prompt stays.
+        # an equal image elsewhere in the prompt stays
         return with_attachments(plan.prompt, lambda item: grey if item is plan.image else item)
 
     return [plan.prompt if window is None else masked(window) for window in windows]
 
 
 def draw_heat(picture: Image, heat: Sequence[Sequence[float]], hottest: tuple[int, int, int, int] | None) -> Image:
-    """Return an RGB picture dimmed and grey, red where the answer depends on it, blue where it is in the way.
+    """Return an RGB image, dimmed and grey, with red where the answer depends on it and blue where it makes the answer
+    less likely.
 
-    `heat`: rows of cells, of which the largest magnitude gets the strongest colour. `hottest`: left, top, right and
-    bottom in pixels of the part to outline.
-    """
+    heat: rows of cells; the largest magnitude gets the strongest colour. hottest: the part to outline: left, top,
+    right, bottom in pixels."""
     import numpy as np
     from PIL import Image, ImageDraw
 
@@ -239,17 +239,16 @@ def draw_heat(picture: Image, heat: Sequence[Sequence[float]], hottest: tuple[in
 
 
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
-    """One attachment, and what the model sees of it."""
+    """An attachment, and the images that the model sees of it."""
 
     attachment: Attachment
     medium: SeenMedium
 
 
 async def ask_model_view(engine: Engine, prompt: Prompt, folder: Path) -> list[ModelView]:
-    """Ask the engine what its model sees; the pictures are written into `folder`, which is created and made private.
+    """Ask the engine for the images that its model sees, written into `folder`, which is created and made private.
 
-    Raises VlmtuiError if the prompt has no attachments, the engine cannot tell, or rendering fails.
-    """
+    Raises VlmtuiError if the prompt has no images or videos, the engine can't do that, or rendering fails."""
     attachments = [item for item in attachments_of(prompt) if item.modality != "audio"]
     if not attachments:
         raise bad_input("This prompt has no images or videos.")
@@ -270,7 +269,7 @@ async def ask_model_view(engine: Engine, prompt: Prompt, folder: Path) -> list[M
 
 
 def _remove_old(folder: Path) -> None:
-    """Delete pictures of earlier looks."""
+    """Delete images of earlier views."""
     for file in folder.glob("*.png"):
         with suppress(OSError):
             if file.stat().st_mtime < time.time() - _KEPT_S:

@@ -25,21 +25,20 @@ _SHOWN_MAX = 40
 
 
 class ChatSettings(msgspec.Struct, frozen=True):
-    """The settings that apply from the next turn on."""
+    """The settings of a conversation's next request."""
 
     system_prompt: str = ""
     sampling: Sampling = msgspec.field(default_factory=Sampling)
     family: str | None = None
-    """Whose processor has the arguments in `sampling`; None: not known."""
+    """The model family that the processor arguments in `sampling` belong to; None: unknown."""
     kept: Mapping[str, Mapping[str, object]] = msgspec.field(default_factory=dict)
-    """Arguments of other families' processors, by family, for when their model is loaded again."""
+    """Processor arguments of other families, by family, for when their models are loaded again."""
     adapter: str = ""
-    """The folder of the LoRA adapter that answers; empty: the engine's own, if it has one."""
+    """The LoRA adapter's folder; empty: the engine's own adapter, if it has one."""
 
     def for_family(self, family: Family, defaults: Mapping[str, object]) -> ChatSettings:
-        """Return the settings for a model of `family`: with its own arguments of the processor in place of another
-        family's, which are kept, and without that one's LoRA adapter. `defaults`: the parameters of the settings file.
-        Raises VlmtuiError for an invalid one."""
+        """Return the settings for a model of `family`: another family's processor arguments move to `kept`, its LoRA
+        adapter is dropped. `defaults`: parameters of the settings file. Raises VlmtuiError for an invalid one."""
         if self.family in (None, family.family):
             return msgspec.structs.replace(self, family=family.family)
         kept = {**self.kept, str(self.family): processor_arguments(self.sampling, {})}
@@ -53,13 +52,13 @@ class ChatSettings(msgspec.Struct, frozen=True):
     def request(
         self, family: Family, turns: Sequence[Turn], *, seed: int | None = None, logprobs: int | None = None
     ) -> GenerateRequest:
-        """Return the request for an answer to the last turn, which the engine keeps until it is fetched. `seed`:
-        another than that of the settings. Raises VlmtuiError if the family does not accept the conversation."""
+        """Return the request for an answer to the last turn. The engine keeps the answer until it is fetched. `seed`:
+        overrides the sampling's. Raises VlmtuiError if the family does not accept the conversation."""
         sampling = self.sampling if seed is None else msgspec.structs.replace(self.sampling, seed=seed)
         return make_request(family, turns, sampling, logprobs=logprobs, adapter=self.adapter, keep=True)
 
     def changed_to(self, other: ChatSettings) -> str:
-        """Describe what differs in `other`, for people: `temperature 0.7 → 0.5 · system prompt set`."""
+        """Describe the difference of `other` for people: `temperature 0.7 → 0.5 · system prompt set`."""
         told = []
         for name, parameter in PARAMETERS.items():
             before, after = getattr(self.sampling, name), getattr(other.sampling, name)
@@ -85,7 +84,7 @@ class ChatSettings(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """A short summary to keep in view: `T 0.7 · LoRA my-adapter · system prompt`."""
+        """`T 0.7 · LoRA my-adapter · system prompt`, for the status line."""
         temperature = self.sampling.temperature
         shown = "default" if temperature is None else PARAMETERS["temperature"].format(temperature)
         adapter = f" · LoRA {self.adapter_name}" if self.adapter else ""

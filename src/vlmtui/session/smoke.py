@@ -1,4 +1,4 @@
-"""Asks a loaded model about pictures with known content, and judges whether it sees."""
+"""A smoke test of a loaded model: asks about drawn images, and judges whether the model sees them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,10 @@ _WHAT = "What is in this image?"
 _WORDS = ("TIGER", "PIANO", "RIVER", "LEMON")
 
 Words = tuple[tuple[str, ...], ...]
-"""Groups of words: the answer needs one of each group."""
+"""Groups of words: the answer needs a word of each group."""
 
 
 class SmokeOutcome(StrEnum):
-    """The result of a question."""
-
     RIGHT = "right"
     WRONG = "wrong"
     NOT_TRAINED = "not trained"
@@ -44,7 +42,7 @@ class SmokeOutcome(StrEnum):
 
 
 class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation about drawn pictures, and the words that its answer needs."""
+    """A conversation about drawn images, and the words that its answer needs."""
 
     skill: Skill
     turns: tuple[Turn, ...]
@@ -69,7 +67,7 @@ class SmokeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def smoke_cases(folder: Path, media: Path, seed: int = SEED) -> list[SmokeCase]:
-    """Draw the pictures into `folder`, store them in `media`, and return the conversations. Blocking."""
+    """Draw the images into `folder`, store them in `media`, and return the conversations. Blocking."""
     rng = Random(seed)
 
     def staged(name: str, canvas: Image.Image) -> Attachment:
@@ -115,8 +113,7 @@ def smoke_cases(folder: Path, media: Path, seed: int = SEED) -> list[SmokeCase]:
 
 
 def _drawn(*shapes: tuple[str, str, float]) -> Image.Image:
-    """Return a white picture of shapes at half its height, each with colour, kind, and place in shares of the
-    width."""
+    """Return a white image with shapes at half its height: colour, kind, and position as a fraction of the width."""
     canvas = Image.new("RGB", (_SIDE, _SIDE), "white")
     pen, reach = ImageDraw.Draw(canvas), 0.11 * _SIDE
     for colour, kind, across in shapes:
@@ -144,12 +141,12 @@ def is_right(case: SmokeCase, answer: str) -> bool:
 
 
 def _place(words: Sequence[str], wanted: Sequence[str]) -> int:
-    """Return where the first of the wanted words stands; behind the end if none is there."""
+    """Return the index of the first of the wanted words; the number of words if there is none."""
     return next((at for at, word in enumerate(words) if word in wanted), len(words))
 
 
 async def ask_smoke(engine: Engine, family: Family, case: SmokeCase, sampling: Sampling) -> SmokeResult:
-    """Ask one question, greedily, whether or not the model was trained for its skill."""
+    """Ask a question with greedy sampling, whether or not the model was trained for its skill."""
     sampling = msgspec.structs.replace(sampling, temperature=0.0, max_tokens=_TOKENS, seed=0)
     expected = " and ".join("/".join(group) for group in case.expected)
 
@@ -171,5 +168,5 @@ async def ask_smoke(engine: Engine, family: Family, case: SmokeCase, sampling: S
 
 
 def sees(results: Sequence[SmokeResult]) -> bool:
-    """Return True if the answers name colour and kind of two or more of the three lone shapes. By chance: 1 in 16."""
+    """Return True if the answers name colour and kind of two or more of the three single shapes. By chance: 1 in 16."""
     return sum(one.skill == "what" and one.outcome is SmokeOutcome.RIGHT for one in results) >= 2

@@ -16,7 +16,7 @@ from vlmtui.text import one_line
 
 _CHECKED_WITHIN_S = 2.0
 _MESSAGE_MAX = 200
-"""Characters of a message that quotes the answer."""
+"""Most characters of a message that quotes the answer."""
 _EXPRESSIONS = "patternProperties"
 
 
@@ -24,18 +24,18 @@ class StructureCheck(msgspec.Struct, frozen=True):
     """The result of checking an answer's structure."""
 
     fits: bool | None
-    """None: it could not be checked."""
+    """None: not checked."""
     message: str
-    """One sentence; may quote the answer: hostile."""
+    """One sentence, which may quote the answer. Hostile text."""
 
 
 class _TooLongError(Exception):
-    """Raised when a schema takes too long to check."""
+    """A schema takes too long to check."""
 
 
 def check_structure(sampling: Sampling, answer: str, *, within_s: float = _CHECKED_WITHIN_S) -> StructureCheck | None:
-    """Check an answer; None if nothing was asked of its structure. Takes up to `within_s` seconds: never call it on an
-    event loop. Expressions and grammars are not checked, nor patterns of a schema: an expression could run for ever."""
+    """Check an answer's structure; None if none was requested. Blocks for up to `within_s` seconds. Regular expressions
+    and grammars are not checked, since an expression may run for ever."""
     wanted = structured_of(sampling)
     if not wanted:
         return None
@@ -48,7 +48,7 @@ def check_structure(sampling: Sampling, answer: str, *, within_s: float = _CHECK
 
 
 def check_json(answer: str, schema: object, *, within_s: float = _CHECKED_WITHIN_S) -> StructureCheck:
-    """Check that an answer is JSON that fits a schema, as `check_structure` does."""
+    """Check that an answer is JSON that fits a schema, with the limits of `check_structure`."""
     from jsonschema.exceptions import SchemaError, best_match
     from referencing.exceptions import Unresolvable
 
@@ -74,8 +74,8 @@ def check_json(answer: str, schema: object, *, within_s: float = _CHECKED_WITHIN
 
 
 def _validator(schema: Any, within_s: float) -> Any:
-    """Return a validator that loads no other schema, runs no pattern, and gives up after a while. Raises
-    SchemaError."""
+    """Return a validator that loads no other schema, runs no regular expression, and raises _TooLongError after
+    `within_s` seconds. Raises SchemaError."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend, validator_for
     from referencing import Registry
@@ -88,7 +88,7 @@ def _validator(schema: Any, within_s: float) -> Any:
 
 
 def _until(until: float, check: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the check of a keyword, which raises _TooLongError after `until`, of `time.monotonic()`."""
+    """Return a keyword's check that raises _TooLongError after `until` (`time.monotonic()`)."""
 
     @wraps(check)
     def checked(*arguments: Any) -> Iterator[Any]:
