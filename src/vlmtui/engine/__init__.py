@@ -1,1 +1,1 @@
-"""The engine interface used by the app and the commands, and its implementation with local workers."""
+"""The interface of engines for the app and the commands, and its implementation by workers of this machine."""

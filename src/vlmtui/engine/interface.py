@@ -1,4 +1,4 @@
-"""The interface of engines and engine hosts. The tests' scripted engine implements it as well."""
+"""The interface of engines and of the host that starts and finds them. The tests' scripted engine implements both."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ class Engine(Protocol):
     """True if the engine was already running; False if this connection started it."""
 
     def load(self) -> AsyncIterator[LoadEvent]:
-        """Yield the load's progress, then EngineReady or LoadFailed. A ready engine yields EngineReady at once; one
-        whose process dies yields LoadFailed."""
+        """Yield the load's progress, then EngineReady or LoadFailed; only EngineReady if already loaded."""
         ...
 
     def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
-        """Yield the request's events; the last is Finished, Failed or Cancelled (a RenderRequest gets PromptReady and
+        """Yield the request's events; the last is Finished, Failed or Cancelled (for a RenderRequest: PromptReady and
         the last). A dead engine yields Failed(ENGINE_DIED), one without a required capability Failed(UNSUPPORTED).
-        Closing the iterator early, or cancelling its task, cancels the request in the engine. After `close` it does
-        not: a request with `keep` set goes on."""
+
+        Closing the iterator early, or cancelling its task, cancels the request. `close` does not cancel it if its
+        `keep` is set."""
         ...
 
     def resume(self, request_id: str) -> AsyncGenerator[EngineEvent, None]:
-        """Yield the events of a kept request (`GenerateRequest.keep`): the answer so far as one delta, then live ones.
-        Failed(NOT_KEPT) if the engine does not hold it. The caller owns the request from then on, as after `generate`;
-        the previous client, if still connected, gets Failed(NOT_KEPT)."""
+        """Yield the events of a request with `keep` set: the answer so far as one delta, then live ones.
+        Failed(NOT_KEPT) if the engine does not have it. The request then belongs to this connection; a previous client
+        that is still connected gets Failed(NOT_KEPT)."""
         ...
 
     async def forget(self, request_id: str) -> None:
-        """Tell the engine to stop keeping an answer. Does nothing if it holds none.
+        """Let the engine delete its copy of an answer. Does nothing if it has none.
 
-        Call this for every request with `keep` set once its end is stored, however it ended: until then the engine
-        keeps it, in case this process dies before storing it."""
+        Call this for every request with `keep` set once its outcome is stored: until then the engine keeps it, in case
+        this process dies first."""
         ...
 
     async def cancel(self, request_id: str) -> None:
@@ -55,8 +55,8 @@ class Engine(Protocol):
         ...
 
     async def status(self) -> EngineStatus:
-        """Return the engine's current status, also while it loads. Raises VlmtuiError(ENGINE_DIED) if no answer arrives
-        in time."""
+        """Return the engine's status, even while it loads. Raises VlmtuiError(ENGINE_DIED) if no answer arrives in
+        time."""
         ...
 
     def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
@@ -65,7 +65,7 @@ class Engine(Protocol):
 
     def metrics(self) -> AsyncGenerator[MetricsSample | Failure, None]:
         """Yield the engine's metrics every few seconds, or why there are none just now, until closed. Raises
-        VlmtuiError if it has none to tell, or if it is gone."""
+        VlmtuiError if the engine has no metrics, or has gone."""
         ...
 
     async def set_keep_alive(self, seconds: float | None) -> None:
@@ -73,7 +73,7 @@ class Engine(Protocol):
         ...
 
     async def closed(self) -> VlmtuiError | None:
-        """Wait until the connection is closed. Return None after our own `close` or `shutdown`, else the cause."""
+        """Wait until the connection is closed. Return the cause; None after our own `close` or `shutdown`."""
         ...
 
     async def close(self) -> None:
@@ -95,15 +95,13 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineHost(Protocol):
-    """Starts engines, finds running ones, and ends those that no longer answer but still hold memory."""
+    """Starts engines, finds running ones, and ends those that no longer answer."""
 
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> Engine:
-        """Attach to a running engine of the same spec, or start one. Returns once connected, before it is loaded.
+        """Connect to a running engine of the same spec, or start one. Returns before the model is loaded.
 
-        `client` names the caller (`app`, `ask`). `keep_alive_s` applies to a newly started engine only.
-
-        Raises VlmtuiError if no engine can be started (NO_ENGINE …).
-        """
+        client: names the caller (`app`, `ask`). keep_alive_s: for a newly started engine only. Raises VlmtuiError if no
+        engine can be started."""
         ...
 
     async def running(self) -> list[EngineStatus]:
@@ -112,30 +110,30 @@ class EngineHost(Protocol):
         ...
 
     async def holder(self, request_id: str) -> LoadSpec | None:
-        """Return the spec of the running engine that holds this request without a client, to `open` and `resume` it;
-        None if there is none. Raises VlmtuiError as `running` does."""
+        """Return the spec of the running engine that keeps this request's answer for a later client, to `open` and
+        `resume` it; None if there is none. Raises VlmtuiError as `running` does."""
         ...
 
     async def unfetched_answer(self, request_id: str) -> list[EngineEvent] | None:
-        """Return the events that a stopped engine left of a kept request: the deltas merged into one, the last event
-        Finished, Failed or Cancelled. None if there are none. Ask `holder` first."""
+        """Return the events of a request that a stopped engine left in a file: the deltas merged into one, the last
+        event Finished, Failed or Cancelled. None if there are none. Call `holder` first."""
         ...
 
     async def unfetched_answers(self) -> list[str]:
-        """Return the ids of the requests that may have an `unfetched_answer`. Raises VlmtuiError as `running` does."""
+        """Return the ids of requests that may have an `unfetched_answer`. Raises VlmtuiError as `running` does."""
         ...
 
     async def forget(self, request_id: str) -> None:
-        """Delete the `unfetched_answer` of a request, once it is stored. Does nothing if there is none."""
+        """Delete the `unfetched_answer` of a request once it is stored. Does nothing if there is none."""
         ...
 
     async def leftovers(self) -> list[Leftover]:
-        """Return this user's engines that run but do not answer. Engines that this process is connected to, and
-        processes that are not vlmtui's, are never included. Raises VlmtuiError as `running` does."""
+        """Return this user's engines that run but do not answer, without those that this process is connected to.
+        Raises VlmtuiError as `running` does."""
         ...
 
     async def end(self, leftover: Leftover) -> None:
-        """End an engine. Returns when all its processes have ended. Raises VlmtuiError if they cannot be ended."""
+        """End an engine. Returns when all its processes have ended. Raises VlmtuiError if they can't be ended."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The memory of this machine, and whether a model fits into it."""
+"""The memory of this machine, and estimates of whether a model fits into it."""
 
 from __future__ import annotations
 
@@ -83,15 +83,13 @@ _OVERHEAD = 1.5 * GIB
 _DEFAULT_UTILIZATION = 0.92
 """vLLM's own `gpu_memory_utilization`."""
 _KV_SHARE = 0.08
-"""KV cache of one full context as a share of 16-bit weights, if the config is unknown: typical for models with 2 to 72
-billion parameters and grouped-query attention at 16k tokens."""
+"""KV cache of a full context as a fraction of 16-bit weights, if the config is unknown: typical for models of 2 to 72
+billion parameters with grouped-query attention at 16k tokens."""
 _BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0}
 _QUANTISED_BYTES = {"fp8": 1.0, "compressed-tensors": 1.0, "awq": 0.56, "gptq": 0.56, "bitsandbytes": 0.56}
 
 
 class Fit(StrEnum):
-    """The answers to the question whether a model fits."""
-
     YES = "fits"
     SEVERAL = "several GPUs"
     NO = "too big"
@@ -105,17 +103,17 @@ class MemoryEstimate(msgspec.Struct, frozen=True):
     kv_cache: int
     """The KV cache of one conversation that fills the context."""
     measured: bool
-    """True if the weights' size was read from the files; False if derived from the number of parameters."""
+    """True if the size of the weights was read from the files; False if derived from the number of parameters."""
     max_model_len: int | None
     tensor_parallel_size: int
 
     def per_gpu(self, gpus: int, *, context_share: float = 1.0) -> float:
-        """Return the bytes needed on each of `gpus` GPUs for a share of the context."""
+        """Return the bytes needed on each of `gpus` GPUs, for a fraction of the context."""
         return (self.weights + self.kv_cache * context_share) / gpus + _OVERHEAD
 
 
 class FitResult(msgspec.Struct, frozen=True):
-    """The answer to the question whether a model fits, and the settings that would make it fit."""
+    """Whether a model fits, and the engine arguments that would make it fit."""
 
     fit: Fit
     needed: int
@@ -127,7 +125,7 @@ class FitResult(msgspec.Struct, frozen=True):
 
     @property
     def advice(self) -> str:
-        """The change that would make it fit, for display; empty if it fits or nothing helps."""
+        """`settings` or `smaller` for people; empty if neither helps."""
         return ", ".join(self.settings) or " or ".join(self.smaller)
 
 
@@ -150,8 +148,8 @@ def estimate(model: Model) -> MemoryEstimate | None:
 
 
 def check_fit(model: Model, machine: Machine | None) -> FitResult:
-    """Check whether the model, loaded with its record's arguments, fits in the free memory, and find the smallest
-    change that would make it fit."""
+    """Check whether a model fits in the free memory with the engine arguments of its spec, and find the smallest change
+    that would make it fit."""
     found = estimate(model)
     if found is None or machine is None:
         return FitResult(Fit.UNKNOWN, 0 if found is None else found.weights + found.kv_cache)
@@ -177,7 +175,7 @@ def check_fit(model: Model, machine: Machine | None) -> FitResult:
 
 
 def claimed_share(model: Model) -> float:
-    """Return the share of each GPU's memory that the engine claims, from its arguments."""
+    """Return the fraction of each GPU's memory that the engine claims."""
     utilization = model.spec.engine_args.get("gpu_memory_utilization")
     return utilization if isinstance(utilization, float) and utilization > 0.2 else _DEFAULT_UTILIZATION
 
@@ -238,7 +236,7 @@ def _kv_bytes(config: Mapping[str, object], context: int | None, dtype: float) -
 
 
 def _text(config: Mapping[str, object], name: str) -> object:
-    """Return a value of the language model's config, which most families nest in a sub-config."""
+    """Return a value of the language model's config, which most models nest in a sub-config."""
     for inner in ("text_config", "llm_config", "language_config"):
         found = _get(_get(config, inner), name)
         if found is not None:

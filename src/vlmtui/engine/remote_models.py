@@ -1,4 +1,4 @@
-"""Servers: the models that they serve, which family these are of, the spec to reach them, and their metrics."""
+"""Remote servers: their models with family and load spec, and their metrics."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts
 
 _LOOK_S = 5.0
-"""Seconds for a server to answer when it is only looked at."""
+"""The most seconds that `look_at_server` waits."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server as it answered."""
+    """A server's answer."""
 
     name: str
-    """The server's name in the settings, or its address."""
+    """Its name in the settings, or its address."""
     address: str
     models: tuple[Model, ...] = ()
-    """The models that it serves; LoRA adapters follow the model that they belong to."""
+    """The models that it serves; LoRA adapters follow their base model."""
     facts: ServerFacts | None = None
-    """The features that it offers; None if it did not answer."""
+    """Its models and features; None if it did not answer."""
     error: VlmtuiError | None = None
     """Why it did not answer."""
 
@@ -53,12 +53,11 @@ def find_remote_model(
     name: str | None = None,
     allow_owner: str | None = None,
 ) -> Model:
-    """Ask a server, and return one of its models. Blocks. Raises VlmtuiError.
+    """Ask a server for its models, and return one of them. Blocking. Raises VlmtuiError.
 
-    engine: a name in `engines`, or an address. name: that of the model, as the server calls it, or a family for the
-    server's only model. key_env: the environment variable with the server's key. allow_owner: the other user whose Unix
-    socket it may be; otherwise ForeignSocket is raised.
-    """
+    engine: a name in `engines`, or an address. name: the model's name on the server, or a family for the server's only
+    model. key_env: the environment variable with the server's key. allow_owner: another user who may own the Unix
+    socket; otherwise ForeignSocket is raised."""
     settings = engine_settings(engines, engine, key_env=key_env)
     if allow_owner is not None:
         settings = msgspec.structs.replace(settings, allow_owner=allow_owner)
@@ -68,7 +67,7 @@ def find_remote_model(
 def engine_settings(
     engines: Mapping[str, EngineSettings], engine: str, *, key_env: str | None = None
 ) -> EngineSettings:
-    """Return how to reach a server by its name in `engines` or its address. Raises VlmtuiError(BAD_INPUT)."""
+    """Return the settings of a server by its name in `engines` or its address. Raises VlmtuiError(BAD_INPUT)."""
     found = engines.get(engine)
     if found is None and ":" not in engine and "/" not in engine:
         known = f" Known: {', '.join(engines)}." if engines else ""
@@ -79,23 +78,22 @@ def engine_settings(
 
 
 def look_at_server(registry: Registry, name: str, settings: EngineSettings) -> Server:
-    """Ask a server for its models and features. Blocks for some seconds at most; the result has the error, if any."""
+    """Ask a server for its models and features. Blocks for up to `_LOOK_S` seconds. The result may have an error."""
     return asyncio.run(_look(registry, name, settings))
 
 
 def fetch_metrics(settings: EngineSettings) -> EngineMetrics:
-    """Ask a server for its metrics. Blocks for ten seconds at most. Raises VlmtuiError with the same messages as
-    `ask --engine`."""
+    """Ask a server for its metrics. Blocks for up to ten seconds. Raises VlmtuiError."""
     return asyncio.run(_ask_for_metrics(settings))
 
 
 def known_remote_model(
     registry: Registry, engines: Mapping[str, EngineSettings], address: str, *, model: str, family: str | None
 ) -> Model:
-    """Return a model of the server in `engines` that has this address, with that entry's key and headers. Asks nobody.
+    """Return a model of the server in `engines` that has this address, with the key and headers of its entry. Contacts
+    no server.
 
-    model, family: as somebody's conversation names them. Raises VlmtuiError if no entry has the address.
-    """
+    model, family: as a stored conversation names them. Raises VlmtuiError if no entry has the address."""
     from vlmtui.worker.backends.remote.options import server_address
 
     def normal(text: str) -> str:
@@ -146,7 +144,7 @@ async def _look(registry: Registry, name: str, settings: EngineSettings) -> Serv
 
 
 async def _ask(settings: EngineSettings, named: str | None = None) -> tuple[ServerFacts, str]:
-    """Return the server's facts, and its address as people write it. Raises VlmtuiError."""
+    """Return the server's facts, and its address for people. Raises VlmtuiError."""
     from vlmtui.worker.backends.remote.probe import probe
 
     async with _connected(settings) as api:
@@ -173,7 +171,7 @@ async def _connected(settings: EngineSettings) -> AsyncIterator[ServerApi]:
 
 
 def _called(engine: str, address: str) -> str:
-    """Return the name of an engine: the one in the settings, or its address."""
+    """Return the server's name: the one in the settings, or its address."""
     return address if ":" in engine or "/" in engine else engine
 
 
@@ -195,7 +193,7 @@ def _model(
 
 
 def _remote_model(called: str, settings: EngineSettings, served: str, family: Family) -> Model:
-    """Return a server's model. Its engine arguments are those of `settings`, which the user wrote."""
+    """Return a server's model. Its engine arguments are those of `settings`, written by the user."""
     limits: dict[Modality, int] = {modality: takes.max_items for modality, takes in family.takes.items()}
     video = family.takes.get("video")
     spec = LoadSpec(
@@ -216,7 +214,7 @@ def _remote_model(called: str, settings: EngineSettings, served: str, family: Fa
 
 
 def _family_of(registry: Registry, *names: str) -> Family:
-    """Return the family that matches one of these names, by the rules for models on this machine."""
+    """Return the first family that matches a name, by the rules for models on this machine."""
     for name in filter(None, names):
         try:
             return resolve(registry, name, folders=False).family  # a server names no folder of this machine

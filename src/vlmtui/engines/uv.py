@@ -1,6 +1,6 @@
-"""Environments, and what uv installs into them: the machine's uv, or one that pip fetches. Uses only the standard
-library. uv says itself what it downloads and what fails, on stderr.
-"""
+"""Creates virtual environments and installs packages with uv: the machine's, or one that pip downloads.
+
+Uses only the standard library. uv reports downloads and errors on stderr itself."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _IN_UV = {
     "cert": "SSL_CERT_FILE",
     "proxy": "ALL_PROXY",
 }
-"""pip's options and the corresponding variables of uv, which does not read pip's configuration."""
+"""pip's options and uv's corresponding variables, since uv does not read pip's configuration."""
 _SEPARATORS = {"UV_INDEX": " ", "UV_FIND_LINKS": ",", "UV_INSECURE_HOST": " "}
 _NOT_OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 @contextmanager
 def installation_lock(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Lock the folder against other installations; the lock ends with the process. `on_wait` is called if another
-    process holds it. Raises OSError."""
+    """Lock a folder against other installations; the lock ends with the process. `on_wait`: called if another process
+    holds it. Raises OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
@@ -60,20 +60,20 @@ class Uv(NamedTuple):
     environment: Mapping[str, str]
 
     def install(self, *arguments: str) -> None:
-        """Install packages. Raises VlmtuiError; downloads stay in uv's cache."""
-        # A start would compile everything where Python is told to keep nothing that it compiled.
+        """Install packages. Raises VlmtuiError; completed downloads stay in uv's cache."""
+        # With this variable, Python would otherwise compile everything at every start.
         compiling = ["--compile-bytecode"] if self.environment.get("PYTHONDONTWRITEBYTECODE") else []
         _run([self.program, "pip", "install", "--python", str(self.python), *compiling, *arguments], self.environment)
 
     def offers(self, requirement: str, *arguments: str) -> bool:
-        """Return True if the indexes have this package for this interpreter."""
+        """Return True if the indexes have a package for this interpreter."""
         dry = ["pip", "install", "--dry-run", "--no-deps", "--python", str(self.python)]
         quickly = {**self.environment, "UV_HTTP_RETRIES": "0"}
         return _answer([self.program, *dry, *arguments, requirement], quickly) is not None
 
     def cpu_torch(self, version: str) -> tuple[str, ...]:
-        """Return the arguments that install a CPU build of PyTorch: of the configured indexes, else of PyTorch's own.
-        Empty if neither has one."""
+        """Return the arguments that install a CPU build of PyTorch from the configured indexes, else from PyTorch's
+        own; empty if neither has one."""
         requirement = f"torch=={version}+cpu"
         for index in ((), ("--index", PYTORCH_INDEX)):
             if self.offers(requirement, *index):
@@ -81,7 +81,7 @@ class Uv(NamedTuple):
         return ()
 
     def install_locked(self, lock: Path, torch: str, torch_lock: Path | None, *more: str) -> None:
-        """Install the packages of a lock, and a PyTorch that is not in it: a CPU build if there is one, else PyPI's.
+        """Install the packages of a lock, and a PyTorch that it lacks: a CPU build if there is one, else PyPI's.
         `more`: further arguments. Raises VlmtuiError."""
         found = self.cpu_torch(torch) if torch else ()
         if found:
@@ -92,8 +92,8 @@ class Uv(NamedTuple):
 
 
 def uv_for(folder: Path, base: Path, *, is_kept: bool = False) -> Uv:
-    """Return uv for the environment in a folder, which is made with the interpreter `base` unless it `is_kept`. The
-    machine's uv is used; else pip fetches one into the environment. Raises VlmtuiError."""
+    """Return uv for the environment in a folder, which is created with the interpreter `base` unless it `is_kept`. Uses
+    the machine's uv, or lets pip install one into the environment. Raises VlmtuiError."""
     given = {name: value for name, value in safe_environment(os.environ).items() if name not in _NOT_OURS}
     program, python, own = find_program("uv"), folder / "bin" / "python", folder / "bin" / "uv"
     if is_kept and program is None and own.exists():
@@ -109,8 +109,8 @@ def uv_for(folder: Path, base: Path, *, is_kept: bool = False) -> Uv:
 
 
 def uv_variables(python: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of pip's config files and environment as uv's variables. All indexes rank equally, as in pip;
-    hashes are locked."""
+    """Return pip's options, from config files and environment variables, as uv's variables. All indexes rank equally,
+    as in pip; hashes are locked."""
     options = {name[4:].lower().replace("_", "-"): value for name, value in given.items() if name.startswith("PIP_")}
     listed = _answer(python_command(python, "-m", "pip", "config", "list"), safe_environment(given)) or ""
     found = re.findall(r"^(global|install)\.([\w-]+)=(.*)$", listed, re.MULTILINE)
@@ -143,8 +143,8 @@ def _answer(command: list[str], environment: Mapping[str, str]) -> str | None:
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> None:
-    """Run a command that ends with this process, as it must not go on in a folder that another has taken over. Its
-    output goes to stderr. Raises VlmtuiError."""
+    """Run a command that is killed when this process dies, so that it can't go on in a folder that another has taken
+    over. Its output goes to stderr. Raises VlmtuiError."""
     done = subprocess.run(bound_command(command), stdout=2, check=False, env=environment, cwd=os.sep)
     if done.returncode != 0:
         raise VlmtuiError(

@@ -1,4 +1,4 @@
-"""Connects to a worker, and talks with it: an Engine over a Unix socket."""
+"""Connects to a worker: an Engine over a Unix socket."""
 
 from __future__ import annotations
 
@@ -87,10 +87,8 @@ EndWorker = Callable[[], Awaitable[None]]
 
 
 class WorkerClient:
-    """An `Engine` over a socket; see `vlmtui.engine.interface` for its methods.
-
-    One task reads and dispatches every message; it waits for no consumer.
-    """
+    """An `Engine` (see `vlmtui.engine.interface`) over a socket. One task reads all messages and never waits for their
+    consumers."""
 
     def __init__(
         self,
@@ -108,7 +106,7 @@ class WorkerClient:
         self.info: EngineInfo | None = welcome.info
         self.attached = attached
         self.pid = welcome.pid
-        """The guardian's pid."""
+        """The pid of the worker's guardian, which ends all its processes."""
         self.endpoint = endpoint
         self._answer_timeout_s = answer_timeout_s
         self._writer = writer
@@ -256,7 +254,7 @@ class WorkerClient:
                 self._post(Cancel(request_id))
 
     async def _start(self, message: Request | Resume) -> Failure | None:
-        """Send a request. Return the failure if it cannot be sent."""
+        """Send a request. Return a failure if it can't be sent."""
         if self._gone.is_set():
             return Failure.of(self._loss())
         try:
@@ -274,14 +272,14 @@ class WorkerClient:
         await self._write(encode(message))
 
     async def _write(self, line: bytes) -> None:
-        """Write a line. Does not raise for a lost connection, whose end notifies all waiters."""
+        """Write a line. Does not raise if the connection is lost: `_disconnected` then notifies all waiting callers."""
         if not self._gone.is_set():
             self._writer.write(line)
             with suppress(ConnectionError):
                 await self._writer.drain()
 
     def _post(self, message: ClientMessage) -> None:
-        """Send without waiting, for use in a coroutine that is being closed."""
+        """Send without waiting, for a coroutine that is being closed."""
         if not self._gone.is_set():
             self._writer.write(encode(message))
 
@@ -324,12 +322,12 @@ class WorkerClient:
         self._wake()
 
     def _wake(self) -> None:
-        """Wake all coroutines that wait for a change."""
+        """Wake all coroutines that wait for `_changed`."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def _disconnected(self, cause: VlmtuiError | None) -> None:
-        """Close the connection and fail everything that still waits for an answer."""
+        """Close the connection, and fail all requests that wait for an answer."""
         if self._gone.is_set():
             return
         self._cause = cause
@@ -371,12 +369,11 @@ async def connect(
     end: EndWorker,
     name: str = "--all",
 ) -> WorkerClient:
-    """Connect to the worker of an endpoint and exchange greetings within `timeout_s` seconds.
+    """Connect to an endpoint's worker and exchange greetings within `timeout_s` seconds.
 
-    `answer_timeout_s` applies to later answers. `name` is the model's name, for the hint on how to stop the worker.
-    Raises OSError if nothing listens, VlmtuiError(PROTOCOL) for a worker of another version, VlmtuiError(ENGINE_BUSY)
-    for one that does not answer, and VlmtuiError(FOREIGN_PEER), before anything is sent, for another user's process.
-    """
+    answer_timeout_s: for later answers. name: the model's, for a hint on how to stop the worker. Raises OSError if no
+    process listens, VlmtuiError(PROTOCOL) for a worker of another version, VlmtuiError(ENGINE_BUSY) for one that does
+    not answer, and VlmtuiError(FOREIGN_PEER), before anything is sent, for another user's process."""
     async with AsyncExitStack() as cleanup:
         try:
             async with asyncio.timeout(timeout_s):

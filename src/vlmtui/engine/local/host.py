@@ -1,4 +1,4 @@
-"""The workers of this machine: started, attached to, found and ended."""
+"""Starts, finds and ends the workers of this machine."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """All in seconds."""
+    """The most seconds to wait for a worker."""
 
     answer_s: float = 5.0
-    """The time to answer a status request."""
+    """For the answer to a status request."""
     attach_s: float = 10.0
-    """The time until a running worker's greeting."""
+    """For the greeting of a running worker."""
     start_s: float = 60.0
-    """The time from the start of a process to its greeting; the model loads after that."""
+    """For the greeting of a started process; the model loads after that."""
     inspect_s: float = 5.0
-    """The time until the greeting of a worker that is only inspected (`vlmtui ps`) or about to be stopped."""
+    """For the greeting of a worker that is only inspected (`vlmtui ps`) or about to be stopped."""
     shutdown_s: float = 10.0
-    """The time in which a worker stops after a Shutdown message."""
+    """From a Shutdown message to the worker's end."""
     terminate_s: float = 8.0
-    """The time from SIGTERM to SIGKILL."""
+    """From SIGTERM to SIGKILL."""
     kill_s: float = 10.0
-    """The time in which the kernel ends processes after SIGKILL."""
+    """From SIGKILL to the end of the processes."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
-    """A living worker. `report` is None if it does not answer."""
+    """A worker with living processes. `report` is None if it does not answer."""
 
     endpoint: Endpoint
     record: WorkerRecord | None
@@ -62,13 +62,13 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of its model, or the worker's id if that is unknown."""
+        """Its model's name; if that is unknown, the worker's id."""
         if self.status is not None:
             return self.status.spec.name
         return self.record.spec.name if self.record is not None else self.endpoint.worker_id
 
     def is_called(self, name: str) -> bool:
-        """Return True if `name` means this worker: its model's name, path or family, its pid or its id."""
+        """Return True if `name` is its model's name, path or family, its pid or its id."""
         specs = [known.spec for known in (self.status, self.record) if known is not None]
         names = {text for spec in specs for text in (spec.name, spec.model, spec.family)}
         return name in names or name in (str(self.pid), self.endpoint.worker_id)
@@ -85,7 +85,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 
 
 class WorkerHost:
-    """An `EngineHost` (see `vlmtui.engine.interface`), and what the commands `ps`, `top` and `stop` need."""
+    """An `EngineHost` (see `vlmtui.engine.interface`), with further methods for the commands `ps`, `top` and `stop`."""
 
     def __init__(self, paths: Paths, launcher: Launcher | None = None, timeouts: Timeouts | None = None) -> None:
         self._paths = paths
@@ -93,7 +93,7 @@ class WorkerHost:
         self._timeouts = timeouts or Timeouts()
         self._children: list[subprocess.Popen[bytes]] = []
         self._in_use: weakref.WeakSet[WorkerClient] = weakref.WeakSet()
-        """The connections that `open` made; their workers are no leftovers while they are open."""
+        """The connections made by `open`. While one is open, its worker is no leftover."""
 
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> WorkerClient:
         from vlmtui.engine.local.processes import locked
@@ -137,14 +137,13 @@ class WorkerHost:
         await asyncio.to_thread(remove_spooled, self._paths.runtime, request_id)
 
     async def find_all(self) -> list[WorkerInfo]:
-        """Return every living worker of this user, including those that do not answer. Removes files of dead ones.
-
-        Raises VlmtuiError if the runtime folder or a socket belongs to another user."""
+        """Return all workers of this user, including those that do not answer. Removes files of dead ones. Raises
+        VlmtuiError if the runtime folder or a socket belongs to another user."""
         workers = await asyncio.gather(*(self._inspect(endpoint) for endpoint in Endpoint.all(self._paths)))
         return [worker for worker in workers if worker is not None]
 
     async def metrics(self, endpoint: Endpoint) -> EngineMetrics:
-        """Return the present metrics of a worker's engine. Raises OSError or VlmtuiError."""
+        """Return the current metrics of a worker's engine. Raises OSError or VlmtuiError."""
         worker = await self._connect(endpoint, "ps", attached=True, timeout_s=self._timeouts.inspect_s)
         try:
             async with asyncio.timeout(self._timeouts.answer_s), aclosing(worker.metrics()) as found:
@@ -260,7 +259,7 @@ class WorkerHost:
             await worker.close()
 
     async def _is_abandoned(self, endpoint: Endpoint) -> bool:
-        """Return True if a worker that did not answer still runs, and nobody is starting or ending it."""
+        """Return True if a worker that did not answer still runs, and no process is starting or ending it."""
         from vlmtui.engine.local.processes import locked_if_free
 
         async with locked_if_free(endpoint.lock) as is_mine:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vlmtui.engines.installed import ChosenEngine
 
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-"""Turns usage reporting off unless the user has set these variables."""
+"""Variables that turn usage reporting off, unless the user has set them."""
 
 
 class StartedWorker(msgspec.Struct, frozen=True):
@@ -33,24 +33,25 @@ class StartedWorker(msgspec.Struct, frozen=True):
 
     process: subprocess.Popen[bytes]
     ready_pipe: int
-    """Descriptor of a pipe: yields a byte when the worker listens, or its end if the worker exits first."""
+    """A pipe's descriptor: a byte arrives when the worker listens; the pipe ends if the worker exits first."""
 
 
 class WorkerProgram(msgspec.Struct, frozen=True):
     """The program that runs a worker."""
 
     words: tuple[str, ...] = ("-m", "vlmtui.worker")
-    """The interpreter's arguments, before those of the worker."""
+    """The interpreter's arguments; the worker's own follow."""
     interpreter: str = sys.executable
     """An absolute path."""
     search_path: tuple[str, ...] | None = None
-    """Extra package folders for another interpreter than this one; vlmtui is added as well."""
+    """Extra package folders for another environment's interpreter, to which vlmtui is added; None: this interpreter."""
     environment: dict[str, str] = {}
-    """Further variables."""
+    """Further environment variables."""
 
 
 def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
-    """Return the worker of the installed engine. Raises VlmtuiError(NO_ENGINE) if none supports the spec's backend."""
+    """Return the worker program of the installed engine. Raises VlmtuiError(NO_ENGINE) if no engine supports the spec's
+    backend."""
     from vlmtui.engines.installed import Engines, choose_engine  # not needed for the first paint
     from vlmtui.worker.backends import require_backend
 
@@ -65,7 +66,7 @@ def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
 
 
 def program_of(engine: ChosenEngine) -> WorkerProgram:
-    """Return the worker of this engine."""
+    """Return the worker program of an engine."""
     if engine.record is not None and engine.record.pinned:
         return _serving(engine)
     folders = None if engine.record is None else engine.search_path
@@ -73,7 +74,8 @@ def program_of(engine: ChosenEngine) -> WorkerProgram:
 
 
 def served_engine(paths: Paths, spec: LoadSpec) -> ChosenEngine:
-    """Return the engine whose server runs the spec. Raises VlmtuiError(NO_ENGINE) if it is not installed."""
+    """Return the engine whose server (`vllm serve`) runs the spec. Raises VlmtuiError(NO_ENGINE) if it is not
+    installed."""
     from vlmtui.engines.builds import how_to_install
     from vlmtui.engines.installed import ChosenEngine, Engines, choose_engine, pinned_engine
     from vlmtui.worker.backends import no_vllm
@@ -92,7 +94,7 @@ def served_engine(paths: Paths, spec: LoadSpec) -> ChosenEngine:
 
 
 def _serving(engine: ChosenEngine) -> WorkerProgram:
-    """Return the worker that starts the server of this engine. It runs in this interpreter."""
+    """Return the worker program that starts an engine's server. It runs in this interpreter."""
     from vlmtui.engines.serve import SERVER_VARIABLE, server_program
 
     named = msgspec.json.encode(server_program(engine)).decode()
@@ -103,13 +105,14 @@ class Launcher(msgspec.Struct, frozen=True):
     """Starts worker processes."""
 
     choose: Callable[[LoadSpec], WorkerProgram]
-    """Raises VlmtuiError if no engine can run the spec. May query the GPU driver: call it in a thread."""
+    """Returns the program for a spec. Raises VlmtuiError if no engine can run it. Call it in a thread: it may query the
+    GPU driver."""
 
     def start(
         self, program: WorkerProgram, endpoint: Endpoint, spec: LoadSpec, keep_alive_s: float | None
     ) -> StartedWorker:
         """Start the process in its own session and write its record. Raises VlmtuiError, also for an engine argument
-        that only a person may set and nobody typed."""
+        that must be typed by the user and was not."""
         check_engine_args(spec)
         arguments = [
             *("--socket", str(endpoint.socket)),
@@ -131,7 +134,8 @@ class Launcher(msgspec.Struct, frozen=True):
 
 
 def linked_package(home: Path) -> str:
-    """Make a folder in `home` with only a link to vlmtui, for another interpreter's search path. Return its name."""
+    """Create a folder in `home` that contains only a link to vlmtui, for another interpreter's search path. Return the
+    folder."""
     link = home / "app" / APP
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
@@ -140,7 +144,7 @@ def linked_package(home: Path) -> str:
 
 
 def _spawn(program: WorkerProgram, arguments: Sequence[str], endpoint: Endpoint) -> StartedWorker:
-    other = program.search_path  # of another interpreter, which also needs vlmtui
+    other = program.search_path  # another interpreter also needs vlmtui
     folders = [] if other is None else [linked_package(endpoint.home), *other]
     environment = worker_environment(os.environ, endpoint, folders)
     ready_pipe, write_end = os.pipe()
@@ -165,7 +169,7 @@ def _spawn(program: WorkerProgram, arguments: Sequence[str], endpoint: Endpoint)
 
 
 def worker_environment(given: Mapping[str, str], endpoint: Endpoint, further: Sequence[str] = ()) -> dict[str, str]:
-    """Return the environment of a worker: the user's, plus what the engine's processes need."""
+    """Return a worker's environment variables: the user's, and those that the engine's processes need."""
     return {
         **_QUIET,
         **safe_environment(given),
@@ -175,8 +179,8 @@ def worker_environment(given: Mapping[str, str], endpoint: Endpoint, further: Se
 
 
 def reader_environment(given: Mapping[str, str], home: Path, further: Sequence[str] = ()) -> dict[str, str]:
-    """Return the environment of a process that reads a model, without the hub's token and network. It writes below
-    `home`."""
+    """Return the environment variables of a process that reads a model: without the hub's token and network. It writes
+    below `home`."""
     hidden = {name for name in given if name.startswith("HF_") and "TOKEN" in name}
     return {
         **_QUIET,
@@ -194,7 +198,7 @@ def _python_path(given: Mapping[str, str], further: Sequence[str]) -> str:
 
 
 def _fresh_log(path: Path) -> BinaryIO:
-    """Open an empty log (0600). The previous log is kept as `.log.1`, as it may explain why that run died."""
+    """Open an empty log (0600). The previous log is kept as `.log.1`, since it may explain why that worker died."""
     with suppress(FileNotFoundError):
         path.replace(path.with_suffix(".log.1"))
     return os.fdopen(open_to_append(path), "ab")

@@ -1,4 +1,4 @@
-"""Runs the process that reads a model's tokenizer and templates, in the engine's interpreter."""
+"""Runs a process that reads a model's tokenizer and templates, with the engine's interpreter."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from vlmtui.domain.model_reading import ModelReading, ReadRequest
 
 WHOLE_S = 240.0
-"""Seconds for the whole process."""
+"""The most seconds that the process may take."""
 _ANSWER_BYTES_MAX = 64_000_000
 _LOG_BYTES = 4_000
 
 
 class LocalModelReader(msgspec.Struct, frozen=True):
-    """Reads models in a process of its own on this machine."""
+    """Reads models in a separate process."""
 
     paths: Paths
     whole_s: float = WHOLE_S
 
     def read(self, request: ReadRequest) -> ModelReading:
-        """Read a model. Blocking. Raises VlmtuiError if the process fails or exceeds its limits, or if there is no
-        engine whose packages it could use."""
+        """Read a model. Blocking. Raises VlmtuiError if the process fails or exceeds its limits, or if no engine is
+        installed."""
         interpreter, search_path = self._interpreter(request)
         private_dir(self.paths.runtime)
         with tempfile.TemporaryDirectory(prefix="reader-", dir=self.paths.runtime) as home:

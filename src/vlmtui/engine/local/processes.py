@@ -1,4 +1,4 @@
-"""The processes of a worker: found, waited for and ended; other processes are never touched. Lock files."""
+"""Finds, waits for and ends the processes of a worker, and never touches others. Lock files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _RETRY_S = 0.05
-"""Seconds between two tries to lock a file that another process has locked."""
+"""Seconds between two attempts to lock a file."""
 
 
 async def readable(descriptor: int, within_s: float) -> bool:
@@ -56,7 +56,7 @@ async def has_ended(process: psutil.Process, within_s: float) -> bool:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Return True if the process runs. False for a zombie, and if its pid has been reused."""
+    """Return True if the process runs. False for a zombie, and if its pid was reused."""
     with suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
@@ -64,10 +64,8 @@ def is_alive(process: psutil.Process) -> bool:
 
 @asynccontextmanager
 async def locked(path: Path) -> AsyncIterator[None]:
-    """Hold the lock file, waiting for it if necessary. The kernel releases it when the holder dies.
-
-    Raises VlmtuiError if the file cannot be opened.
-    """
+    """Hold a lock file, waiting for it if necessary. The kernel releases it when this process dies. Raises VlmtuiError
+    if the file can't be opened."""
     file = _open(path)
     try:
         while not _try_lock(file):  # noqa: ASYNC110 - waiting in flock itself could not be cancelled
@@ -79,7 +77,7 @@ async def locked(path: Path) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def locked_if_free(path: Path) -> AsyncIterator[bool]:
-    """Hold the lock file if it is free; yields whether it is held. Raises VlmtuiError if it cannot be opened."""
+    """Hold a lock file if it is free; yields whether it is held. Raises VlmtuiError if the file can't be opened."""
     file = _open(path)
     try:
         yield _try_lock(file)
@@ -112,10 +110,9 @@ def _try_lock(file: int) -> bool:
 
 
 def worker_processes(endpoint: Endpoint) -> list[psutil.Process]:
-    """Return every living process of the worker: those with its mark, and all their descendants.
+    """Return all living processes of the worker: the marked ones and all their descendants.
 
-    The marks are the worker's own working directory and an environment variable; both are inherited.
-    """
+    The marks are the worker's working directory and an environment variable, which child processes inherit."""
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         if process.pid not in found and _is_marked(process, endpoint):
@@ -127,7 +124,7 @@ def worker_processes(endpoint: Endpoint) -> list[psutil.Process]:
 
 
 def live_worker_ids(runtime: Path) -> set[str]:
-    """Return the ids of all workers of this runtime folder that have a living process, even if their files are gone."""
+    """Return the ids of all workers of a runtime folder that have a living process, even if their files are gone."""
     found: set[str] = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -140,10 +137,9 @@ def live_worker_ids(runtime: Path) -> set[str]:
 
 
 async def end_worker(endpoint: Endpoint, timeouts: Timeouts, *, shutdown_sent: bool) -> None:
-    """End the worker and remove its files. With `shutdown_sent`, first wait for it to stop; then SIGTERM, then SIGKILL.
+    """End the worker and remove its files: SIGTERM, then SIGKILL. `shutdown_sent`: first wait until it stops by itself.
 
-    Returns when all its processes have ended. Raises VlmtuiError(INTERNAL) if one survives SIGKILL.
-    """
+    Returns when all its processes have ended. Raises VlmtuiError(INTERNAL) if one survives SIGKILL."""
     leader = await asyncio.to_thread(_leader, endpoint)
     if leader is not None and not (shutdown_sent and await has_ended(leader, timeouts.shutdown_s)):
         _signal(leader, signal.SIGTERM)
@@ -181,6 +177,6 @@ def _is_marked(process: psutil.Process, endpoint: Endpoint) -> bool:
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    """Send a signal. psutil compares the start time first, so a reused pid is left alone."""
+    """Send a signal. psutil first compares the start time, so that a reused pid gets none."""
     with suppress(psutil.Error):
         process.send_signal(number)
