@@ -1,7 +1,7 @@
 """Batches: items a second against vLLM's own offline `LLM.generate` and `LLM.chat`.
 
 `python -m benchmarks.batch [--items N] [--rounds N]`. Both load the bundled
-model with the same arguments, and answer the same questions about the same picture files, other ones in each round,
+model with the same arguments, and answer the same questions about the same image files, other ones in each round,
 in turn; what vLLM has of them in its caches is forgotten in between. Each reads the files itself. Budget: 0.85 of the
 items a second of the faster of vLLM's two. Then others one at a time, for what a batch gains.
 """
@@ -41,7 +41,7 @@ _COLOURS = ("red", "green", "blue", "yellow", "purple", "orange")
 
 
 def draw(folder: Path, count: int) -> list[Path]:
-    """Draw so many pictures, all different: a circle, and a text that the model does not know."""
+    """Draw so many images, all different: a circle, and a text that the model does not know."""
     paths = []
     for number in range(count):
         image = Image.new("RGB", (224, 224), "white")
@@ -79,7 +79,7 @@ async def batch(engine: Engine, model: Model, pictures: list[Path], *, most: int
 
 def used_by(pid: int) -> dict[str, float]:
     """Return the seconds of processor time that a process and its children have used: vLLM's own, which schedule and
-    compute, and the others, in which prompts are rendered and pictures prepared."""
+    compute, and the others, in which prompts are rendered and images prepared."""
     root = psutil.Process(pid)
     used = {"engine": 0.0, "front": 0.0}
     for process in (root, *root.children(recursive=True)):

@@ -49,7 +49,7 @@ class OfflineVllm:
         assert self._lines.readline() == "loaded\n"
 
     def round(self, method: str, pictures: list[Path], question: str) -> float:
-        """Return the seconds for one question about each picture."""
+        """Return the seconds for one question about each image."""
         assert self._process.stdin is not None
         order = {"method": method, "pictures": [str(path) for path in pictures], "question": question}
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -63,7 +63,7 @@ class OfflineVllm:
 
 
 def answer(llm: Any, order: dict[str, Any], parameters: Any) -> None:
-    """Ask as vLLM's examples do: all at once, with the pictures opened before."""
+    """Ask as vLLM's examples do: all at once, with the images opened before."""
     from PIL import Image
 
     images = [Image.open(path).convert("RGB") for path in order["pictures"]]
@@ -104,7 +104,7 @@ def main() -> int:
     parameters = SamplingParams(temperature=0.0, max_tokens=40)
     os.write(told, b"loaded\n")
     for line in sys.stdin:
-        # The pictures are those of the round before by the other method: nothing of them may be left.
+        # The images are those of the round before by the other method: nothing of them may be left.
         llm.reset_mm_cache()
         assert llm.reset_prefix_cache()
         llm.llm_engine.reset_encoder_cache()

@@ -1,7 +1,7 @@
 """The cost of a conversation of 2,000 turns and 500 images in the app, against one of 20 turns and 5 images.
 
 `python -m benchmarks.conversations [--rounds N]`. The app runs headless on an engine that does nothing. Both stores are
-made first, of small pictures, and measured in turn, each in a process of its own. Prints medians and ratios of opening
+made first, of small images, and measured in turn, each in a process of its own. Prints medians and ratios of opening
 the conversation until its newest turns are on the screen (as `--resume` does), one page up, a search from the word to
 what it found, the memory after 150 pages, and the most widgets on the way. Budgets: 2.5 for opening (what is sent to
 the model with the next message is read at once, too), 1.5 for a page, 2.0 for the memory, 100 widgets.
@@ -59,7 +59,7 @@ _COMPLETE = AnswerData(
 
 
 def fill(folder: Path, turns: int, images: int) -> None:
-    """A store with one conversation; every image is another picture."""
+    """A store with one conversation; every image is another image."""
     paths = Paths.below(folder)
     store = Store.open(paths.data, paths.media)
     conversation = store.new_conversation(title=f"{turns} turns", model="shapes")

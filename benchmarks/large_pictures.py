@@ -1,4 +1,4 @@
-"""Attaching pictures that are small on the disk and large in memory, against decoding each once with Pillow.
+"""Attaching images that are small on the disk and large in memory, against decoding each once with Pillow.
 
 `python -m benchmarks.large_pictures [--rounds N]`. Three files of a few megabytes: a PNG of 64 megapixels, which stays
 as it is; a JPEG of 196 that its EXIF turns, and a WebP of 64, which are made smaller. Attached is checked, stored and

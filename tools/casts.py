@@ -80,7 +80,7 @@ def _elsewhere(text: str) -> str:
 
 
 def chat(terminal: Recorder) -> None:
-    """Pick the model, attach a picture, ask."""
+    """Pick the model, attach an image, ask."""
     terminal.wait_for("Pick a model")
     terminal.look()
     terminal.press("enter")
@@ -147,7 +147,7 @@ SCENES: dict[str, tuple[list[str], Callable[[Recorder], None], str]] = {
 
 @contextmanager
 def place() -> Iterator[tuple[Path, dict[str, str]]]:
-    """A home of its own with the sample pictures, and the environment; its workers end with it."""
+    """A home of its own with the sample images, and the environment; its workers end with it."""
     with tempfile.TemporaryDirectory(prefix="v") as folder:
         home = Path(folder) / "home"
         shutil.copytree(bundled("samples"), home)

@@ -5,8 +5,8 @@
 Each drawing has two shapes of different kinds and colours, from seeds that training never sees. The model is asked what
 is in it, and its own answer is scored with one part after another greyed out. Then one shape is asked for by its words
 in the answer ("red circle"). Right is a drawing where the middle of the part that matters most for these words lies in
-the ninth of the picture where that shape is; an answer that does not name the shape is wrong. The intersection over
-union of that part (a ninth of the picture) with the shape's own bounding box says how closely it fits: at most 0.35 to
+the ninth of the image where that shape is; an answer that does not name the shape is wrong. The intersection over
+union of that part (a ninth of the image) with the shape's own bounding box says how closely it fits: at most 0.35 to
 0.8, as shapes are smaller than the part. Exits 1 where fewer than 90 of 100 are right.
 """
 
@@ -68,7 +68,7 @@ class Finding(NamedTuple):
 
 
 async def points_at(engine: Engine, model: Model, folder: Path, number: int) -> Finding:
-    """Ask about one of two shapes, and find the part of the picture that its words depend on most."""
+    """Ask about one of two shapes, and find the part of the image that its words depend on most."""
     rng = scenes.rng_for("eval", "occlusion", number)
     scene = two_shapes(rng)
     asked, other = rng.sample(scene.shapes, 2)

@@ -5,7 +5,7 @@
 Every task is asked twice: through the chat template and as a raw prompt. Earlier turns of a conversation hold the
 wanted answers; the last one is asked. Exits 1 where a share of fully right answers is below its threshold, or where the
 chat template and the raw prompt give different tokens. `--tasks box any` measures the adapter `boxes`, in square and in
-all pictures. The row `boxes`, of several shapes, is measured only where it is named, too: that has not been learnt.
+all images. The row `boxes`, of several shapes, is measured only where it is named, too: that has not been learnt.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Row:
     task: str
     least: float
     about_one_thing: bool | None = False
-    """True if the last question is about one thing in a picture; None: either."""
+    """True if the last question is about one thing in an image; None: either."""
     last_word_only: bool = False
     turn: int | None = None
     """The number of the turn to answer; None: the last."""
     most: int = 3
     """The most shapes in a scene."""
     square: bool = False
-    """True if all pictures are square; their sides are as long as the longer sides of others."""
+    """True if all images are square; their sides are as long as the longer sides of others."""
     overlap: float | None = None
     """For boxes, which the adapter says: the least intersection over union with the box that is meant. The numbers need
     not be the same."""
@@ -71,7 +71,7 @@ BOX = re.compile(r"\((\d+),(\d+)\),\((\d+),(\d+)\)")
 
 @dataclass
 class Exam:
-    """One test conversation whose last answer the model gives; its pictures are drawn once for both modes."""
+    """One test conversation whose last answer the model gives; its images are drawn once for both modes."""
 
     turns: list[scenes.Turn]
     system: str
@@ -108,7 +108,7 @@ def exam(name: str, index: int) -> Exam:
 
 
 def is_about_one_thing(answer: str) -> bool:
-    """Return whether a text describes no whole picture: only such answers have a verb after the thinking."""
+    """Return whether a text describes no whole image: only such answers have a verb after the thinking."""
     return bool({"is", "are"} & set(answer.rpartition("</think>")[2].split()))
 
 
@@ -133,7 +133,7 @@ def overlap(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def raw_prompt(test: Exam) -> dict[str, Any]:
-    """The conversation as one prompt text with its pictures, as vLLM's `generate` takes it."""
+    """The conversation as one prompt text with its images, as vLLM's `generate` takes it."""
     text = f"<|im_start|>system\n{test.system}<|im_end|>\n" if test.system else ""
     for turn in test.turns:
         parts = [part if isinstance(part, str) else SHOWN[kind_of(part)] for part in turn.parts]

@@ -1,4 +1,4 @@
-"""Writes the sample pictures and the sample clip that ship with the program.
+"""Writes the sample images and the sample clip that ship with the program.
 
     python tools/make_samples.py
 

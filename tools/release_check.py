@@ -4,7 +4,7 @@
 Builds the wheel once from the files of the checkout. Then, for each of Python 3.11 to 3.13 that is found here, pipx
 installs it into an empty environment with an empty home, and what a user does first is done: `--version`, `--help`, a
 page of the documentation, a prompt with a video, `doctor`, and the removal. If there is an engine
-(`--engine`, by default the checkout's `.venv`), it is added, and the bundled model is asked what the bundled picture
+(`--engine`, by default the checkout's `.venv`), it is added, and the bundled model is asked what the bundled image
 shows.
 
 Prints a table. Exit code 1 if anything is not as it should be.
@@ -83,7 +83,7 @@ class Installation:
         return "Traceback" not in done.stderr, f"{len(checks.get('checks', checks))} checks"
 
     def answer(self, engine: Path) -> Outcome:
-        """The bundled model's answer about the bundled picture, by an engine that is installed already."""
+        """The bundled model's answer about the bundled image, by an engine that is installed already."""
         added = self._run("engines", "add", engine)
         if added.returncode:
             return False, added.stderr.strip()[-80:]

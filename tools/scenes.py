@@ -5,10 +5,10 @@ Everything is random but reproducible: pass the generator of `rng_for`, whose na
 evaluation and samples apart. Needs only Pillow and the standard library.
 
 Where a shape is, an answer says as Qwen-VL does: `<ref>red circle</ref><box>(x1,y1),(x2,y2)</box>`, in thousandths of
-the picture's width and height, to the nearest five (the last digit would be noise) and with three digits each: where
+the image's width and height, to the nearest five (the last digit would be noise) and with three digits each: where
 some had one or two, the digits of the next number were miscounted. (Qwen2-VL has special tokens instead of these tags.
 The bundled model's tokenizer has none, and would need twice as many tokens to spell them.) A box depends on the size
-that the picture is drawn at, so `conversation` leaves a mark for it and `with_boxes` puts the numbers there.
+that the image is drawn at, so `conversation` leaves a mark for it and `with_boxes` puts the numbers there.
 """
 
 from __future__ import annotations
@@ -209,14 +209,14 @@ def _paint(
 
 
 def _canvas(size: Size, ground: Rgb) -> tuple[Image.Image, ImageDraw.ImageDraw]:
-    """Return an empty picture, larger than a small `size`, so that edges are smooth after scaling down."""
+    """Return an empty image, larger than a small `size`, so that edges are smooth after scaling down."""
     scale = max(1, min(4, 360 // max(size)))
     image = Image.new("RGB", (size[0] * scale, size[1] * scale), ground)
     return image, ImageDraw.Draw(image)
 
 
 def _finished(image: Image.Image, size: Size, quality: int | None) -> Image.Image:
-    """Return the picture at its final size, compressed as JPEG if a quality is given."""
+    """Return the image at its final size, compressed as JPEG if a quality is given."""
     if image.size != size:
         image = image.resize(size, Image.Resampling.BOX)
     if quality is None:
@@ -266,7 +266,7 @@ def _place(scene: Scene, size: Size) -> tuple[list[Placed], Rgb, int | None]:
 
 
 def draw(scene: Scene, size: Size) -> Image.Image:
-    """The scene as an RGB picture of `size` (width, height); the same scene gives the same picture."""
+    """The scene as an RGB image of `size` (width, height); the same scene gives the same image."""
     image, canvas = _canvas(size, (0, 0, 0))
     placed, ground, quality = _place(scene, image.size)
     canvas.rectangle((0, 0, *image.size), fill=ground)
@@ -285,7 +285,7 @@ def boxes(scene: Scene, size: Size) -> list[tuple[float, float, float, float]]:
 
 
 def draw_clip(clip: Clip, size: Size) -> list[Image.Image]:
-    """The clip's frames in order, each an RGB picture of `size` (width, height)."""
+    """The clip's frames in order, each an RGB image of `size` (width, height)."""
     rng = Random(clip.seed)
     shapes = [clip.mover] + ([clip.still] if clip.still else [])
     tints = [_tint(rng, shape.colour) for shape in shapes]
@@ -500,7 +500,7 @@ def box_mark(name: str, image: int, shape: int) -> str:
 
 
 def about_box(rng: Random, scene: Scene, image: int) -> tuple[str, str]:
-    """Ask where shapes of picture `image` (counted from 0) are; the answer has a mark for each."""
+    """Ask where shapes of image `image` (counted from 0) are; the answer has a mark for each."""
     kind = rng.random()
     if kind < 0.15:
         marks = [box_mark(shape.name, image, i) for i, shape in enumerate(scene.shapes)]
@@ -521,7 +521,7 @@ def thousandths(box: Sequence[float]) -> str:
 
 
 def with_boxes(talk: Conversation, sizes: list[Size]) -> Conversation:
-    """Put the boxes into the answers of a conversation whose pictures are drawn at `sizes`, in order."""
+    """Put the boxes into the answers of a conversation whose images are drawn at `sizes`, in order."""
     shown = [part for turn in talk.turns for part in turn.parts if not isinstance(part, str)]
 
     def numbers(mark: re.Match[str]) -> str:

@@ -127,7 +127,7 @@ async def first_pictures(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> Non
 
 
 async def chat(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Ask about two pictures, and about the first again."""
+    """Ask about two images, and about the first again."""
     for file in (sample_image(), SAMPLES / "two-shapes.png"):
         await attach(app, pilot, file)
         await ask(app, pilot, "What is in this image?")
@@ -217,7 +217,7 @@ async def batch(app: VlmtuiApp, pilot: Pilot[ExitReport | None], paths: Paths) -
 
 
 async def look(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Ask the last message without its picture, with a grey and with a blurred one."""
+    """Ask the last message without its image, with a grey and with a blurred one."""
     app.run_action_id("look")
     await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
     screen = app.screen
@@ -292,7 +292,7 @@ async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 async def session(
     paths: Paths, size: tuple[int, int], *, theme: str = "", only: Callable[..., Awaitable[None]] | None = None
 ) -> None:
-    """Play a session: picker, load, conversation, and the screens beside it; or `only` a scene about one picture."""
+    """Play a session: picker, load, conversation, and the screens beside it; or `only` a scene about one image."""
     settings = Settings(graphics="halfcell", theme=theme)
     services = Services(paths, Registry.bundled(), WorkerHost(paths), settings, AsyncStore(paths), keep_alive_s=120)
     app = VlmtuiApp(services)

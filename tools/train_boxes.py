@@ -3,8 +3,8 @@
     PYTHONPATH=src/vlmtui/worker/site python tools/train_boxes.py --cache /path/cache --checkpoint /path/boxes.pt \
         --minutes 60 --export src/vlmtui/bundled/shapes/adapters/boxes
 
-The vision tower is not changed, so every picture goes through it once: its image tokens are kept in `--cache`, which
-later runs use again. (A small network that reads them finds the edges of 99.5 % of the shapes in square pictures with
+The vision tower is not changed, so every image goes through it once: its image tokens are kept in `--cache`, which
+later runs use again. (A small network that reads them finds the edges of 99.5 % of the shapes in square images with
 IoU 0.8.) What is learnt are low-rank changes of the matrices of the text layers.
 
 Besides the tokens of the answer, linear heads teach them, which only training uses: at every digit, all four edges are
@@ -43,7 +43,7 @@ from train_shapes import Both, Grid, Maker, Student, cells_of, edges_of, grid_of
 
 MODEL = Path(__file__).parent.parent / "src" / "vlmtui" / "bundled" / "shapes"
 SHARD = 1000
-"""Pictures a file of the cache."""
+"""Images a file of the cache."""
 LENGTH, ANSWER = 112, 44
 """Tokens of a sequence and of its answer; the few longer conversations are drawn again."""
 DIGITS = (1.0, 0.7, 0.2)
@@ -53,13 +53,13 @@ RESTS = (1.0, 0.5, 0.1)
 WORDS = 0.15
 """Weight of the other tokens of an answer."""
 SQUARE = 0.5
-"""The share of square pictures beside those that come by chance; of the others, rare aspects come more often."""
+"""The share of square images beside those that come by chance; of the others, rare aspects come more often."""
 HINTS = 5.0
 """Weight of what the heads read."""
 
 
 def size_of(rng: Random) -> scenes.Size:
-    """Return a size as `tools/eval_shapes.py` draws pictures, made smaller if the model sees the same of it."""
+    """Return a size as `tools/eval_shapes.py` draws images, made smaller if the model sees the same of it."""
     if rng.random() < 0.12:
         side = rng.choice((64, 112, 128, 224, 256, 336, 448, 512))
         return side, side
@@ -70,7 +70,7 @@ def size_of(rng: Random) -> scenes.Size:
 
 
 def draw_shards(folder: Path, split: scenes.Split, most: int, numbers: Sequence[int]) -> None:
-    """Write the image tokens (pictures, tokens, width) of drawn scenes, by grid, with what is in their nine places."""
+    """Write the image tokens (images, tokens, width) of drawn scenes, by grid, with what is in their nine places."""
     torch.set_num_threads(1)
     student = Student(bundled_model(), "cpu")
     for number in numbers:
@@ -101,7 +101,7 @@ def bundled_model() -> Any:
 
 
 class Pictures:
-    """The cached pictures of one split, by grid: image tokens, cells (9, 2) and edges (9, 4) as `train_shapes.Batch`
+    """The cached images of one split, by grid: image tokens, cells (9, 2) and edges (9, 4) as `train_shapes.Batch`
     has them."""
 
     def __init__(self, folder: Path, split: scenes.Split, most: int) -> None:
@@ -116,7 +116,7 @@ class Pictures:
         self.shares = [len(looks) ** 0.55 for looks, _, _ in self.by_grid.values()]
 
     def choose(self, rng: Random) -> tuple[Grid, Any, Any, Any]:
-        """Return a picture: its grid, image tokens, cells and edges."""
+        """Return an image: its grid, image tokens, cells and edges."""
         grid = (6, 6) if rng.random() < SQUARE else rng.choices(list(self.by_grid), self.shares)[0]
         looks, cells, edges = self.by_grid[grid]
         at = rng.randrange(len(looks))
@@ -125,7 +125,7 @@ class Pictures:
 
 @dataclass
 class Batch:
-    """Conversations about one picture each: (B, LENGTH) tokens, and the (B, ANSWER) places in them that are learnt.
+    """Conversations about one image each: (B, LENGTH) tokens, and the (B, ANSWER) places in them that are learnt.
 
     `looks`: all image tokens in order (tokens, width); `at`: the token before each token of an answer, `wanted`: that
     token, `weight`: 0 where there is none; `edges`: left, top, right and bottom of the shape (B, 4) as shares;
@@ -146,7 +146,7 @@ class Batch:
 
 
 class Author:
-    """Makes batches of pictures and conversations about them."""
+    """Makes batches of images and conversations about them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.maker, self.tokenizer = Maker(tokenizer), tokenizer

@@ -14,13 +14,13 @@ batches with several images; small batches and many steps.
 
 Muon for the matrices of the blocks came last, together with clearer drawings; neither was judged alone.
 
-Three rows of image tokens at the least, whatever the aspect: with two of them wide pictures were read badly.
+Three rows of image tokens at the least, whatever the aspect: with two of them wide images were read badly.
 
 Boxes are no part of it: an adapter says them (`tools/train_boxes.py`). A try to train them into the model itself, for
 12 minutes on a large GPU, got half of them right and made questions about earlier images 5 % worse.
 
 What is still weak: a question about one thing among several (its colour, its place). A phase with many such questions
-about one picture made everything else worse; another 84 minutes of the last mixture made them better, too.
+about one image made everything else worse; another 84 minutes of the last mixture made them better, too.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ LONGEST = {"one": 156, "many": 330, "earlier": 350, "video": 165}
 CELLS = 0.5
 """Weight of the loss that only teaches the vision tower."""
 EDGES = 20.0
-"""Weight of the edges of the shapes, which are shares of the picture's width and height."""
+"""Weight of the edges of the shapes, which are shares of the image's width and height."""
 LOOK_FIRST = 0.29
 """The share of the time in which only the vision tower is trained."""
 END = 4.0
 """Weight of the end of an answer in conversations without an image: one token in a long count says where to stop."""
 STRETCHED = 0.3
-"""The share of the pictures that are not square whose aspect is far from 1, so that these are seen often enough."""
+"""The share of the images that are not square whose aspect is far from 1, so that these are seen often enough."""
 FULL = 0.62
 """The share of the time after which scenes and conversations have their full variety."""
 Grid = tuple[int, int]
@@ -176,7 +176,7 @@ def similar_size(rng: Random, size: scenes.Size) -> scenes.Size:
 
 
 def units_of(part: scenes.Scene | scenes.Clip) -> int:
-    """Pictures, or pairs of frames, of a scene or clip."""
+    """Images, or pairs of frames, of a scene or clip."""
     return 1 if isinstance(part, scenes.Scene) else -(-part.frames // PAIR)
 
 
@@ -205,7 +205,7 @@ def move_of(part: scenes.Scene | scenes.Clip, unit: Any) -> int:
 
 
 def glance(rng: Random, most: int) -> scenes.Conversation:
-    """Make a conversation of a picture without text."""
+    """Make a conversation of an image without text."""
     return scenes.Conversation([scenes.Turn([scenes.random_scene(rng, most)], "")])
 
 
@@ -220,7 +220,7 @@ class Maker:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def batch(self, rng: Random, task: str, count: int, most: int, square: float = 0.25) -> Batch:
-        """`count` conversations of a task whose pictures have one or two different grids."""
+        """`count` conversations of a task whose images have one or two different grids."""
         sizes = [self._size(rng, square) for _ in range(2 if task in ("many", "earlier") else 1)]
         frames: dict[Grid, list[Any]] = {}
         cells: dict[Grid, list[Any]] = {}
@@ -303,7 +303,7 @@ class Maker:
         return ids, wanted, self._positions(ids, media)
 
     def _positions(self, ids: list[int], media: list[tuple[Grid, int]]) -> Any:
-        """M-RoPE positions (3, L): text advances all three by one, a picture spans time, rows and columns."""
+        """M-RoPE positions (3, L): text advances all three by one, an image spans time, rows and columns."""
         pads = {self.tokenizer.token_to_id("<|image_pad|>"), self.tokenizer.token_to_id("<|video_pad|>")}
         places: list[Any] = []
         shown = iter(media)
@@ -320,9 +320,9 @@ class Maker:
 
 
 def plan(rng: Random, step: int, progress: float) -> list[tuple[str, int, float]]:
-    """The tasks of one optimiser step, each with the most shapes a scene may have and the share of square pictures.
+    """The tasks of one optimiser step, each with the most shapes a scene may have and the share of square images.
 
-    The vision tower learns alone at first (`look`); then come easy scenes, and conversations with several pictures once
+    The vision tower learns alone at first (`look`); then come easy scenes, and conversations with several images once
     single ones are understood.
     """
     if progress < LOOK_FIRST:

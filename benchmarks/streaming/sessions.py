@@ -256,7 +256,7 @@ def _cpu_of(one: Session, keys: str, answers: int) -> float:
 
 
 def memory(folder: Path) -> Figures:
-    """Memory with a conversation of 200 turns and 50 pictures against an empty chat; the median of three."""
+    """Memory with a conversation of 200 turns and 50 images against an empty chat; the median of three."""
     return {"memory with 200 turns, 50 images": statistics.median(_memory(folder / str(number)) for number in range(3))}
 
 

@@ -49,7 +49,7 @@ class Gate:
 
 
 class RepeatingEngine(ScriptedEngine):
-    """Answers "said: " and the question, with the number of its pictures; `most`: the most requests at once."""
+    """Answers "said: " and the question, with the number of its images; `most`: the most requests at once."""
 
     def __init__(self, trouble: Trouble = lambda question: None, info: EngineInfo | None = None) -> None:
         super().__init__(info=info)

@@ -95,7 +95,7 @@ def logprob_difference(here: Told, there: Told) -> float:
 
 
 def prompts(folder: Path) -> Iterator[tuple[str, Prompt]]:
-    """Chats and raw prompts, by name; their pictures and videos lie in the folder."""
+    """Chats and raw prompts, by name; their images and videos lie in the folder."""
     easel = Easel(folder)
     names = ("red", "green", "blue", "yellow")
     shapes = (("circle", "center"), ("square", "left"))

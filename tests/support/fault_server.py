@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, suppress
 WORDS = ("<|im_start|>", "user", "<|image_pad|>", "<|im_end|>", "A", " red", " circle", ".", " blue", "hello")
 """The vocabulary: a token's id is its place."""
 PROMPT = (0, 1, 2, 2, 2, 2, 9, 3)
-"""The prompt of every chat with a picture."""
+"""The prompt of every chat with an image."""
 WRITTEN = (0, 1, 2, 9, 3)
-"""The same before the picture's placeholder is expanded."""
+"""The same before the image's placeholder is expanded."""
 ANSWER = (4, 5, 6, 7, 3)
 Reply = Callable[["FaultServer", asyncio.StreamWriter], Awaitable[None]]
 
@@ -59,7 +59,7 @@ class FaultServer:
         self.takes_templates = False
         """True if a request may bring a chat template."""
         self.generate_status: int | None = None
-        """The status for token ids with an invalid picture: 400, of older servers 200; None: the path is missing."""
+        """The status for token ids with an invalid image: 400, of older servers 200; None: the path is missing."""
         self.tokens: dict[object, list[int]] = {}
         """The answers of `/tokenize` for these texts."""
         self.released = asyncio.Event()

@@ -1,5 +1,5 @@
-"""A program that shows one picture among lines of text, through the app's driver. Keys: j and k scroll, c covers a part
-of the picture, r removes it, q quits."""
+"""A program that shows one image among lines of text, through the app's driver. Keys: j and k scroll, c covers a part
+of the image, r removes it, q quits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vlmtui.ui.terminal.driver import NonBlockingDriver
 from vlmtui.ui.terminal.graphics import Graphics
 
 ABOVE, COLUMNS, ROWS = 4, 16, 8
-"""Lines above the picture, and its size in cells."""
+"""Lines above the image, and its size in cells."""
 
 
 def make_picture() -> Image.Image:

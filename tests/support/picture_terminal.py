@@ -1,4 +1,4 @@
-"""A terminal that draws pictures: kitty, WezTerm, iTerm2 or xterm, as far as programs can tell. What it is sent is
+"""A terminal that draws images: kitty, WezTerm, iTerm2 or xterm, as far as programs can tell. What it is sent is
 decoded, and the pixels of each cell can be looked at."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vlmtui.ui.terminal.painter import picture_cell
 
 CELL = (10, 20)
 Pixels = dict[tuple[int, int], Image.Image]
-"""The picture of each cell that shows a part of one, by column and line."""
+"""The image of each cell that shows a part of one, by column and line."""
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -62,12 +62,12 @@ class PictureTerminal:
         self._kind = kind
         self._rest = b""
         self._parts: list[Image.Image] = []
-        """The parts of pictures that were drawn; a cell's character tells which."""
+        """The parts of images that were drawn; a cell's character tells which."""
         self._kitty: dict[int, tuple[Image.Image, int, int]] = {}
-        """kitty's pictures: pixels, columns, rows."""
+        """kitty's images: pixels, columns, rows."""
         self._chunks: tuple[dict[str, str], bytes] | None = None
         self.sequences = 0
-        """Pictures that were sent."""
+        """Images that were sent."""
         columns, rows = size
         self._process = PtyProcess.spawn(list(command), env={**env}, dimensions=(rows, columns))
 
@@ -83,12 +83,12 @@ class PictureTerminal:
         self._process.write(text.encode())
 
     def text(self) -> list[str]:
-        """The lines of the screen; a cell of a picture is blank."""
+        """The lines of the screen; a cell of an image is blank."""
         lines = [[self.screen.buffer[y][x].data for x in range(self.screen.columns)] for y in range(self.screen.lines)]
         return ["".join([char if len(char) == 1 else " " for char in line]).rstrip() for line in lines]
 
     def pixels(self) -> Pixels:
-        """Every cell that shows a part of a picture."""
+        """Every cell that shows a part of an image."""
         return {
             (x, y): part
             for y in range(self.screen.lines)
@@ -189,7 +189,7 @@ def _indexed(colour: str) -> int:
 
 
 def decode_sixel(data: bytes) -> Image.Image:
-    """The picture of a Sixel sequence, which must tell its size."""
+    """The image of a Sixel sequence, which must tell its size."""
     image, colours = Image.new("RGB", (1, 1)), {0: (0, 0, 0)}
     colour, x, y = 0, 0, 0
     for token in _SIXEL.findall(data):

@@ -37,7 +37,7 @@ class Easel:
         self._random = Random(7)
 
     def picture(self, *shapes: tuple[str, str, str], size: tuple[int, int] = (224, 224)) -> Picture:
-        """A scene of (colour, kind, place). The same shapes in the same order of drawing give the same picture."""
+        """A scene of (colour, kind, place). The same shapes in the same order of drawing give the same image."""
         ordered = sorted((scenes.Shape(c, k, scenes.PLACES.index(p)) for c, k, p in shapes), key=lambda s: s.place)
         scene = scenes.Scene(tuple(ordered), self._random.getrandbits(32))
         path = self._new("scene", "png")

@@ -64,7 +64,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 async def ask(engine: RemoteEngine, picture: Attachment) -> dict[str, Asked]:
-    """A chat, one about a picture, a raw prompt, one that is too long, and a file that is no picture."""
+    """A chat, one about an image, a raw prompt, one that is too long, and a file that is no image."""
     broken = msgspec.structs.replace(picture, path=str(Path(picture.path).with_name("broken.png")), sha256="b" * 64)
     asked: dict[str, Prompt] = {
         "chat": ChatPrompt(turns=(user_turn("Hello!"),)),
@@ -93,7 +93,7 @@ def said(events: list[EngineEvent]) -> str:
 
 
 def sample(folder: Path) -> Attachment:
-    """The bundled picture, and beside it a file that is no picture."""
+    """The bundled image, and beside it a file that is no image."""
     (folder / "broken.png").write_bytes(b"\x89PNG rubbish")
     path = folder / "circle.png"
     with Image.open(SAMPLES / "circle.png") as found:

@@ -24,7 +24,7 @@ PLACEHOLDERS = {
     "audio": ("<|AUDIO|>",),
 }
 SIZE = (112, 112)
-"""The result of a scripted processor for every picture: 8 × 8 patches of 14 pixels, four to a token."""
+"""The result of a scripted processor for every image: 8 × 8 patches of 14 pixels, four to a token."""
 
 _SPECIAL = "|".join(re.escape(token) for token in SPECIAL_TOKENS)
 _TOKEN = re.compile(rf"{_SPECIAL}|\s*(?:(?!{_SPECIAL})\S)+|\s+")

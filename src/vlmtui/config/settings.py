@@ -111,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     hang_s: float = 30.0
     """Seconds without a sign of life after which a loaded engine is reported as hung; 0: never."""
     graphics: Graphics = "auto"
-    """How pictures are drawn; `auto` asks the terminal, whose answer may be too late on a slow connection."""
+    """How images are drawn; `auto` asks the terminal, whose answer may be too late on a slow connection."""
     theme: str = ""
     """The app's theme; empty: the default."""
     system_prompt: str = ""

@@ -43,7 +43,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     """`JPEG`, `PNG`, … for images; the container's name for videos; with the codec for sound: `WAV, pcm_s16le`."""
     notes: tuple[str, ...] = ()
-    """Changes made to the picture when it was attached (`turned upright by EXIF`, `transparency over white`), for
+    """Changes made to the image when it was attached (`turned upright by EXIF`, `transparency over white`), for
     display."""
     duration_s: float | None = None
     fps: float | None = None
@@ -58,7 +58,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     page: int = 1
     """Page of a multi-page document (TIFF), from 1."""
     scaled_from: tuple[int, int] | None = None
-    """Width and height before the user first made the picture smaller; None if unchanged."""
+    """Width and height before the user first made the image smaller; None if unchanged."""
     pages: int = 1
     """Number of pages in the file, or of frames for an animation attached as a still image."""
 

@@ -70,7 +70,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Where to write what the model sees of a prompt's attachments (`PromptReady.seen`)."""
 
     folder: str
-    """A private folder for the pictures. Absolute."""
+    """A private folder for the images. Absolute."""
     values: bool = False
     """Write the processor's values there as well (`SeenMedium.values`)."""
 
@@ -134,7 +134,7 @@ class MediaSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeenPicture(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture, tile or frame as the model sees it, made from the processor's tensor."""
+    """An image, tile or frame as the model sees it, made from the processor's tensor."""
 
     path: str
     """A PNG file, RGB."""
@@ -154,16 +154,16 @@ class SeenMedium(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     """Index among the attachments of this modality, from 0."""
     layout: Literal["", "picture", "tiles", "patches", "frames"] = ""
-    """The arrangement of the pictures in the tensor; empty: unknown, so that they can't be read."""
+    """The arrangement of the images in the tensor; empty: unknown, so that they can't be read."""
     tensor: str = ""
     """The tensor's name (`pixel_values`)."""
     pictures: tuple[SeenPicture, ...] = ()
     is_exact: bool = True
     """False: the processor's mean and deviation are unknown, so that contrast and colours are stretched."""
     left_out: int = 0
-    """Number of further pictures that were not written."""
+    """Number of further images that were not written."""
     values: tuple[str, ...] = ()
-    """NumPy files (float32) with the values that the model computes with, if `View.values` is set: each picture's
+    """NumPy files (float32) with the values that the model computes with, if `View.values` is set: each image's
     channels, rows and columns; if its layout can't be read, one file with the whole tensor."""
 
 
@@ -217,7 +217,7 @@ class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready")
     """The prompt's text as the template wrote it, before it was tokenized. Set for a `RenderRequest` only; empty if
     the engine does not report it. Hostile text."""
     seen: tuple[SeenMedium, ...] = ()
-    """The processed pictures, if `RenderRequest.view` requests them."""
+    """The processed images, if `RenderRequest.view` requests them."""
     used: Sampling | None = None
     """The sampling that the engine uses: completed with the model's own defaults and the drawn seed. None if nothing is
     generated, or if the engine does not report it."""

@@ -137,7 +137,7 @@ def difference_lines(comparison: Comparison) -> list[str]:
 
 
 def _given(side: Side) -> object:
-    """Return the prompt and the hashes of its pictures, whose tokens are the same for all pictures."""
+    """Return the prompt and the hashes of its images, whose tokens are the same for all images."""
     pictures = attachments_of(side.request) if side.request is not None else ()
     return side.prompt_token_ids or side.prompt, tuple(item.sha256 for item in pictures)
 

@@ -1,4 +1,4 @@
-"""Changed copies: fewer pixels or frames; pictures in grey or blurred, to test what an answer depends on."""
+"""Changed copies: fewer pixels or frames; images in grey or blurred, to test what an answer depends on."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ not."""
 
 
 def grey_image(attachment: Attachment, store: Path) -> Attachment:
-    """Return a grey picture of the same size. Blocking. Raises VlmtuiError."""
+    """Return a grey image of the same size. Blocking. Raises VlmtuiError."""
     return _stored(attachment, Image.new("RGB", (attachment.width, attachment.height), _GREY), store, "grey")
 
 
 def blurred_image(attachment: Attachment, store: Path) -> Attachment:
-    """Return the picture, blurred. Blocking. Raises VlmtuiError if its stored file is missing."""
+    """Return the image, blurred. Blocking. Raises VlmtuiError if its stored file is missing."""
     pixels = open_prepared(attachment.path)
     radius = max(pixels.size) / _BLUR_PART
     return _stored(attachment, pixels.filter(ImageFilter.GaussianBlur(radius)), store, "blurred")
 
 
 def occluded_image(attachment: Attachment, box: tuple[int, int, int, int], store: Path) -> Attachment:
-    """Return the picture with a grey rectangle (left, top, right, bottom in pixels). Blocking. Raises VlmtuiError."""
+    """Return the image with a grey rectangle (left, top, right, bottom in pixels). Blocking. Raises VlmtuiError."""
     pixels = open_prepared(attachment.path)
     pixels.paste(_GREY, box)
     return _stored(attachment, pixels, store, "partly grey")
 
 
 def bounded_image(attachment: Attachment, pixels_max: int, store: Path) -> Attachment:
-    """Return the picture with at most `pixels_max` pixels; unchanged if it has no more. Blocking. Raises
+    """Return the image with at most `pixels_max` pixels; unchanged if it has no more. Blocking. Raises
     VlmtuiError."""
     pixels = attachment.width * attachment.height
     if pixels <= pixels_max:

@@ -1,4 +1,4 @@
-"""Contact sheets: the sampled frames of a video in rows of small pictures, sized for a terminal."""
+"""Contact sheets: the sampled frames of a video in rows of small images, sized for a terminal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Grid(NamedTuple):
 
 
 class Sheet(msgspec.Struct, frozen=True):
-    """The frames to send, one picture per row of frames. `times_s` covers all frames."""
+    """The frames to send, one image per row of frames. `times_s` covers all frames."""
 
     times_s: tuple[float, ...]
     grid: Grid

@@ -71,7 +71,7 @@ def place(store: Path, sha256: str) -> Path:
 
 
 def store_medium(source: BinaryIO, store: Path, *, name: str) -> StoredCopy | None:
-    """Store a copy of a picture, video, sound or PDF document with the suffix of its content; None for any other file.
+    """Store a copy of an image, video, sound or PDF document with the suffix of its content; None for any other file.
     `name` is for errors. Raises VlmtuiError."""
     source.seek(0)
     suffix = sniff(source.read(HEAD_BYTES)).suffix

@@ -1,4 +1,4 @@
-"""Downloads pictures and videos from `http` or `https` addresses into a private folder.
+"""Downloads images and videos from `http` or `https` addresses into a private folder.
 
 Nothing the server says is trusted: neither length, type, redirects nor file name. Imports httpx2, which is slow: import
 this module only when something is to be downloaded.
@@ -51,7 +51,7 @@ LIMITS = DownloadLimits()
 
 
 async def download(url: str, folder: Path, *, limits: DownloadLimits = LIMITS) -> Path:
-    """Download the picture or video at `url` into `folder`, as `<name>-<16 hex digits of its hash>.<ending>`.
+    """Download the image or video at `url` into `folder`, as `<name>-<16 hex digits of its hash>.<ending>`.
 
     The same content is one file, whatever its address. Uses the environment's proxies and checks certificates.
     Credentials in the address are only sent to that scheme, host and port. To stop it, cancel the task.

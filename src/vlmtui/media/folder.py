@@ -34,7 +34,7 @@ class Sort(StrEnum):
 
 
 class FolderEntry(msgspec.Struct, frozen=True):
-    """A folder, picture or video in a listing."""
+    """A folder, image or video in a listing."""
 
     path: Path
     name: str

@@ -259,7 +259,7 @@ def _require_fitting(image: Image.Image, path: Path, size_bytes: int) -> None:
 
 
 def is_animation(data: bytes, path: Path) -> bool:
-    """Return True if a picture has more than one frame."""
+    """Return True if an image has more than one frame."""
     with open_image(data, path) as image:
         try:
             return bool(getattr(image, "is_animated", False))
@@ -275,7 +275,7 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
         try:
             pages = turn_to(image, page, path, len(data))
             _require_fitting(image, path, len(data))
-            # Read before loading: Pillow's TIFF decoder rotates the picture itself and then drops the tag.
+            # Read before loading: Pillow's TIFF decoder rotates the image itself and then drops the tag.
             orientation = _orientation(image)
             whole = image.size
             is_same = _is_plain(image, kind, pages) and orientation == 1 and not _is_recoloured(image)
@@ -325,7 +325,7 @@ def _orientation(image: Image.Image) -> int:
     """Return the EXIF orientation, 1 to 8; 1 if missing or unreadable."""
     try:
         found = image.getexif().get(ExifTags.Base.Orientation, 1)
-        if image.format == "HEIF":  # its plug-in rotates the picture itself and reports the original tag
+        if image.format == "HEIF":  # its plug-in rotates the image itself and reports the original tag
             found = image.info.get("original_orientation") or found
     except DECODER_ERRORS:
         return 1

@@ -1,4 +1,4 @@
-"""Watches a folder into which the user copies pictures and videos from another computer."""
+"""Watches a folder into which the user copies images and videos from another computer."""
 
 from __future__ import annotations
 

@@ -34,11 +34,11 @@ class MentionKind(Enum):
 
     MEDIA = auto()
     FOLDER = auto()
-    """A folder with pictures or videos in it."""
+    """A folder with images or videos in it."""
     WEB = auto()
     """An address; nobody has looked there."""
     OTHER = auto()
-    """A file or folder without pictures and videos."""
+    """A file or folder without images and videos."""
     MISSING = auto()
     UNREADABLE = auto()
 

@@ -57,7 +57,7 @@ def most_parts(image: Image.Image, size_bytes: int) -> int:
 
 
 def count_parts(image: Image.Image, most: int) -> int:
-    """Return the number of pages or frames of an open image, at most `most`. A JPEG or HEIC with several pictures
+    """Return the number of pages or frames of an open image, at most `most`. A JPEG or HEIC with several images
     counts as one. Raises DECODER_ERRORS for damaged files."""
     if image.format in ("MPO", "HEIF"):
         return 1
@@ -96,7 +96,7 @@ def page_name(path: Path, kind: str, page: int) -> str:
 
 
 def page_note(kind: str, page: int, pages: int) -> str:
-    """Return the note for a picture that is one of several in its file."""
+    """Return the note for an image that is one of several in its file."""
     return f"frame {page} of {pages}, as a still picture" if kind in _MOVING else f"page {page} of {pages}"
 
 
@@ -195,7 +195,7 @@ def stage_page(path: Path, store: Path, *, page: int = 1, dots: int | None = Non
 
 
 class PagePicture(NamedTuple):
-    """A page as a picture, and how many pages its document has."""
+    """A page as an image, and how many pages its document has."""
 
     image: Image.Image
     pages: int

@@ -82,7 +82,7 @@ def parse_paths(text: str) -> list[Path] | None:
 
 
 def pasted_media(text: str) -> list[Path] | None:
-    """Like `parse_paths`, but also None if none of the files is a picture or video: such paths stay text.
+    """Like `parse_paths`, but also None if none of the files is an image or video: such paths stay text.
 
     Blocking: reads the first bytes of files without a known extension.
     """
@@ -96,7 +96,7 @@ def has_media_name(name: str) -> bool:
 
 
 def looks_like_media(path: Path) -> bool:
-    """Return True if a file is a picture or video, by its extension or else by its first bytes."""
+    """Return True if a file is an image or video, by its extension or else by its first bytes."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return False

@@ -17,7 +17,7 @@ CPU_S = 60
 
 
 class Refusal(IntEnum):
-    """Why there is no picture: the process's exit code."""
+    """Why there is no image: the process's exit code."""
 
     ENCRYPTED = 10
     BROKEN = 11

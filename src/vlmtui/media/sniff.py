@@ -13,7 +13,7 @@ class Kind(StrEnum):
 
     IMAGE = "image"
     ANIMATION = "animation"
-    """A format for one picture or many (GIF, WebP, AVIF); only the decoder can tell."""
+    """A format for one image or many (GIF, WebP, AVIF); only the decoder can tell."""
     VIDEO = "video"
     SOUND = "sound"
     DOCUMENT = "document"
@@ -47,7 +47,7 @@ class FileType(Enum):
     MP4 = Kind.VIDEO, "an MP4 video", ".mp4"
     QUICKTIME = Kind.VIDEO, "a QuickTime video", ".mov"
     MP4_SOUND = Kind.VIDEO, "an MPEG-4 sound file", ".m4a"
-    """May have a picture track after all, as an Ogg, MP4 or Matroska file may have none."""
+    """May have a video track after all, as an Ogg, MP4 or Matroska file may have none."""
     MP3 = Kind.SOUND, "a sound file", ".mp3"
     FLAC = Kind.SOUND, "a sound file", ".flac"
     WAV = Kind.SOUND, "a sound file", ".wav"
@@ -150,7 +150,7 @@ def _is_transport_stream(head: bytes) -> bool:
 
 
 def _sniff_ftyp(head: bytes) -> FileType:
-    """Tell pictures from videos in ISO base media files (MP4, HEIC, …) by the brands in the first box."""
+    """Tell images from videos in ISO base media files (MP4, HEIC, …) by the brands in the first box."""
     size = min(max(int.from_bytes(head[:4], "big"), 16), len(head))
     brands = {head[8:12], *(head[at : at + 4] for at in range(16, size - 3, 4))}
     if brands & {b"avif", b"avis"}:

@@ -1,4 +1,4 @@
-"""Sound: files, and the audio tracks of videos, decoded with PyAV; and its waveform as a picture."""
+"""Sound: files, and the audio tracks of videos, decoded with PyAV; and its waveform as an image."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 BYTES_MAX = 16_000_000_000
-"""Most bytes of a file; one with pictures may be large."""
+"""Most bytes of a file; one with images may be large."""
 SECONDS_MAX = 1800
 """Longest sound in seconds. Models take from 30 seconds to some minutes, and 30 minutes are 115 MB of samples."""
 RATE = 16_000
@@ -100,7 +100,7 @@ def loudness(samples: Samples, columns: int) -> list[float]:
 
 
 def has_sound_only(path: Path) -> bool:
-    """Return True if a file has an audio track and no picture track; a cover does not count as one. False if the file
+    """Return True if a file has an audio track and no video track; a cover does not count as one. False if the file
     can't be opened. Blocking."""
     try:
         with (
@@ -158,7 +158,7 @@ def _decoded(container: Any, stream: Any, rate: int, name: str) -> Iterator[av.A
 
 
 PICTURE_SIZE = (1200, 300)
-"""Width and height of the picture, in pixels."""
+"""Width and height of the image, in pixels."""
 _BACKGROUND, _WAVE = (24, 26, 32), (120, 190, 240)
 
 

@@ -75,7 +75,7 @@ def stage_as(
     page: int = 1,
     dots: int | None = None,
 ) -> Attachment:
-    """Like `stage`, but as this modality: an animation as a picture or a video, a video also as its audio track. Raises
+    """Like `stage`, but as this modality: an animation as an image or a video, a video also as its audio track. Raises
     VlmtuiError, too, if the file is of another modality."""
     if modality == "audio":
         return _stage_sound(path if path.exists() else sound_source(path), store)
@@ -92,7 +92,7 @@ def _stage_sound(path: Path, store: Path) -> Attachment:
 
 
 def is_sound(path: Path, found: FileType) -> bool:
-    """Return whether a container that may hold pictures has only sound. Blocking."""
+    """Return whether a container that may hold images has only sound. Blocking."""
     from vlmtui.media.sound import has_sound_only
 
     return found in _MAY_BE_SOUND and has_sound_only(path)
@@ -123,7 +123,7 @@ async def download_source(url: str, downloads: Path) -> Path:
 
 
 def restage(attachment: Attachment, *, store: Path, page: int) -> Attachment:
-    """Stage another page of an attachment's original file, or a frame of an animation as a picture. Blocking.
+    """Stage another page of an attachment's original file, or a frame of an animation as an image. Blocking.
 
     Raises VlmtuiError if that file is missing, has changed its type, or has no such page.
     """

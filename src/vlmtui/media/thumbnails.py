@@ -41,30 +41,30 @@ class Viewport(msgspec.Struct, frozen=True):
     y: float = 0.5
 
     def seen(self, size: Size, room: Size) -> tuple[float, float]:
-        """Return the visible share of the picture's width and height in `room`, both 0 to 1."""
+        """Return the visible share of the image's width and height in `room`, both 0 to 1."""
         scale = self.scale(size, room)
         return min(1.0, room[0] / (size[0] * scale)), min(1.0, room[1] / (size[1] * scale))
 
     def scale(self, size: Size, room: Size) -> float:
-        """Return screen pixels per picture pixel."""
+        """Return screen pixels per image pixel."""
         return min(room[0] / size[0], room[1] / size[1]) * self.zoom
 
     def within(self, size: Size, room: Size) -> Viewport:
-        """Return the viewport moved so that nothing beyond the picture's edges is visible."""
+        """Return the viewport moved so that nothing beyond the image's edges is visible."""
         across, down = self.seen(size, room)
         x, y = (min(max(at, part / 2), 1 - part / 2) for at, part in ((self.x, across), (self.y, down)))
         return msgspec.structs.replace(self, x=x, y=y)
 
 
 class StoredPixels(NamedTuple):
-    """The stored pixels of one attachment: a picture, or the frames that the model gets."""
+    """The stored pixels of one attachment: an image, or the frames that the model gets."""
 
     picture: Image.Image | None
     frames: Frames | None = None
 
     @property
     def size(self) -> Size:
-        """Size of the picture, or of each frame."""
+        """Size of the image, or of each frame."""
         if self.frames is not None:
             height, width = self.frames.frames.shape[1:3]
             return int(width), int(height)
@@ -73,11 +73,11 @@ class StoredPixels(NamedTuple):
 
     @property
     def times_s(self) -> tuple[float, ...]:
-        """When the frames appear; empty for a picture."""
+        """When the frames appear; empty for an image."""
         return self.frames.times_s if self.frames is not None else ()
 
     def image(self, frame: int) -> Image.Image:
-        """Return the picture or a frame at full size."""
+        """Return the image or a frame at full size."""
         if self.frames is not None:
             return Image.fromarray(self.frames.frames[frame])
         assert self.picture is not None
@@ -99,7 +99,7 @@ def open_pixels(attachment: Attachment) -> StoredPixels:
 
 
 def draw(source: StoredPixels, view: Viewport, room: Size) -> Image.Image:
-    """Return the part of the picture shown in `view`, scaled to fill `room`. Blocking."""
+    """Return the part of the image shown in `view`, scaled to fill `room`. Blocking."""
     size = source.size
     scale, (across, down) = view.scale(size, room), view.seen(size, room)
     left, top = (view.x - across / 2) * size[0], (view.y - down / 2) * size[1]
@@ -118,7 +118,7 @@ KEPT_MAX = 512
 
 
 def thumbnail(attachment: Attachment, cache: Path, size_px: tuple[int, int]) -> Image.Image:
-    """Return an RGB picture of the attachment (of a video its first sampled frame, of sound its waveform) that fits in
+    """Return an RGB image of the attachment (of a video its first sampled frame, of sound its waveform) that fits in
     `size_px` (width, height), never larger than the original.
 
     Blocking: call it in a thread. `cache` is a dedicated folder, created if missing. Raises VlmtuiError if the stored

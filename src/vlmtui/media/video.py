@@ -170,7 +170,7 @@ def open_container(file: BinaryIO, name: str) -> InputContainer:
 
 
 def pictures_in(container: InputContainer) -> list[av.VideoStream]:
-    """Return the picture tracks; a cover is none."""
+    """Return the video tracks; a cover is none."""
     covers = av.stream.Disposition.attached_pic
     return [stream for stream in container.streams.video if not stream.disposition & covers]
 

@@ -65,7 +65,7 @@ class PatchTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return None if grid is None else grid[0] * grid[1]
 
     def resized(self, width: int, height: int, settings: Settings) -> tuple[int, int] | None:
-        """Return width and height of the resized picture in pixels; None if the processor would refuse it."""
+        """Return width and height of the resized image in pixels; None if the processor would refuse it."""
         grid = self._grid(width, height, settings)
         side = self.patch * self.merge
         return None if grid is None else (grid[1] * side, grid[0] * side)
@@ -180,7 +180,7 @@ between tags; `brackets`: `[[x,y,x,y]]`; `det_tags`: the same in `<|det|>`, afte
 `<points coords="…">`, which has for each image its number (in a video: the time in seconds), then the number, x and y
 of each point."""
 CoordinateScale = Literal["pixels", "resized", "unit", "percent", "thousand", "to_999", "to_1024", "bins"]
-"""Pixels of the picture, or of what the processor makes of it; 0 to 1, 100, 1,000, 999 and 1,024 for the whole side;
+"""Pixels of the image, or of what the processor makes of it; 0 to 1, 100, 1,000, 999 and 1,024 for the whole side;
 `bins`: the middles of 1,000 equal parts."""
 Version = Annotated[str, msgspec.Meta(pattern=r"^(\d{1,6}(\.\d{1,6}){0,3})?$")]
 ModelClass = Annotated[str, msgspec.Meta(pattern=r"^([a-z][a-z0-9_]*:[A-Za-z][A-Za-z0-9_]*)?$", max_length=200)]
@@ -300,7 +300,7 @@ def _refuse_trust(*tables: Mapping[str, object]) -> None:
 
 
 class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a family's models write places in a picture."""
+    """How a family's models write places in an image."""
 
     format: GroundingFormat
     scale: CoordinateScale

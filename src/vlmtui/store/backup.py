@@ -45,7 +45,7 @@ class RestoreResult(NamedTuple):
 
     media: int
     left_out: tuple[str, ...]
-    """Names of files in the archive that are no picture, video, sound or document."""
+    """Names of files in the archive that are no image, video, sound or document."""
     set_aside: Path | None
     """The database that was there before."""
 

@@ -146,7 +146,7 @@ class ImportResult(NamedTuple):
     missing: tuple[str, ...]
     """Names of attachments whose files were missing or damaged."""
     left_out: tuple[str, ...]
-    """Names of files that are no picture, video, sound or document."""
+    """Names of files that are no image, video, sound or document."""
 
 
 def read_document(data: bytes) -> Document:
