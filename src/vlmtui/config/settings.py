@@ -1,4 +1,4 @@
-"""Settings, each with where it comes from, and the servers that `config.toml` names."""
+"""The settings, from `config.toml`, the environment and the command line; and the servers named in `config.toml`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where a server is and how to reach it. It holds no secret: a key is named by its variable or file."""
+    """How to reach a server. Contains no secret: a key is named by its environment variable or its file."""
 
     url: str
     """`http://HOST:PORT`, `https://HOST` or `unix:/PATH`."""
     model: str | None = None
-    """The model to use, by the server's name for it; None: its only one."""
+    """The server's name for the model to use; None: its only model."""
     family: str | None = None
-    """The model's family, needed if neither the model's name nor its root shows it."""
+    """The model's family, if it can't be told from the model's name."""
     api_key_env: str | None = None
     """The environment variable that holds the key."""
     api_key_file: str | None = None
@@ -46,13 +46,13 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """More headers, each read from an environment variable: `X-Team = "env:TEAM"`."""
 
     def arguments(self) -> dict[str, object]:
-        """Return the engine arguments that reach the server; they name no model."""
+        """Return the engine arguments for the connection, without model and family."""
         given = msgspec.to_builtins(self)
         return {name: value for name, value in given.items() if value and name not in ("model", "family")}
 
 
 def check_engines(engines: Mapping[str, EngineSettings], source: str) -> None:
-    """Raises VlmtuiError(BAD_INPUT) naming the engine, and what to write instead."""
+    """Raise VlmtuiError(BAD_INPUT) if the name, a header or the key of a server is invalid."""
     for name, engine in engines.items():
         if not _NAME.fullmatch(name):
             hint = "Use small letters, digits, - and _."
@@ -72,7 +72,7 @@ _BYTES_MAX = 1_000_000
 
 
 class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sampling parameters. Unset ones come from the model's record, then from vlmtui's defaults."""
+    """Sampling parameters. Unset ones come from the model family's record, then from vlmtui's defaults."""
 
     temperature: float | None = None
     """0 is greedy: always the most likely token."""
@@ -164,7 +164,8 @@ def load_settings(
 
 
 def sources(paths: Paths, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the source (file path or variable name) of each setting that is not a default. Raises VlmtuiError."""
+    """Return the source (file path or variable name) of each setting that differs from the default. Raises
+    VlmtuiError."""
     file = config_file(paths)
     given = _read(file)
     found: dict[str, str] = {}
@@ -198,7 +199,7 @@ def _read(file: Path) -> dict[str, object]:
 
 
 def _with(settings: Settings, given: Mapping[str, object], source: str, *, strict: bool = True) -> Settings:
-    """Return the settings with the given fields replaced. `source` is for errors."""
+    """Return the settings with the given fields replaced. `source` names their source in errors."""
     _check_names(given, Settings, source, "")
     merged = _merge(msgspec.to_builtins(settings), given)
     try:
@@ -265,7 +266,7 @@ def _merge(base: dict[str, object], given: Mapping[str, object]) -> dict[str, ob
 
 
 def _where_keys_are(given: Mapping[str, object]) -> str:
-    """Return a hint for somebody who wrote a key itself into `[engines.NAME]`."""
+    """Return a hint if a server's table contains the key itself; else an empty text."""
     engines = given.get("engines")
     tables = engines.values() if isinstance(engines, Mapping) else ()
     has_key = any(isinstance(table, Mapping) and table.keys() & {"api_key", "key", "token"} for table in tables)

@@ -1,4 +1,4 @@
-"""Which models' own code the user has allowed to run: repositories by commit, folders by the hashes of their files."""
+"""The user's permissions to run models' own Python code: repositories by commit, folders by file hashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vlmtui.reading import read_json
 from vlmtui.registry.remote_code import RemoteCode
 
 _UNKNOWN = "next"
-"""Stands for the commit of a repository that is not downloaded yet; replaced by the first commit seen later."""
+"""Stands for the commit of a repository that is not downloaded yet; replaced by its commit after the download."""
 _BYTES_MAX = 10_000_000
 
 
@@ -57,7 +57,8 @@ class TrustStore:
             self._write(commits, [*others, _TrustedFolder(code.model, dict(code.files), _other(code))])
 
     def changes(self, code: RemoteCode) -> tuple[str, ...]:
-        """Return the names of a folder's files that changed since the user allowed it; empty if never allowed."""
+        """Return the names of a folder's files that changed since the user allowed its code; empty if that never
+        happened."""
         known = next((one for one in self._read()[1] if one.folder == code.model), None)
         if known is None or code.files is None:
             return ()

@@ -1,4 +1,4 @@
-"""What an engine can do, and the sentence to show for what it cannot."""
+"""The optional features of engines, and the sentence to show if an engine lacks one."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ Capability = Literal[
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """One flag for each feature in which engines differ. Before using an optional feature, call `lack` and show its
-    sentence."""
+    """The optional features of an engine, one flag each. `lack` gives the sentence to show if one is missing."""
 
     raw_prompts: bool = False
     """Accepts a `RawPrompt` verbatim."""
@@ -58,7 +57,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     media_spans: bool = False
     """Reports where each attachment's tokens are in the prompt."""
     model_view: bool = False
-    """Tells what the model sees of each attachment (`RenderRequest.view`)."""
+    """Reports each attachment's pixels as the processor made them (`RenderRequest.view`)."""
     answer_token_ids: bool = False
     """Reports the answer's tokens (ids and texts)."""
     logprobs: bool = False
@@ -70,13 +69,13 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     lora: bool = False
     """Runs a model with a LoRA adapter."""
     cancel: bool = False
-    """Stops computing when a request is cancelled; otherwise the rest of the answer is computed and discarded."""
+    """Stops computing when a request is cancelled. Otherwise it computes the rest of the answer, which is discarded."""
     keeps_answers: bool = False
     """Continues a request whose client disconnects, and keeps the answer until it is fetched."""
     metrics: bool = False
-    """Tells its requests, caches and times."""
+    """Reports its running requests, caches and latencies."""
     media_by_id: bool = False
-    """Takes media from its cache by their identifiers (`GenerateRequest.from_cache`)."""
+    """Finds media in its cache by their identifiers (`GenerateRequest.from_cache`)."""
 
 
 ALL = Capabilities(**dict.fromkeys(Capabilities.__struct_fields__, True))
@@ -105,21 +104,21 @@ _LACKS: dict[Capability, str] = {
 
 
 def lack(info: EngineInfo | None, wanted: Capability) -> str:
-    """Return why the engine can't do this, as a sentence; empty if it can, or if there is no engine yet."""
+    """Return a sentence on why the engine lacks this capability; empty if it has it, or if there is no engine yet."""
     if info is None or getattr(info.capabilities, wanted):
         return ""
     return " ".join(filter(None, (f"This engine ({info.engine}) {_LACKS[wanted]}.", info.remedies.get(wanted))))
 
 
 def require_capability(info: EngineInfo | None, wanted: Capability) -> None:
-    """Raise VlmtuiError(UNSUPPORTED) with the sentence of `lack`, if the capability is missing."""
+    """Raise VlmtuiError(UNSUPPORTED) if the engine lacks the capability."""
     if why := lack(info, wanted):
         raise VlmtuiError(ErrorKind.UNSUPPORTED, why, hint="Load the model with another engine.")
 
 
 def lack_for(info: EngineInfo, request: Request) -> str:
-    """Return why the engine can't run this request, as a sentence; empty if it can. A missing `seed` capability does
-    not count: the engine answers without it."""
+    """Return a sentence on why the engine can't run this request; empty if it can. A missing `seed` capability does not
+    count: the engine answers without it."""
     return next((why for wanted in _needs(request) if (why := lack(info, wanted))), "")
 
 

@@ -11,9 +11,9 @@ Modality = Literal["image", "video", "audio"]
 
 
 class VideoSampling(msgspec.Struct, frozen=True, kw_only=True):
-    """Which frames of a video the model gets, spaced evenly between start and end.
+    """The frames of a video that the model gets, evenly spaced from start to end.
 
-    `num_frames` frames; or, if `fps` is set, that many frames per second of video, and `num_frames` is ignored.
+    Either `num_frames` frames, or, if `fps` is set, that many frames per second of video; then `num_frames` is ignored.
     """
 
     num_frames: int = 8
@@ -24,7 +24,7 @@ class VideoSampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """One image, video or sound of a conversation.
+    """An image, video or audio file of a conversation.
 
     `path` is the stored copy, named by its content hash. It never changes: the preview and the model both use it.
     """
@@ -36,12 +36,13 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     """Hex digest of the bytes at `path`."""
     width: int
-    """Pixels, after rotation by EXIF; 0 for sound."""
+    """Pixels, after rotation by EXIF; 0 for audio."""
     height: int
     size_bytes: int
     """Size of the original file in bytes."""
     format: str
-    """`JPEG`, `PNG`, … for images; the container's name for videos; with the codec for sound: `WAV, pcm_s16le`."""
+    """`JPEG`, `PNG`, … for images; the container for videos (`MP4`); container and codec for audio (`WAV,
+    pcm_s16le`)."""
     notes: tuple[str, ...] = ()
     """Changes made to the image when it was attached (`turned upright by EXIF`, `transparency over white`), for
     display."""
@@ -50,15 +51,15 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     sampling: VideoSampling | None = None
     """Set for videos only."""
     sample_rate: int | None = None
-    """Samples a second in the file; set for sound only."""
+    """Samples per second in the file; set for audio only."""
     channels: int | None = None
-    """Number of channels in the file; set for sound only."""
+    """Number of channels in the file; set for audio only."""
     source: str = ""
     """Where the file came from: an absolute path or a URL. Hostile text, for display only."""
     page: int = 1
     """Page of a multi-page document (TIFF), from 1."""
     scaled_from: tuple[int, int] | None = None
-    """Width and height before the user first made the image smaller; None if unchanged."""
+    """Width and height before the app or the user first shrank the image; None if it was not shrunk."""
     pages: int = 1
     """Number of pages in the file, or of frames for an animation attached as a still image."""
 
@@ -73,7 +74,7 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
 
 
 class Media(msgspec.Struct, frozen=True, tag="media"):
-    """An attachment at its position between the texts."""
+    """An attachment at its place among the texts of a message."""
 
     attachment: Attachment
 
@@ -112,7 +113,8 @@ def system_turn(text: str) -> Turn:
 
 
 def with_changed_media(parts: Iterable[Part], change: Callable[[Attachment], Attachment | None]) -> tuple[Part, ...]:
-    """Return the parts with `change` applied to every attachment; without those for which it returns None."""
+    """Return the parts with `change` applied to every attachment. An attachment for which it returns None is left
+    out."""
     found: list[Part] = []
     for part in parts:
         if not isinstance(part, Media):
@@ -132,9 +134,9 @@ class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="chat"):
 
     turns: tuple[Turn, ...]
     chat_template: str | None = None
-    """Used instead of the model's own."""
+    """Jinja source to use instead of the model's own template."""
     fallback_template: str | None = None
-    """Used if the model has none."""
+    """Jinja source to use if the model has no template."""
 
 
 class RawPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="raw"):
@@ -152,8 +154,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessagesPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="messages"):
-    """Messages that the worker renders with the chat template of the model's tokenizer or processor (or the given one),
-    and then treats as a `RawPrompt`."""
+    """Messages that the worker renders with a chat template, and then treats as a `RawPrompt`."""
 
     messages: tuple[Message, ...]
     by: Literal["tokenizer", "processor"]

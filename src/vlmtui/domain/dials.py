@@ -1,8 +1,8 @@
-"""The further parameters of one answer, which are no plain numbers: stop strings, token biases, structured output, and
-the arguments of the model's processor. `/set`, the command line and fan-outs read this table; imports nothing heavy.
+"""Dials: the parameters of an answer that are not plain numbers, such as stop strings, token biases, structured output
+and arguments of the model's processor. `/set`, the command line and fan-outs read this table; it imports nothing heavy.
 
-Their values are kept in `Sampling`: `stop`, `stop_token_ids` and `skip_special_tokens` are its fields, all others are
-in `Sampling.extra` by vLLM's names.
+Their values are in `Sampling`: `stop`, `stop_token_ids` and `skip_special_tokens` are fields of it; all others are in
+`Sampling.extra` under vLLM's names.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from vlmtui.errors import bad_input
 PROCESSOR = "mm_processor_kwargs"
 STRUCTURED = "structured_outputs"
 ArgumentKind = Literal["bool", "int", "float", "object"]
-"""The type of a processor argument's values."""
+"""The type of a processor argument's value."""
 _KINDS: dict[ArgumentKind, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "true or false"),
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
     "object": ((dict,), "a JSON object"),
 }
-"""Types and words of each kind."""
+"""For each kind, the accepted Python types and the words for them in errors."""
 _PREFIX = "processor."
 _LONGEST = 100_000
-"""Most characters of a value."""
+"""Maximum length of a value, in characters."""
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 class DialKind(Enum):
-    """How a value is written."""
+    """The syntax of a dial's value."""
 
     FLAG = auto()
     COUNT = auto()
-    """A whole number from 0 on."""
+    """A whole number, 0 or more."""
     TEXTS = auto()
     """One text, or a JSON list of texts."""
     TOKENS = auto()
@@ -53,12 +53,12 @@ class DialKind(Enum):
 
 
 class Dial(NamedTuple):
-    """A further parameter."""
+    """A parameter of an answer: its name, its syntax and its help text."""
 
     name: str
     kind: DialKind
     help: str
-    """A few words on its values."""
+    """The meaning and syntax of its values, for help texts and errors."""
 
 
 DIALS = {
@@ -89,7 +89,7 @@ ARGUMENTS = frozenset(
         "pan_and_scan_min_crop_size", "pan_and_scan_min_ratio_to_activate", "size",
     }
 )  # fmt: skip
-"""The processors' arguments that records name: a fan-out is planned before it is known which model answers."""
+"""Names of processor arguments in the bundled family records. A fan-out is parsed before its model is known."""
 FROM_FILES = ("json", "grammar")
 """The dials whose value may be `@FILE`."""
 _EXTRA = frozenset(
@@ -98,20 +98,21 @@ _EXTRA = frozenset(
         "logprobs", "min_tokens", PROCESSOR, STRUCTURED,
     }
 )  # fmt: skip
-"""The fields of `Sampling.extra` that dials and bundled records set."""
+"""Names in `Sampling.extra` that dials and bundled family records set."""
 _NAMING = frozenset(
     {
         "class", "cls", "code", "dir", "file", "folder", "map", "module", "path", "plugin", "transfer", "trust", "uri",
         "url",
     }
 )  # fmt: skip
-"""Parts of a key that names code, a file or an address: `auto_map`, `tokenizer_class`."""
+"""Words in the names of arguments that can name code, a file or an address: `auto_map`, `tokenizer_class`."""
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ -]*")
 STRUCTURED_DIALS = ("json", "regex", "choice", "grammar", "json_object")
 
 
 def is_plain(value: object) -> bool:
-    """Return True for a number, a switch, a word, and a list or table of these whose keys can't name code or a file."""
+    """Return True for a number, a bool, None, a word, and a list or dict of these whose keys can't name code or a
+    file."""
     match value:
         case None | bool() | int() | float():
             return True
@@ -127,15 +128,15 @@ def is_plain(value: object) -> bool:
 
 
 def no_dials(extra: Mapping[str, object]) -> list[str]:
-    """Return the names in a stored `Sampling.extra` that no dial sets, or whose values could name code or a file: they
-    are not taken from somebody's document."""
+    """Return the names in `Sampling.extra` to ignore if it comes from another person's document: those that no dial
+    sets, and those whose values could name code or a file."""
     tables = {PROCESSOR, "extra_args"}
     return [name for name, value in extra.items() if name not in _EXTRA or (name in tables and not is_plain(value))]
 
 
 def dial_name(name: str, arguments: Container[str]) -> str | None:
-    """Return the dial or processor argument (`processor.NAME`) of this name; None if there is none. `arguments`: the
-    names of the family's processor arguments."""
+    """Return the canonical name of a dial, or `processor.NAME` for a processor argument; None if there is neither.
+    `arguments`: names of the family's processor arguments."""
     plain = name.strip().replace("-", "_")
     if plain in DIALS:
         return plain
@@ -145,13 +146,15 @@ def dial_name(name: str, arguments: Container[str]) -> str | None:
 
 
 def processor_argument(name: str) -> str | None:
-    """Return the processor argument of a name that `dial_name` gave; None for a dial."""
+    """Return the processor argument in a name that `dial_name` returned; None for a dial."""
     return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
 
 
 def read_dial(name: str, text: str, arguments: Mapping[str, ArgumentKind]) -> object:
-    """Parse a typed value of a name that `dial_name` gave; `arguments`: those of the family's processor, with their
-    kinds. Raises VlmtuiError(BAD_INPUT)."""
+    """Parse the text of a value. Raises VlmtuiError(BAD_INPUT).
+
+    `name` comes from `dial_name`. `arguments`: the kinds of the family's processor arguments, by name.
+    """
     if len(text) > _LONGEST:
         raise bad_input(f"The value of {name} is longer than {_LONGEST:,} characters.")
     argument = processor_argument(name)
@@ -182,8 +185,8 @@ def read_dial(name: str, text: str, arguments: Mapping[str, ArgumentKind]) -> ob
 
 
 def dial_text(dial: str, value: object) -> str:
-    """Return a value as it would be typed for a name that `dial_name` gave. Raises VlmtuiError(BAD_INPUT) for a value
-    that cannot be typed, such as a date."""
+    """Return a value as a user would type it. `dial` comes from `dial_name`. Raises VlmtuiError(BAD_INPUT) for a value
+    that can't be typed, such as a date."""
     import json
 
     if isinstance(value, str) and processor_argument(dial) is None:
@@ -195,7 +198,8 @@ def dial_text(dial: str, value: object) -> str:
 
 
 def default_parameters(given: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """Yield the names and values of a settings file's parameters; its table `processor` becomes `processor.NAME`."""
+    """Yield names and values of the table `[parameters]` of `config.toml`. In its table `processor`, NAME becomes
+    `processor.NAME`."""
     for name, value in given.items():
         if name == _PREFIX.removesuffix(".") and isinstance(value, dict):
             yield from ((f"{_PREFIX}{argument}", one) for argument, one in value.items())
@@ -204,7 +208,7 @@ def default_parameters(given: Mapping[str, object]) -> Iterator[tuple[str, objec
 
 
 def check_default(name: str, value: object) -> None:
-    """Raise VlmtuiError(BAD_INPUT) for a parameter of a settings file that does not exist, or an invalid value."""
+    """Raise VlmtuiError(BAD_INPUT) if a parameter of `config.toml` does not exist, or if its value is invalid."""
     dial = dial_name(name, ARGUMENTS)
     if dial is None:
         known = ", ".join((*DIALS, *sorted(ARGUMENTS)))
@@ -215,7 +219,7 @@ def check_default(name: str, value: object) -> None:
 
 
 def _argument(name: str, text: str, kind: ArgumentKind | None) -> object:
-    """Parse the text of a processor argument, as a value of `kind` if that is known."""
+    """Parse the text of a processor argument. `kind`: the required kind; None: any."""
     found = _json(text.strip())
     value = text if found is None and text.strip() != "null" else found
     if kind is None:
@@ -242,7 +246,7 @@ def _texts(name: str, text: str, *, separator: str) -> list[str]:
 
 
 def _biases(said: str) -> dict[str, float] | None:
-    """Parse biases by token id; keys stay texts, as in JSON."""
+    """Parse token biases by token id; None if they are invalid. Keys stay texts, as in JSON."""
     given: object = _json(said)
     if not isinstance(given, dict):
         given = {key.strip(): _number(value) for key, _, value in (one.partition(":") for one in said.split(","))}

@@ -1,4 +1,4 @@
-"""An engine: the kind that a person names, its load spec, progress, facts and status, and its label."""
+"""Engines as data: the model and kind of engine to start, load progress, facts, status and display names."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PinnedVersion = Annotated[str, msgspec.Meta(pattern=r"^\d{1,6}(\.\d{1,6}){1,3}$"
 
 
 class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A LoRA adapter of the model's own."""
+    """A LoRA adapter that comes with the model."""
 
     name: str
     id: int
     path: str
     """Relative to the model's folder."""
     modalities: tuple[Modality, ...] = ()
-    """The adapter answers the requests that show one of these modalities; empty: every request."""
+    """The adapter answers requests with media of these modalities; empty: all requests."""
 
 
 class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,13 +66,13 @@ class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The backend's arguments by name (for `vllm`, fields of `AsyncEngineArgs`). The worker adds defaults for this
     machine, such as the dtype on a CPU."""
     typed: tuple[str, ...] = ()
-    """The names among `engine_args` that a person typed, on the command line or in `config.toml`. The other arguments
-    must not name code, a file or an address (`vlmtui.registry.engine_arguments` has the rules)."""
+    """Names in `engine_args` that the user typed, on the command line or in `config.toml`. Only these may name code, a
+    file or an address (`vlmtui.registry.engine_arguments` has the rules)."""
     num_frames: int = 8
     """Default number of frames per video."""
     lora: LoraAdapter | None = None
     more_loras: tuple[LoraAdapter, ...] = ()
-    """Further adapters. The first of `lora` and these that fits a request's media answers it."""
+    """Further adapters. Of `lora` and these, the first whose modalities fit a request answers it."""
 
 
 class LoadStage(StrEnum):
@@ -88,7 +88,7 @@ class LoadStage(StrEnum):
 
     @property
     def label(self) -> str:
-        """The stage's name for people, the same in the app and in commands."""
+        """The stage's display name."""
         return _STAGE_LABELS[self]
 
 
@@ -142,12 +142,12 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     adds_bos: bool = False
     """True if the tokenizer adds the BOS token to a raw prompt."""
     address: str = ""
-    """Where its server listens, for other clients; empty if it has none, or for a server that runs elsewhere."""
+    """The address at which other clients can use the engine; empty if it has none, or if it runs elsewhere."""
     capabilities: Capabilities = Capabilities()
     remedies: dict[str, str] = msgspec.field(default_factory=dict)
-    """The way to give the engine a capability that it lacks, by the capability's name. Most have none."""
+    """For capabilities that the engine lacks, by name: how the user can add them. Most have no remedy."""
     notes: tuple[str, ...] = ()
-    """Sentences about this load for the user: a context shorter than requested, a fault that was repaired."""
+    """Notes on this load for the user: a context shorter than requested, a repaired fault."""
 
 
 class Activity(StrEnum):
@@ -210,17 +210,17 @@ class BackendChoice(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(spec: LoadSpec) -> BackendChoice:
-        """Return the kind of engine that a spec names."""
+        """Return the kind of engine in a spec."""
         return BackendChoice(spec.backend, spec.pinned)
 
     @property
     def text(self) -> str:
-        """The form that `read_backend` reads."""
+        """The text that `read_backend` parses to this choice."""
         return f"vllm=={self.pinned}" if self.pinned is not None else self.backend
 
     @property
     def title(self) -> str:
-        """The name for people: `vLLM`, `Transformers`, `vLLM 0.23.0`."""
+        """The display name: `vLLM`, `Transformers`, `vLLM 0.23.0`."""
         return f"vLLM {self.pinned}" if self.pinned is not None else _TITLES.get(self.backend, self.backend)
 
 
@@ -241,12 +241,12 @@ def read_backend(text: str) -> BackendChoice:
 
 
 def adapters_of(spec: LoadSpec) -> tuple[LoraAdapter, ...]:
-    """Return the model's own adapters, the preferred one first."""
+    """Return the adapters that come with the model, the preferred one first."""
     return spec.more_loras if spec.lora is None else (spec.lora, *spec.more_loras)
 
 
 def adapter_for(spec: LoadSpec, shown: Iterable[Modality]) -> LoraAdapter | None:
-    """Return the first adapter that fits what a prompt shows; None: the model answers without one."""
+    """Return the first adapter that fits a prompt's modalities; None: the model answers without an adapter."""
     modalities = set(shown)
     for adapter in adapters_of(spec):
         if not adapter.modalities or modalities & set(adapter.modalities):
@@ -255,17 +255,17 @@ def adapter_for(spec: LoadSpec, shown: Iterable[Modality]) -> LoraAdapter | None
 
 
 _OF_FAMILY = {"limit_mm_per_prompt", "placeholders"}
-"""A server's arguments that follow from the model's family."""
+"""Arguments of a server that follow from the model's family, so that they distinguish no engines."""
 
 
 def kind_of(spec: LoadSpec) -> str:
-    """Return what runs it: `vLLM`, `Transformers`, `vLLM 0.23.0`, `server`."""
+    """Return the display name of the kind of engine: `vLLM`, `Transformers`, `vLLM 0.23.0`, `server`."""
     return "server" if spec.backend == REMOTE_BACKEND else BackendChoice.of(spec).title
 
 
 def distinction(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
-    """Return the differences between an engine and others of the same name: its kind, and its arguments that others
-    lack or have with another value. Empty if there is no other, or if only the other one has such arguments."""
+    """Return how an engine differs from others of the same name: its kind, its family, and its arguments that the
+    others lack or have with other values. Empty if there is no difference to name."""
     same = [one for one in others if one.name == spec.name and one != spec]
     told = [kind_of(spec)] if any(kind_of(one) != kind_of(spec) for one in same) else []
     alike = [one for one in same if kind_of(one) == kind_of(spec)]
@@ -280,5 +280,5 @@ def distinction(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
 
 
 def labels(specs: Sequence[LoadSpec]) -> list[str]:
-    """Return a name for each engine, with its differences from the others."""
+    """Return a display name for each engine, with its differences from others of the same name."""
     return [f"{spec.name} ({found})" if (found := distinction(spec, specs)) else spec.name for spec in specs]

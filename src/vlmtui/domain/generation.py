@@ -1,4 +1,4 @@
-"""Requests of an engine, the events it sends in reply, and failures as data."""
+"""Requests to an engine, the events it sends in reply, and failures as data."""
 
 from __future__ import annotations
 
@@ -33,53 +33,53 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     prompt: Prompt
     sampling: Sampling
     own_arguments: tuple[str, ...] = ()
-    """The processor's arguments in `sampling` that come from the model's record: a server that takes none with a
-    request is sent the others alone."""
+    """Names of processor arguments in `sampling` that come from the model family's TOML record, not from the user. They
+    are left out if the server accepts no processor arguments."""
 
 
 class GenerateRequest(_Request, frozen=True, kw_only=True, tag="generate"):
-    """Answer the prompt."""
+    """A request to answer the prompt."""
 
     logprobs: int | None = None
     """Report the log-probability of every answer token, and this many of the most likely tokens at its position."""
     adapter: str = ""
     """The folder of a LoRA adapter to answer with. Absolute; empty: the engine's own, if it has one."""
     from_cache: bool = False
-    """Send the engine the identifiers of the media, not their content: it has them in its cache, or the request fails
-    (NOT_KEPT)."""
+    """Send the engine only the identifiers of the media. If they are not in its cache, the request fails (NOT_KEPT)."""
     final_only: bool = False
-    """Nobody reads along: send the whole answer as one Delta at its end, and of the prompt only its token ids and where
-    its media are, not its text and vocabulary. An engine may send more."""
+    """Send the whole answer as one Delta at its end, and of the prompt only its token ids and the places of its media,
+    without text and vocabulary: nobody watches. An engine may send more."""
     keep: bool = False
-    """Continue if the client disconnects, and keep the answer until it is fetched (`Engine.resume`) and forgotten."""
+    """Continue if the client disconnects, and keep the answer until a client fetches it (`Engine.resume`) and forgets
+    it."""
 
 
 class ScoreRequest(_Request, frozen=True, kw_only=True, tag="score"):
-    """Score tokens as the answer to the prompt, without generating: one Delta has them with their log-probabilities,
-    each given the prompt and the tokens before it."""
+    """A request for the log-probabilities of given tokens as the answer to the prompt, without generating. They arrive
+    in one Delta, each given the prompt and the tokens before it."""
 
     tokens: tuple[int, ...]
-    """Fewer come back where the context ends."""
+    """The tokens to score. Fewer come back if they exceed the context."""
     logprobs: int | None = None
-    """Report this many of the most likely tokens at the position of each token as well."""
+    """Also report this many of the most likely tokens at each position."""
     adapter: str = ""
     """The folder of a LoRA adapter to score with. Absolute; empty: the engine's own, if it has one."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to write what the model sees of a prompt's attachments (`PromptReady.seen`)."""
+    """Where to write each attachment's pixels as the processor made them (`PromptReady.seen`)."""
 
     folder: str
-    """A private folder for the images. Absolute."""
+    """A private folder for the image files. Absolute."""
     values: bool = False
-    """Write the processor's values there as well (`SeenMedium.values`)."""
+    """Also write the processor's output values (`SeenMedium.values`)."""
 
 
 class RenderRequest(_Request, frozen=True, kw_only=True, tag="render"):
-    """Render the prompt, including its media, and stop after PromptReady."""
+    """A request to render the prompt, process its media, and stop after PromptReady."""
 
     view: View | None = None
-    """Write what the model sees as well."""
+    """Also write the processed pixels there."""
 
 
 Request = GenerateRequest | ScoreRequest | RenderRequest
@@ -134,7 +134,7 @@ class MediaSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeenPicture(msgspec.Struct, frozen=True, kw_only=True):
-    """An image, tile or frame as the model sees it, made from the processor's tensor."""
+    """An image, tile or frame as the model sees it, converted back from the processor's tensor."""
 
     path: str
     """A PNG file, RGB."""
@@ -148,13 +148,13 @@ class SeenPicture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeenMedium(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model sees of an attachment."""
+    """An attachment as the model sees it."""
 
     modality: Modality
     index: int
     """Index among the attachments of this modality, from 0."""
     layout: Literal["", "picture", "tiles", "patches", "frames"] = ""
-    """The arrangement of the images in the tensor; empty: unknown, so that they can't be read."""
+    """How the images are arranged in the tensor; empty: unknown, so they can't be read."""
     tensor: str = ""
     """The tensor's name (`pixel_values`)."""
     pictures: tuple[SeenPicture, ...] = ()
@@ -177,7 +177,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     video_tokens: int = 0
     """Prompt tokens that represent video frames."""
     audio_tokens: int = 0
-    """Prompt tokens that represent sound."""
+    """Prompt tokens that represent audio."""
     cached_tokens: int = 0
     """Prompt tokens that were found in the prefix cache."""
 
@@ -188,7 +188,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def media_text(self) -> str:
-        """`16 image`, `164 video`, `16 image, 164 video`; empty where the prompt has neither."""
+        """`16 image`, `164 video`, `16 image, 164 video`; empty without media."""
         counts = (("image", self.image_tokens), ("video", self.video_tokens), ("audio", self.audio_tokens))
         return ", ".join(f"{count:,} {modality}" for modality, count in counts if count)
 
@@ -214,8 +214,8 @@ class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready")
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
     """Every distinct token of the prompt. Empty with `final_only`."""
     text: str = ""
-    """The prompt's text as the template wrote it, before it was tokenized. Set for a `RenderRequest` only; empty if
-    the engine does not report it. Hostile text."""
+    """The prompt text as the template wrote it, before tokenization. Set for a `RenderRequest` only; empty if the
+    engine does not report it. Hostile text."""
     seen: tuple[SeenMedium, ...] = ()
     """The processed images, if `RenderRequest.view` requests them."""
     used: Sampling | None = None
@@ -262,18 +262,18 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     usage: Usage
     timings: Timings
     stop: str | None = None
-    """The stop string or the text of the stop token that ended it; None for `length` or where unknown."""
+    """The stop string, or the text of the stop token, that ended the answer; None for `length`, or if unknown."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """The request failed; the text so far stays valid."""
+    """The request failed; the text so far remains valid."""
 
     request_id: str
     failure: Failure
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True, tag="cancelled"):
-    """The request was aborted in the engine; the text so far stays valid."""
+    """The request was aborted in the engine; the text so far remains valid."""
 
     request_id: str
     usage: Usage

@@ -1,6 +1,6 @@
-"""An engine's metrics: its load, caches and times. Reads them from Prometheus text, in which vLLM writes them.
+"""An engine's metrics (load, caches, latencies), parsed from vLLM's Prometheus text.
 
-The names are those of vLLM 0.32. A metric that an engine does not have is None.
+The names are those of vLLM 0.32. A metric that an engine does not report is None.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _READ = (
     f"{_BETWEEN}_bucket",
 )
 METRIC_NAMES = tuple(f"vllm:{name}" for name in _READ)
-"""The samples that are read: one in seven of those that vLLM reports."""
+"""The Prometheus samples that are parsed: one in seven of those that vLLM reports."""
 _Buckets = dict[float, float]
 """The buckets of a histogram: the number of samples up to each value."""
 
 Percentiles = tuple[float | None, float | None, float | None]
-"""The 50th, 90th and 99th percentile; None: nothing counted yet, or beyond the last bucket of the histogram."""
+"""The 50th, 90th and 99th percentile; None: no samples yet, or beyond the histogram's last bucket."""
 _UNCOUNTED: Percentiles = (None, None, None)
 
 
@@ -57,7 +57,7 @@ class RankMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt tokens found in the prefix cache."""
     generated_tokens: int | None = None
     first_token_s: Percentiles = _UNCOUNTED
-    """Seconds to the first token, since it started."""
+    """Seconds to the first token."""
 
 
 class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     ranks: tuple[RankMetrics, ...]
     media_lookups: int | None
-    """The lookups in the media cache, of all ranks together: vLLM may count all of them at the first rank."""
+    """Lookups in the media cache, summed over all ranks: vLLM may count all of them at the first rank."""
     media_hits: int | None
     first_token_s: Percentiles
     """Times to the first token."""

@@ -1,4 +1,5 @@
-"""A model's files as a process of its own reads them: rendered templates, the tokenizer and its tokens' bytes."""
+"""Messages to and from the process that reads a model's files: templates to render, tokenizer facts, prompts. Also
+converts vocabulary entries to bytes."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import MediaSpan
 
 Form: TypeAlias = Literal["parts", "mixed", "text"]
-"""How messages are handed to a template. `parts`: every content is a list of parts; `mixed`: only those with media;
-`text`: every content is a string with placeholders."""
+"""The form in which a template gets messages. `parts`: every content is a list of parts; `mixed`: only those with
+media; `text`: every content is a string with placeholders."""
 FORMS: tuple[Form, ...] = ("parts", "mixed", "text")
 
 
@@ -21,13 +22,13 @@ class TemplateTrouble(StrEnum):
     """Why a template gave no text."""
 
     SYNTAX = "syntax"
-    """It does not parse."""
+    """The template does not parse."""
     SANDBOX = "sandbox"
     """The template does something that the sandbox of Transformers and vLLM forbids."""
     REFUSED = "refused"
-    """It raised an error of its own (`raise_exception`)."""
+    """The template called `raise_exception`."""
     FAILED = "failed"
-    """It raised any other error."""
+    """The template raised any other error."""
     ENDLESS = "endless"
     """The template did not end in time."""
     TOO_BIG = "too_big"
@@ -38,40 +39,40 @@ LIMITS: dict[TemplateTrouble, str] = {
     TemplateTrouble.ENDLESS: "The template was stopped after 3 seconds of processor time.",
     TemplateTrouble.TOO_BIG: "The template writes more than 2 MB, or takes more memory than its limit.",
 }
-"""The error's words for a template that exceeded its limits."""
+"""Error messages for a template that exceeded a limit."""
 
 
 class ReadTrouble(StrEnum):
     """Why a model's tokenizer could not be read."""
 
     NONE = "none"
-    """The folder has none."""
+    """The folder has no tokenizer."""
     BROKEN = "broken"
     NEEDS_CODE = "needs_code"
-    """It needs the repository's own code, which was not allowed."""
+    """The tokenizer needs the repository's own code, which was not allowed."""
     ENDLESS = "endless"
     TOO_BIG = "too_big"
 
 
 class RenderCase(msgspec.Struct, frozen=True):
-    """A conversation to render, in each form."""
+    """A conversation to render; its messages by form."""
 
     name: str
     messages: dict[Form, tuple[dict[str, object], ...]]
 
 
 class PromptCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt to make as an engine would: text, tokens, and what the processor makes of the attachments."""
+    """A prompt to build as an engine would: text, tokens and processed attachments."""
 
     name: str
     text: str = ""
     """The prompt's text with placeholders, if there are no messages."""
     messages: RenderCase | None = None
-    """To be rendered with the model's own template."""
+    """Messages to render with a chat template instead of `text`."""
     chat_template: str | None = None
-    """Used instead of the model's own."""
+    """Jinja source to use instead of the model's own template."""
     fallback_template: str | None = None
-    """The chat template to use if the model has none."""
+    """Jinja source to use if the model has no template."""
     attachments: tuple[Attachment, ...] = ()
     """The attachments, in the order of their placeholders."""
     adds_special: bool = False
@@ -81,7 +82,7 @@ class PromptCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request: the files to read and the prompts to render."""
+    """A request to read a model's files, and to render templates and prompts."""
 
     folder: str = ""
     """The model's folder; empty: only `templates`."""
@@ -121,7 +122,7 @@ class TemplateReading(msgspec.Struct, frozen=True, kw_only=True):
     """The file it comes from (`tokenizer_config.json`), or the name it was given."""
     source: str
     trouble: TemplateTrouble | None = None
-    """It could not be compiled, or rendering was given up."""
+    """Why the template could not be compiled, or why rendering was given up."""
     message: str = ""
     line: int | None = None
     renderings: dict[str, Rendering] = {}
@@ -140,22 +141,22 @@ class TokenizerReading(msgspec.Struct, frozen=True, kw_only=True):
     special: tuple[str, ...] = ()
     """Texts of the tokens that the tokenizer treats as special."""
     stops: tuple[str, ...] = ()
-    """Texts of the tokens that end an answer: its EOS, and those of generation_config.json and config.json."""
+    """Texts of the tokens that end an answer: its EOS token, and those of generation_config.json and config.json."""
     known: dict[str, bool] = {}
-    """The texts in renderings that look like special tokens: True for each that is one token."""
+    """Texts in renderings that look like special tokens; True if the text is a single token."""
 
 
 class PromptReading(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt, as the model's own tokenizer and processor make it."""
+    """A prompt as the model's own tokenizer and processor make it."""
 
     text: str = ""
     """The prompt's text, placeholders not expanded."""
     token_ids: tuple[int, ...] = ()
     """The prompt's tokens, placeholders expanded."""
     media: tuple[MediaSpan, ...] = ()
-    """The places of the attachments, in their order."""
+    """Where each attachment's tokens are, in the order of the attachments."""
     problem: str = ""
-    """Why there is no prompt, or nothing about its attachments; empty: it is complete. Hostile."""
+    """Why the prompt, or the data about its attachments, is missing; empty: nothing is missing. Hostile."""
 
 
 class ModelReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,13 +176,13 @@ _LOOPS = re.compile(r"\bfor\s+\w+\s+in\s+[^%]*content")
 
 
 def reads_parts(template: str) -> bool:
-    """Return True if a template loops over the parts of a message's content; others need a string. vLLM decides by the
-    same sign (`_detect_content_format`)."""
+    """Return True if a template loops over the parts of a message's content; other templates need a string. vLLM checks
+    the same in `_detect_content_format`."""
     return _LOOPS.search(template) is not None
 
 
 def rendering_key(case: str, form: Form, *, generation_prompt: bool) -> str:
-    """Return the key of a rendering."""
+    """Return the key of a rendering in `TemplateReading.renderings`."""
     return f"{case}/{form}/{'prompt' if generation_prompt else 'history'}"
 
 

@@ -21,16 +21,16 @@ class Parameter(NamedTuple):
     """vLLM's name, which is also the field of `Sampling`."""
     kind: type[int] | type[float]
     help: str
-    """A few words on its values."""
+    """The meaning of its values, for help texts."""
     least: Number = -math.inf
     most: Number = math.inf
     """`least` and `most` are inclusive."""
     above: Number = -math.inf
     """An exclusive lower bound."""
     unset: str = "model default"
-    """Shown if it is not set."""
+    """Shown if no value is set."""
     plural: str = ""
-    """Name of several values in a fan-out: `seeds`; empty: `top_k values`."""
+    """The name for several values in a fan-out: `seeds`; empty: `top_k values`."""
 
     @property
     def label(self) -> str:
@@ -129,10 +129,10 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     skip_special_tokens: bool = True
     extra: dict[str, object] = msgspec.field(default_factory=dict)
     """Other fields of vLLM's `SamplingParams`, by name; `structured_outputs` and `mm_processor_kwargs` as tables
-    (`vlmtui.domain.dials`). Set by a family's record or the user."""
+    (`vlmtui.domain.dials`). Set by the model family's TOML record or by the user."""
 
     def problem(self) -> str | None:
-        """Return the problem with the values; None: they are valid."""
+        """Return why a value is invalid, or None."""
         found = (PARAMETERS[name].problem(value) for name, value in self.numbers().items())
         return next((text for text in found if text), None)
 
@@ -145,7 +145,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         return self.temperature == 0
 
     def drawn(self) -> list[str]:
-        """Return the parameters that chose the tokens, with their values; `greedy` if the likeliest token was taken."""
+        """Return the parameters that affect which tokens are sampled, as `NAME VALUE`; `greedy` at temperature 0."""
         if self.is_greedy:
             return ["greedy"]
         numbers = self.numbers()
@@ -157,7 +157,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def described(self) -> list[str]:
-        """Return a description of each parameter that is set, and always of the temperature."""
+        """Return `NAME VALUE` for each parameter that is set, and always for the temperature."""
         numbers = self.numbers()
         names = [name for name in PARAMETERS if name in numbers or name == "temperature"]
         return [PARAMETERS[name].describe(numbers.get(name)) for name in names]

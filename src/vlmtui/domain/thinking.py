@@ -13,11 +13,11 @@ class ThinkingTags(msgspec.Struct, frozen=True):
 
 
 COMMON_TAGS = ThinkingTags("<think>", "</think>")
-"""The tags of most models; used for a model whose record names none."""
+"""The tags of most models; used if the family's record names none."""
 
 
 class Thought(msgspec.Struct, frozen=True, kw_only=True):
-    """The reasoning of an answer that has ended it."""
+    """The complete reasoning of an answer."""
 
     tags: ThinkingTags = COMMON_TAGS
     tokens: int | None = None

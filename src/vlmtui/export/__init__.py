@@ -1,1 +1,1 @@
-"""Files for people and other programs: Markdown, web pages and JSON of conversations and comparisons."""
+"""Exports: conversations and comparisons as Markdown, web pages and JSON."""

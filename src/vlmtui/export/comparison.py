@@ -1,4 +1,4 @@
-"""Exports a comparison: Markdown, a web page, or JSON that replays. Only `export_comparison` writes files."""
+"""Exports a comparison: as Markdown, a web page, or JSON for `vlmtui replay`. Only `export_comparison` writes files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vlmtui.reading import shown_name
 from vlmtui.text import visible
 
 ReadMedia = Callable[[MediaRecord], bytes | None]
-"""Returns the bytes of an image or video; None where they are unavailable."""
+"""Returns the bytes of a media file, or None if it is unavailable."""
 FORMATS: dict[str, Callable[[Comparison, ReadMedia], bytes]] = {
     ".md": lambda comparison, _: export_markdown(comparison).encode("utf-8", "replace"),
     ".html": lambda comparison, read: export_html(comparison, read).encode("utf-8", "replace"),
@@ -38,14 +38,14 @@ ENDINGS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
 
 def engine_titles(comparison: Comparison) -> list[str]:
-    """Return each side's engine, `vLLM 0.32.0 · float32 · cpu`, with model, revision and engine arguments where the
-    sides differ. Hostile."""
+    """Return each side's engine, `vLLM 0.32.0 · float32 · cpu`; with model, revision and engine arguments if the sides
+    differ in them. Hostile."""
     engines = [engine_of(comparison, side) for side in comparison.sides]
     return [" · ".join(filter(None, (_own(one, engines), one.facts, _arguments(one, engines)))) for one in engines]
 
 
 def _own(one: EngineFingerprint, engines: list[EngineFingerprint]) -> str:
-    """Return the model where it is not that of all, with the revision where the same model has several."""
+    """Return the model if not all engines have it, with the revision if the same model has several."""
     if all(other.model == one.model and other.revision == one.revision for other in engines):
         return ""
     is_alone = all(other.revision == one.revision for other in engines if other.model == one.model)
@@ -53,7 +53,7 @@ def _own(one: EngineFingerprint, engines: list[EngineFingerprint]) -> str:
 
 
 def _arguments(one: EngineFingerprint, engines: list[EngineFingerprint]) -> str:
-    """Return the engine arguments that engines with the same facts do not share."""
+    """Return the engine arguments that differ between engines with the same facts."""
     alike = [other for other in engines if (other.model, other.facts) == (one.model, one.facts)]
     names = sorted({name for other in alike for name in other.engine_args})
     differing = [name for name in names if any(_value(other, name) != _value(one, name) for other in alike)]
@@ -65,8 +65,8 @@ def _value(engine: EngineFingerprint, name: str) -> str:
 
 
 def export_markdown(comparison: Comparison) -> str:
-    """Return the comparison as a page to read. Hostile text stands in code spans and blocks, so that it cannot
-    become markup; control characters are made visible."""
+    """Return the comparison as Markdown. Hostile text is in code spans and blocks, so that it cannot become markup;
+    control characters are made visible."""
     return "\n".join(_lines(comparison)) + "\n"
 
 
@@ -88,7 +88,7 @@ def run_facts(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def side_facts(side: Side) -> str:
-    """Return how the answer ended, tokens and times, in one line; hostile only in the text of a stop token."""
+    """Return the token counts, times and ending of an answer in one line; hostile only in the text of a stop token."""
     usage, timings = side.usage, side.timings
     if side.used is not None:
         parts = side.used.drawn()
@@ -106,7 +106,7 @@ def side_facts(side: Side) -> str:
 
 
 def answered_by(comparison: Comparison) -> list[str]:
-    """Return the engine of each side where they have different ones, else empty texts; hostile."""
+    """Return the engine of each side; empty texts if all sides have the same. Hostile."""
     if all(side.engine is None for side in comparison.sides):
         return [""] * len(comparison.sides)
     return engine_titles(comparison)
@@ -117,8 +117,8 @@ def side_title(side: Side) -> str:
 
 
 def difference_lines(comparison: Comparison) -> list[str]:
-    """Return the summary in sentences; hostile only in what they quote. With more than two sides: which of them
-    differ from the first."""
+    """Return the summary in sentences; hostile only in quotations. With more than two sides: which sides differ from
+    the first."""
     if len(comparison.sides) > 2:
         return [
             _unlike_first(comparison.sides, "prompt", _given),
@@ -137,7 +137,7 @@ def difference_lines(comparison: Comparison) -> list[str]:
 
 
 def _given(side: Side) -> object:
-    """Return the prompt and the hashes of its images, whose tokens are the same for all images."""
+    """Return the prompt, and the hashes of its images, whose tokens are the same for all images."""
     pictures = attachments_of(side.request) if side.request is not None else ()
     return side.prompt_token_ids or side.prompt, tuple(item.sha256 for item in pictures)
 
@@ -202,10 +202,10 @@ def _longest_run(text: str) -> int:
 
 
 def export_html(comparison: Comparison, read_media: Callable[[MediaRecord], bytes | None]) -> str:
-    """Return the page: the images, the sides beside each other, and the settings of the run.
+    """Return the page: the images, the sides next to each other, and the settings of the run.
 
-    `read_media` returns an attachment's bytes, or None if they are gone; it is called where the document does not embed
-    them. Types that browsers do not show are named.
+    `read_media` returns an attachment's bytes, or None if they are gone; called for media that the document does not
+    embed. Types that browsers don't show are named.
     """
     given = [
         figure(
@@ -241,7 +241,7 @@ def export_html(comparison: Comparison, read_media: Callable[[MediaRecord], byte
 
 
 def _with_shown_space(runs: Iterable[Run]) -> list[Run]:
-    """Make white space visible in runs that differ."""
+    """Make white space visible in runs that differ and have nothing else."""
     return [
         msgspec.structs.replace(run, text=run.text.replace("\n", "↵\n").replace(" ", "·").replace("\t", "⇥"))
         if run.differs and not run.text.strip()
@@ -254,9 +254,10 @@ T = TypeVar("T")
 
 
 def prompt_runs(comparison: Comparison) -> list[list[Run]]:
-    """Return every side's prompt: by tokens, each image as one, if all sides have token texts; otherwise by words.
+    """Return every side's prompt as runs of text: by tokens, with one run per image, if all sides have token texts;
+    otherwise by words.
 
-    Of two sides, both are marked where they differ; of more, each but the first where it differs from the first.
+    Of two sides, both are marked where they differ; of more, each except the first is marked where it differs from it.
     """
     sides = comparison.sides
     if not all(side.prompt_token_texts for side in sides):
@@ -313,7 +314,7 @@ def _by_words(texts: Sequence[str]) -> list[list[Run]]:
 def _marked(
     spans: Sequence[tuple[Operation, T, T]], runs_of: Callable[[T, bool], Iterable[Run]]
 ) -> tuple[list[Run], list[Run]]:
-    """Return both sides of spans as runs."""
+    """Return both sides of spans as runs of text."""
     return (
         _joined([run for operation, left, _ in spans for run in runs_of(left, operation != "equal")]),
         _joined([run for operation, _, right in spans for run in runs_of(right, operation != "equal")]),
@@ -337,12 +338,11 @@ def _joined(runs: Sequence[Run]) -> list[Run]:
 
 
 def export_comparison(comparison: Comparison, target: Path, media: Path) -> Path:
-    """Write the comparison in the format of the name's suffix. Return the absolute path: if the file exists, a number
+    """Write the comparison in the format of the name's suffix. Return the absolute path; if the file exists, a number
     is added to the name. Blocking.
 
-    `media` is the folder of the stored images and videos to embed.
-
-    Raises VlmtuiError for an unknown suffix, and if the file cannot be written.
+    `media` is the folder of the stored media to embed. Raises VlmtuiError for an unknown suffix, and if the file cannot
+    be written.
     """
     try:
         target = target.expanduser().absolute()
@@ -356,7 +356,7 @@ def export_comparison(comparison: Comparison, target: Path, media: Path) -> Path
 
 
 def with_media(comparison: Comparison, read: ReadMedia) -> Comparison:
-    """Return the document with embedded media, as far as `read` finds them."""
+    """Return the document with all media embedded that `read` finds."""
 
     def filled(record: MediaRecord) -> MediaRecord:
         content = read(record) if record.data is None else None

@@ -1,4 +1,4 @@
-"""Exports a conversation: Markdown, a web page, JSON, or OpenAI messages. Only `write_document` writes files.
+"""Exports a conversation: as Markdown, a web page, JSON, or OpenAI messages. Only `write_document` writes files.
 
 To add a format, add a row to `FORMATS` and its name to `cli/conversations.py`.
 """
@@ -34,17 +34,17 @@ _SUBTYPES = {
     ".mp3": "mpeg",
     ".m4a": "mp4",
 }
-"""Media types that are not called as their suffix."""
+"""Subtypes of media types that differ from the suffix."""
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 
 
 class Place(NamedTuple):
-    """The place of an export, and the media beside it."""
+    """Where an export puts its media."""
 
     media_folder: str = "media"
-    """Folder next to it, for files that are not embedded."""
+    """A folder next to the export, for files that are not embedded."""
     inline: bool = False
-    """There is no such folder: embed media if the format allows it."""
+    """There is no folder: embed media if the format allows it."""
 
 
 HERE = Place()
@@ -59,8 +59,8 @@ class Copy(NamedTuple):
 
 
 class ExportText(NamedTuple):
-    """An export: its text, the files to copy next to it, and the names of attachments that were left out because their
-    stored file is damaged."""
+    """An export: its text, the files to copy next to it, and the names of attachments left out because their stored
+    file is damaged."""
 
     text: str
     copies: tuple[Copy, ...] = ()
@@ -111,7 +111,7 @@ def to_openai(document: Document, _place: Place = HERE) -> ExportText:
 
 
 def to_json_document(document: Document, place: Place = HERE) -> ExportText:
-    """Export all branches as JSON, to be read by `read_document`."""
+    """Export all branches as JSON for `read_document`."""
     media: dict[str, DocumentMedia] = {}
     copies: list[Copy] = []
     for attachment in document.attachments:
@@ -297,9 +297,8 @@ def format_of(path: Path) -> str:
 
 
 def write_document(document: Document, path: Path, kind: str) -> tuple[str, ...]:
-    """Write an export in a format, replacing an existing file, and its media to a folder next to it, without
-    overwriting other files there. Return the names of attachments that are left out, as their stored file is damaged.
-    Raises VlmtuiError."""
+    """Write an export, replacing an existing file, and its media to a folder next to it, without overwriting other
+    files there. Return the names of attachments left out because their stored file is damaged. Raises VlmtuiError."""
     exported = FORMATS[kind].render(document, Place(f"{path.stem}.media"))
     for copy in exported.copies:
         write_output(path.parent / copy.name, copy.source)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 _SHOWN = ("image/png", "image/jpeg", "image/webp", "image/gif", "video/", "audio/")
-"""The beginnings of the media types that are shown. All others are named: images may hold a script."""
+"""How the media types begin that are shown. Files of all others are only named: images may contain a script."""
 
 
 class Figure(NamedTuple):
-    """A medium on a page, for `figure.html`: shown by its URL, or named with the reason."""
+    """A media file on a page, for `figure.html`: shown by its URL, or named with the reason why not."""
 
     name: str
     modality: str
@@ -31,7 +31,7 @@ class Figure(NamedTuple):
 
 
 def figure(name: str, modality: str, media_type: str, content: bytes | None, *, gone: str) -> Figure:
-    """Return the figure of a medium, which is inside of the page. gone: the reason where there is no content."""
+    """Return a media file for embedding in a page. gone: the reason to show if there is no content."""
     if content is None:
         return Figure(name, modality, missing=gone)
     if not media_type.startswith(_SHOWN):

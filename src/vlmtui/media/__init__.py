@@ -1,1 +1,1 @@
-"""Images and videos: opening, checking, storing, sampling, thumbnails; and recognising pasted paths."""
+"""Images, videos and audio: opening, checking, storing, sampling frames, thumbnails; finding paths in pasted text."""

@@ -1,4 +1,5 @@
-"""Changed copies: fewer pixels or frames; images in grey or blurred, to test what an answer depends on."""
+"""Changed copies of attachments: fewer pixels or frames; grey, blurred or partly covered, to test what an answer
+depends on."""
 
 from __future__ import annotations
 
@@ -14,31 +15,31 @@ from vlmtui.media.images import as_png, open_prepared, smaller_note
 
 _GREY = (128, 128, 128)
 _BLUR_PART = 16
-"""The blur's radius as a divisor of the longer side: places and colours stay recognizable, shapes and letters do
+"""The blur's radius is the longer side divided by this: places and colours stay recognizable, shapes and letters do
 not."""
 
 
 def grey_image(attachment: Attachment, store: Path) -> Attachment:
-    """Return a grey image of the same size. Blocking. Raises VlmtuiError."""
+    """Return a plain grey image of the same size. Blocking. Raises VlmtuiError."""
     return _stored(attachment, Image.new("RGB", (attachment.width, attachment.height), _GREY), store, "grey")
 
 
 def blurred_image(attachment: Attachment, store: Path) -> Attachment:
-    """Return the image, blurred. Blocking. Raises VlmtuiError if its stored file is missing."""
+    """Return a blurred copy. Blocking. Raises VlmtuiError if the stored file is missing."""
     pixels = open_prepared(attachment.path)
     radius = max(pixels.size) / _BLUR_PART
     return _stored(attachment, pixels.filter(ImageFilter.GaussianBlur(radius)), store, "blurred")
 
 
 def occluded_image(attachment: Attachment, box: tuple[int, int, int, int], store: Path) -> Attachment:
-    """Return the image with a grey rectangle (left, top, right, bottom in pixels). Blocking. Raises VlmtuiError."""
+    """Return a copy with a grey rectangle (left, top, right, bottom in pixels). Blocking. Raises VlmtuiError."""
     pixels = open_prepared(attachment.path)
     pixels.paste(_GREY, box)
     return _stored(attachment, pixels, store, "partly grey")
 
 
 def bounded_image(attachment: Attachment, pixels_max: int, store: Path) -> Attachment:
-    """Return the image with at most `pixels_max` pixels; unchanged if it has no more. Blocking. Raises
+    """Return a copy with at most `pixels_max` pixels; the same attachment if it has no more. Blocking. Raises
     VlmtuiError."""
     pixels = attachment.width * attachment.height
     if pixels <= pixels_max:

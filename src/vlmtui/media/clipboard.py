@@ -1,4 +1,4 @@
-"""Reads images from this machine's clipboard, using `wl-paste` or `xclip`."""
+"""Reads images from this machine's clipboard, with `wl-paste` or `xclip`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vlmtui.processes import find_program
 from vlmtui.text import human_bytes, one_line
 
 BYTES_MAX = 256_000_000
-"""Most bytes of one image."""
+"""Maximum size of a clipboard image, in bytes."""
 WAIT_S = 5.0
 _PREFERRED = (
     "image/png",
@@ -39,7 +39,7 @@ _TYPES_MAX = 100_000
 
 
 class _Tool(NamedTuple):
-    """A clipboard program: the command that lists the available types, and the one that reads a type."""
+    """A clipboard program: the command that lists the available types, and the command that reads a type."""
 
     display: str
     listing: tuple[str, ...]
@@ -66,10 +66,11 @@ _TOOLS = (
 def clipboard_pictures(
     folder: Path, *, inbox: Path | None = None, environ: Mapping[str, str] = os.environ, wait_s: float = WAIT_S
 ) -> tuple[Path, ...]:
-    """Return the clipboard's image, saved in `folder` under its content hash, or the media files copied there.
+    """Save the clipboard's image in `folder`, named by its content hash, and return its path; or return the paths of
+    media files that were copied to the clipboard.
 
-    Never empty. Blocks for up to about `wait_s` seconds: call it in a thread. `inbox` is the folder that the hint
-    suggests instead. Raises VlmtuiError (BAD_INPUT) if there is no display, no tool or no image.
+    Blocks for up to about `wait_s` seconds: call it in a thread. inbox: a folder for the error's hint to copy files to.
+    Raises VlmtuiError (BAD_INPUT) if there is no display, no tool or no image.
     """
     until = time.monotonic() + wait_s
     failure: VlmtuiError | None = None
@@ -103,7 +104,7 @@ def _usable(inbox: Path | None, environ: Mapping[str, str]) -> list[_Tool]:
 
 
 def _picture(tool: _Tool, types: list[str], folder: Path, until: float) -> Path | None:
-    """Save the image, preferably as PNG, else in the first type that proves to be an image. Return its path."""
+    """Save the image, preferably as PNG, else in the first type whose content is an image. Return its path."""
     offered = [kind for kind in dict.fromkeys(types) if kind.startswith("image/")]
     order = {kind: place for place, kind in enumerate(_PREFERRED)}
     for kind in sorted(offered, key=lambda kind: order.get(kind, len(order))):

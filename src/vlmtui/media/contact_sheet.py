@@ -1,4 +1,4 @@
-"""Contact sheets: the sampled frames of a video in rows of small images, sized for a terminal."""
+"""Contact sheets: the sampled frames of a video in rows of thumbnails, sized for a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 DRAWN_MAX = 256
-"""Most frames drawn; for later ones only the times are shown."""
+"""Maximum number of frames to draw; of later ones only the times are shown."""
 
 _NARROWEST = 11
 """Minimum width of a frame and its gap in cells, so that a time fits below."""
@@ -46,7 +46,7 @@ class Grid(NamedTuple):
 
 
 class Sheet(msgspec.Struct, frozen=True):
-    """The frames to send, one image per row of frames. `times_s` covers all frames."""
+    """The sampled frames, drawn as one image per row. `times_s` covers all frames."""
 
     times_s: tuple[float, ...]
     grid: Grid

@@ -1,4 +1,4 @@
-"""The content store: media files named by their hash, which is checked before they are shown or sent."""
+"""The content store: media files named by their hash, which is checked before a file is shown or sent."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def store_copy(source: BinaryIO, store: Path, suffix: str, *, name: str) -> Stor
 
 
 def place(store: Path, sha256: str) -> Path:
-    """Return the stored file with this hash, or where it would be without a suffix. Raises VlmtuiError for a text that
-    is no hash."""
+    """Return the path of the stored file with this hash; if there is none, its path without a suffix. Raises
+    VlmtuiError if `sha256` is not a hash."""
     if not _HASH.fullmatch(sha256):
         raise bad_input(f"{sha256!r} is no hash of a stored file.")
     folder = store / sha256[:2]
@@ -71,16 +71,16 @@ def place(store: Path, sha256: str) -> Path:
 
 
 def store_medium(source: BinaryIO, store: Path, *, name: str) -> StoredCopy | None:
-    """Store a copy of an image, video, sound or PDF document with the suffix of its content; None for any other file.
-    `name` is for errors. Raises VlmtuiError."""
+    """Store a copy of an image, video, audio file or PDF, with the suffix of its detected type; return None for any
+    other file. `name` is for errors. Raises VlmtuiError."""
     source.seek(0)
     suffix = sniff(source.read(HEAD_BYTES)).suffix
     return store_copy(source, store, suffix, name=name) if suffix else None
 
 
 def remove_copies(store: Path, sha256: str) -> None:
-    """Delete all copies of this content, but not one that another process starts to use in this moment. One process at
-    a time may call it: what is hidden already was left by one that was killed. Raises OSError."""
+    """Delete all copies of this content, except one that another process starts to use at this moment. Only one process
+    at a time may call it: it also deletes hidden files, left by a killed process. Raises OSError."""
     folder = store / sha256[:2]
     for path in folder.glob(f"{TEMPORARY_PREFIX}{sha256}*"):
         path.unlink()
@@ -122,8 +122,8 @@ def _folder_of(store: Path, sha256: str) -> Path:
 
 
 def _is_sound(target: Path, sha256: str) -> bool:
-    """Return True if the file's content matches the hash in its name. After a full or failing disk it may not; the
-    caller then writes it again. Updates the file's time, so that `remove_copies` sees that it is used."""
+    """Return True if the file's content matches its name. After a full or failing disk it may not; the caller then
+    writes it again. Updates the file's time, so that `remove_copies` notices the use."""
     try:
         os.utime(target, follow_symlinks=False)
         return not target.is_symlink() and _digest_now(target) == sha256

@@ -7,7 +7,7 @@ from vlmtui.text import counted, human_bytes
 
 
 def attachment_line(attachment: Attachment) -> str:
-    """Return `cat.jpg · 1280 × 720 · 340 kB`; for a video with its length and number of frames sent; for sound its
+    """Return `cat.jpg · 1280 × 720 · 340 kB`; for a video, its length and number of sampled frames; for audio, its
     length, rate and channels.
 
     Starts with the original file name, which is hostile text: escape it before showing.
@@ -16,7 +16,7 @@ def attachment_line(attachment: Attachment) -> str:
 
 
 def attachment_facts(attachment: Attachment) -> str:
-    """Like `attachment_line`, without the name."""
+    """Return `attachment_line` without the name."""
     if attachment.modality == "audio":
         return " · ".join(_sound_facts(attachment))
     parts = [f"{attachment.width} × {attachment.height}"]
@@ -55,7 +55,7 @@ def human_duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """`1.25 s`, `1:02.50`, `1:00:05.00`."""
+    """Return a time in a video: `1.25 s`, `1:02.50`, `1:00:05.00`."""
     hundredths = round(seconds * 100)
     if hundredths < 6000:
         return f"{hundredths / 100:.2f} s"

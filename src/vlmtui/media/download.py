@@ -1,7 +1,7 @@
-"""Downloads images and videos from `http` or `https` addresses into a private folder.
+"""Downloads images, videos and audio from `http` or `https` addresses into a private folder.
 
-Nothing the server says is trusted: neither length, type, redirects nor file name. Imports httpx2, which is slow: import
-this module only when something is to be downloaded.
+Nothing that the server says is trusted: neither length, type, redirects nor file name. Imports httpx2, which is slow:
+import this module only to download.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LIMITS = DownloadLimits()
 
 
 async def download(url: str, folder: Path, *, limits: DownloadLimits = LIMITS) -> Path:
-    """Download the image or video at `url` into `folder`, as `<name>-<16 hex digits of its hash>.<ending>`.
+    """Download the file at `url` into `folder`, as `<name>-<16 hex digits of its hash>.<ending>`.
 
     The same content is one file, whatever its address. Uses the environment's proxies and checks certificates.
     Credentials in the address are only sent to that scheme, host and port. To stop it, cancel the task.
@@ -99,8 +99,8 @@ def _client(limits: DownloadLimits) -> httpx2.AsyncClient:
 async def _answer(
     client: httpx2.AsyncClient, asked: httpx2.URL, limits: DownloadLimits
 ) -> AsyncIterator[tuple[str, httpx2.Response]]:
-    """Follow redirects, one request each without reading their bodies; yield the final address for people, and its
-    response (status 200)."""
+    """Follow redirects, without reading their bodies. Yield the final address for display, and its response (status
+    200)."""
     request = client.build_request("GET", asked)
     for _ in range(limits.redirects + 1):
         at = shown_address(str(request.url))

@@ -1,4 +1,4 @@
-"""Lists, filters and sorts the media files of a folder. No widgets."""
+"""Lists, filters and sorts the media files of a folder, for the file browser."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Sort(StrEnum):
 
     @property
     def next(self) -> Sort:
-        """The one that follows; after the last, the first."""
+        """The next sort order; after the last one, the first."""
         members = list(Sort)
         return members[(members.index(self) + 1) % len(members)]
 
 
 class FolderEntry(msgspec.Struct, frozen=True):
-    """A folder, image or video in a listing."""
+    """A folder or a media file in a listing."""
 
     path: Path
     name: str
@@ -53,7 +53,7 @@ class FolderEntry(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class FolderView:
-    """Sort order and filters of the file browser. Its owner keeps it from one use to the next."""
+    """Sort order and filters of the file browser, kept from one opening to the next."""
 
     sort: Sort = Sort.NAME
     hidden: bool = False

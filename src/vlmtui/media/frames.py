@@ -24,7 +24,7 @@ from vlmtui.media.video import BYTES_MAX, Pixels, open_video
 from vlmtui.reading import opened, shown_name
 
 FRAMES_PIXELS_MAX = 256_000_000
-"""Most pixels of all sampled frames together (768 MB as RGB); beyond that the frames are scaled down."""
+"""Maximum pixels of all sampled frames together (768 MB as RGB); beyond that, frames are scaled down."""
 
 
 class Frames(msgspec.Struct, frozen=True, eq=False):

@@ -22,7 +22,7 @@ from vlmtui.text import one_line
 ASK_ABOVE = 20
 """Number of files above which the app asks before attaching."""
 ENTRIES_MAX = 10_000
-"""Most folder entries read for one command."""
+"""Maximum number of folder entries read for one command."""
 FILES_MAX = 1000
 _NAME_MAX = 4096
 _WILD = re.compile(r"[*?\[]")
@@ -63,7 +63,7 @@ def natural_key(path: Path) -> list[tuple[list[str | int], str, str]]:
 
 @dataclass(slots=True)
 class _Search:
-    """The results of one command, and how much it may still read."""
+    """The state of one command: its results, and how much more it may read."""
 
     base: Path
     entries_left: int
@@ -75,7 +75,7 @@ class _Search:
     looked_at: dict[Path, list[str]] = field(default_factory=dict)
 
     def take(self, word: str | Path) -> None:
-        """Add one word of the command, unquoted, or a path that is known to exist."""
+        """Add the files of one unquoted word of the command, or of an existing path."""
         if isinstance(word, str) and is_url(word):
             self.urls[word.strip()] = None
             return
@@ -204,8 +204,8 @@ def _words(text: str, base: Path) -> list[str] | list[Path]:
 
 
 def _is_spaced_pattern(text: str, words: list[str], base: Path) -> bool:
-    """Return True for an unquoted pattern with spaces, `my shots/*.png`: the folder exists, and no file has the first
-    word as its name."""
+    """Return True for an unquoted pattern with spaces, `my shots/*.png`: the folder exists, and no file is named like
+    the first word."""
     if len(text) > _NAME_MAX or _failure(_path(words[0], base)) is None:
         return False
     folders = (text[: slash.start()] for slash in re.finditer("/", text) if _WILD.search(text, slash.end()))

@@ -1,4 +1,4 @@
-"""Stages images: opens, checks, rotates and converts them to RGB, and stores them by content hash.
+"""Stages images: opens, checks, rotates and converts them to RGB, and stores them by content hash ("staging").
 
 The preview and the model both use the stored image, through `open_prepared`.
 """
@@ -35,7 +35,7 @@ class PlainImage(NamedTuple):
 
 
 def to_rgb(image: Image.Image) -> PlainImage:
-    """Convert a loaded image to RGB: deep samples to 8 bits, colour profile to sRGB, transparency over white.
+    """Convert a loaded image to RGB: more than 8 bits per sample to 8, colour profile to sRGB, transparency over white.
 
     The image is not rotated.
     """
@@ -117,17 +117,17 @@ def _to_srgb(image: Image.Image, profile: object) -> tuple[Image.Image, list[str
 
 
 PIXELS_MAX = 200_000_000
-"""Most pixels of an image (600 MB as RGB), checked in the header before decoding."""
+"""Maximum pixels of an image (600 MB as RGB), checked in the header before decoding."""
 _PIXELS_OF_SMALL_FILES = 50_000_000
-"""Most pixels allowed in a file of any size."""
+"""Maximum pixels of an image in a small file."""
 _PIXELS_PER_BYTE = 200
-"""Larger files may have more, up to PIXELS_MAX. Photographs have fewer than 20 pixels per byte; more than this is a
-nearly blank page or a decompression bomb."""
+"""Larger files may have this many pixels per byte, up to PIXELS_MAX. Photographs have fewer than 20; more than this is
+a nearly blank page or a decompression bomb."""
 RECODED_PIXELS_MAX = 50_000_000
-"""Pixels of an image whose file cannot be kept as it is. Writing, hashing and reading 200 million as PNG takes half a
-minute, and no processor of a model takes a tenth of that: a larger one is made smaller by a whole number."""
+"""Maximum pixels of an image that must be re-encoded. A larger one is shrunk by a whole number: writing, hashing and
+reading 200 million pixels as PNG takes half a minute, and no model's processor accepts a tenth of that."""
 BYTES_MAX = 256_000_000
-"""Most bytes of an image file."""
+"""Maximum size of an image file, in bytes."""
 
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "AVIF", "HEIF", "JPEG2000", "ICO", "PPM")
 """Pillow's decoders that may open untrusted files. Excludes PostScript and others that run programs."""
@@ -166,7 +166,7 @@ class _Prepared(NamedTuple):
     keep_bytes: bool
     """The file already contains exactly these pixels."""
     scaled_from: tuple[int, int] | None
-    """Width and height of the file's image, upright, where these pixels are fewer."""
+    """Upright width and height of the original, if the image was shrunk."""
 
 
 def stage_image(path: Path, store: Path, *, page: int = 1) -> Attachment:
@@ -200,7 +200,7 @@ def stage_image(path: Path, store: Path, *, page: int = 1) -> Attachment:
 
 
 def open_prepared(path: str | Path) -> Image.Image:
-    """Return the pixels of a stored image, mode RGB, upright, exactly as shown and as given to the model.
+    """Return the pixels of a stored image, mode RGB, upright, exactly as they are shown and sent to the model.
 
     Raises VlmtuiError (BAD_INPUT) if the stored file is missing, damaged or changed.
     """
@@ -301,7 +301,7 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
 
 
 def smaller_note(original: tuple[int, int]) -> str:
-    """Return the note of an image that has fewer pixels than its file."""
+    """Return the note for an image that was shrunk from the size `original`."""
     return f"made smaller from {original[0]} × {original[1]}"
 
 
@@ -311,12 +311,12 @@ def _is_plain(image: Image.Image, kind: str, pages: int) -> bool:
 
 
 def _factor(size: tuple[int, int]) -> int:
-    """Return the whole number by which to divide the sides of an image that is stored re-encoded."""
+    """Return by which whole number to divide the sides of an image that is re-encoded."""
     return next(n for n in count(1) if -(-size[0] // n) * -(-size[1] // n) <= RECODED_PIXELS_MAX)
 
 
 def _smaller(image: Image.Image) -> Image.Image:
-    """The image with as many pixels as are stored, where its mode can be averaged."""
+    """Return the image shrunk to RECODED_PIXELS_MAX pixels, if Pillow can average pixels of its mode."""
     factor = _factor(image.size)
     return image.reduce(factor) if factor > 1 and image.mode in _AVERAGED else image
 

@@ -18,7 +18,7 @@ _PARTIAL = (".part", ".partial", ".filepart", ".crdownload", ".download", ".tmp"
 
 
 class _State(NamedTuple):
-    """Identifies a version of a file."""
+    """Distinguishes versions of a file."""
 
     size: int
     mtime_ns: int

@@ -1,4 +1,5 @@
-"""Paths and web addresses within a message, which no model opens: found in the text, looked at on the disk."""
+"""Finds paths and web addresses in the text of a message, and checks what files they name. A model would only get the
+text, so the app offers to attach the files."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
 from vlmtui.reading import source_text
 
 TEXT_MAX = 50_000
-"""Characters of a message that are searched: its beginning and its end."""
+"""Maximum number of characters to search. Of a longer message, only the beginning and the end are searched."""
 WORDS_MAX = 300
-"""Words of a message that are looked up on the disk."""
+"""Maximum number of words to look up on the disk."""
 FOUND_MAX = 50
 FOLDER_MAX = 2000
-"""Names of a folder that are looked at."""
+"""Maximum number of names to read from a folder."""
 
 _WORD = re.compile(r"(?:\\.|[^\s\\])+|\\$", re.DOTALL)
 _OPENING, _CLOSING = "([{<`", ".,;:!?)]}>`'\"…"
@@ -30,13 +31,13 @@ _ENDING = re.compile(r"[^/\s]\.[A-Za-z]\w{0,5}$")
 
 
 class MentionKind(Enum):
-    """The kind of file or page that a path or an address in a message names."""
+    """The kind of thing that a path or an address in a message names."""
 
     MEDIA = auto()
     FOLDER = auto()
     """A folder with images or videos in it."""
     WEB = auto()
-    """An address; nobody has looked there."""
+    """A web address, which is not opened."""
     OTHER = auto()
     """A file or folder without images and videos."""
     MISSING = auto()
@@ -53,15 +54,15 @@ class Mention(msgspec.Struct, frozen=True):
     """The path or address, without quotes and escapes. Hostile text."""
     kind: MentionKind
     sources: tuple[Path | str, ...] = ()
-    """The files that can be attached for it; a text is a web address."""
+    """What can be attached for it: files, or a web address as text."""
     title: str = ""
-    """The kind of file, for people: `a PNG picture`, `a PDF document`; or the reason why it can't be read."""
+    """The file type for display (`a PNG picture`, `a PDF document`), or why the file can't be read."""
     size: int = 0
-    """Bytes of the file."""
+    """Size of the file in bytes."""
 
 
 class _Spelling(msgspec.Struct, frozen=True):
-    """One way to read a place of the text as a name."""
+    """One possible reading of a word as a file name."""
 
     start: int
     end: int
@@ -74,8 +75,8 @@ def may_name_files(text: str) -> bool:
 
 
 def as_written(source: Path | str) -> str:
-    """Return a file or web address in the form in which `find_mentions` finds it in a message. Parts of an address that
-    may be secret are left out, as messages are stored."""
+    """Return a file or a web address in the form in which `find_mentions` finds it in a message. Leaves out parts of an
+    address that may be secret, as stored messages do."""
     if isinstance(source, str):
         return public_address(source) if is_url(source) else ""
     text = source_text(source)
@@ -85,12 +86,12 @@ def as_written(source: Path | str) -> str:
 
 
 def find_mentions(text: str, base: Path) -> list[Mention]:
-    """The paths and web addresses in a message, in their order; relative paths count from `base`. Blocking: call it in
-    a thread. No address is opened, and never raises.
+    """Return the paths and web addresses in a message, in order. Relative paths start at `base`. Blocking: call it in a
+    thread. Opens no address and raises nothing.
 
     A path is a word that begins with `/`, `~/`, `./`, `../` or `file:`, or has a media file's ending; quoted, escaped
-    or plain. Another word with a dot or a slash counts only where such a file exists. What does not exist counts only
-    with an ending, so that `/s` and `and/or` stay words.
+    or plain. Any other word with a dot or a slash counts only if such a file exists. A path to a missing file counts
+    only if it has an ending, so that `/s` and `and/or` stay words.
     """
     found: list[Mention] = []
     end = 0
@@ -104,7 +105,7 @@ def find_mentions(text: str, base: Path) -> list[Mention]:
 
 
 def _places(text: str) -> Iterator[list[_Spelling]]:
-    """Yield, for each place where a path or an address may stand, its possible spellings, the longest first."""
+    """Yield the possible readings of each word that may be a path or an address, the longest first."""
     for line_start, line in _lines(text):
         at = 0
         while found := _WORD.search(line, at):
@@ -122,7 +123,7 @@ def _places(text: str) -> Iterator[list[_Spelling]]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines, with the offset of each; of a very long text the first and the last ones."""
+    """Yield each line with its offset; of a very long text, the first and the last ones."""
     half = TEXT_MAX // 2
     parts = [(0, text)] if len(text) <= TEXT_MAX else [(0, text[:half]), (len(text) - half, text[-half:])]
     for offset, part in parts:
@@ -132,7 +133,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _quoted(line: str, start: int) -> _Spelling | None:
-    """The quoted name that begins there; None where the quotes hold anything else."""
+    """Return the quoted name that begins at `start`; None if the quotes contain anything else."""
     quote = line[start : start + 1]
     end = line.find(quote, start + 1) if quote and quote in "\"'" else -1
     name = line[start + 1 : end]
@@ -157,7 +158,7 @@ def _unescaped(word: str) -> str:
 
 
 def _mention(spellings: list[_Spelling], base: Path) -> Mention | None:
-    """Return the first spelling that exists, or why none does; None if the place holds an ordinary word."""
+    """Return the first reading that exists, or why none does; None for an ordinary word."""
     last = spellings[-1]
     if is_url(last.name):
         return Mention(last.start, last.end, last.name, MentionKind.WEB, (last.name,))
@@ -184,7 +185,7 @@ def _mention(spellings: list[_Spelling], base: Path) -> Mention | None:
 
 
 def _path(name: str, base: Path) -> Path:
-    """Raises ValueError for the address of a file on another machine."""
+    """Return the path of a name. Raises ValueError for a `file:` address on another machine."""
     if name.startswith("file:"):
         found = path_of_file_url(name)
         if found is None:

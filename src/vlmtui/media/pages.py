@@ -1,4 +1,5 @@
-"""Pages of documents as images, and the names of parts of files: pages, frames of an animation, a video's sound."""
+"""Draws pages of PDF documents as images, and handles the endings of paths that select a part of a file: `#page=3`
+(also a frame of an animation) and `#sound` (a video's audio track)."""
 
 from __future__ import annotations
 
@@ -31,25 +32,26 @@ _PAGES = re.compile(
     rf"(?:&{_DOTS.format('dots')})?|{_DOTS.format('alone')})",
     re.DOTALL,
 )
-"""A page of a document after its path, in the form of web addresses (RFC 8118). Ranges and `dpi` are our additions."""
+"""A path that ends in `#page=N`, as in web addresses (RFC 8118). Ranges (`3-7`) and `dpi` are our additions."""
 
 SOUND_OF = "#sound"
-"""Behind the path of a video: its audio track."""
+"""The ending of a video's path that selects its audio track."""
 
 PAGES_MAX = 1000
-"""Most pages counted and selectable; decoders read all earlier pages to reach one."""
+"""Maximum number of pages to count and select; decoders read all earlier pages to reach one."""
 FRAMES_MAX = 5000
-"""Most frames of an animation."""
+"""Maximum number of frames of an animation."""
 PIXELS_MAX = 4_000_000_000
-"""Limit on the pixels of an animation, all frames together: a frame depends on earlier ones, so all are decoded."""
+"""Maximum pixels of an animation, all frames together: a frame depends on earlier ones, so all are decoded."""
 _PIXELS_OF_SMALL_FILES = 200_000_000
-"""Most pixels allowed in a file of any size."""
+"""Maximum pixels of an animation in a small file."""
 _PIXELS_PER_BYTE = 60
-"""Larger files may have more: this exceeds screen recordings, but not decompression bombs."""
+"""Larger files may have this many pixels per byte: more than screen recordings have, fewer than decompression bombs."""
 
 
 def most_parts(image: Image.Image, size_bytes: int) -> int:
-    """Return the most pages or frames to read from an open image, so that small files stay fast. At least 1."""
+    """Return the maximum number of pages or frames to read from an open image, so that small files stay fast. At least
+    1."""
     if image.format not in _MOVING:
         return PAGES_MAX
     pixels = min(PIXELS_MAX, max(_PIXELS_OF_SMALL_FILES, _PIXELS_PER_BYTE * size_bytes))
@@ -91,12 +93,12 @@ def turn_to(image: Image.Image, page: int, path: Path, size_bytes: int) -> int:
 
 
 def page_name(path: Path, kind: str, page: int) -> str:
-    """`scan.tif (page 2)`; the file's own name for the first page."""
+    """Return `scan.tif (page 2)`; for the first page, the file's name alone."""
     return f"{file_name(path)} ({_part(kind)} {page})" if page > 1 else file_name(path)
 
 
 def page_note(kind: str, page: int, pages: int) -> str:
-    """Return the note for an image that is one of several in its file."""
+    """Return the note for an image that is one of several pages or frames of its file."""
     return f"frame {page} of {pages}, as a still picture" if kind in _MOVING else f"page {page} of {pages}"
 
 
@@ -105,22 +107,22 @@ def _part(kind: str | None) -> str:
 
 
 class ChosenPages(NamedTuple):
-    """The pages and dots per inch that the end of a path chooses: `paper.pdf#page=3-7&dpi=300`."""
+    """The pages and dots per inch in the ending of a path: `paper.pdf#page=3-7&dpi=300`."""
 
     file: str
     pages: range
-    """The chosen pages, from 1 to at most PAGES_MAX; empty: the path chooses none."""
+    """Page numbers from 1, at most PAGES_MAX of them; empty: the path selects none."""
     dots: int | None
     """Dots per inch."""
 
     def names(self) -> Iterator[str]:
-        """Yield the name of each page alone: `paper.pdf#page=3&dpi=300`."""
+        """Yield a name for each page: `paper.pdf#page=3&dpi=300`."""
         dots = f"&dpi={self.dots}" if self.dots is not None else ""
         yield from (f"{self.file}#page={page}{dots}" for page in self.pages)
 
 
 def split_pages(text: str) -> ChosenPages:
-    """Split a path into the file, its pages, and the dots per inch to draw them with; `#dpi=N` alone is page 1."""
+    """Split a path into the file, its pages and the dots per inch. `#dpi=N` alone selects page 1."""
     found = _PAGES.fullmatch(text)
     if found is None:
         return ChosenPages(text, range(0), None)
@@ -132,8 +134,8 @@ def split_pages(text: str) -> ChosenPages:
 
 
 def with_page(path: Path, page: int = 1, dots: int | None = None) -> tuple[Path, int, int | None]:
-    """Return the file, the page and the dots per inch of a path such as `paper.pdf#page=3&dpi=300`; a file of that very
-    name comes first."""
+    """Return the file, page and dots per inch of a path such as `paper.pdf#page=3&dpi=300`. An existing file of exactly
+    that name takes precedence."""
     chosen = split_pages(path.name)
     if len(chosen.pages) != 1 or path.exists():
         return path, page, dots
@@ -146,11 +148,11 @@ def sound_source(path: Path) -> Path:
 
 
 BYTES_MAX = 500_000_000
-"""Most bytes of a document."""
+"""Maximum size of a document, in bytes."""
 DPI = 150.0
 DPI_MIN, DPI_MAX = 10, 1200
 LONGEST = 2000.0
-"""Most pixels of a page's longer side, unless dots per inch are chosen."""
+"""Maximum pixels of a page's longer side, unless the user chose dots per inch."""
 LONGEST_CHOSEN = 6000.0
 _SECONDS = 120.0
 _POINTS = 72

@@ -41,18 +41,18 @@ def public_address(url: str) -> str:
 
 
 def address_file_name(url: str) -> str:
-    """The name of the file that an address names: the last part of its path; empty where that has none."""
+    """Return the file name in an address, the last part of its path; may be empty."""
     return unquote(urlsplit(url.strip()).path.rpartition("/")[2])[:_NAME_LONGEST]
 
 
 def shown_address(url: str) -> str:
-    """Return an address for a message, on one line, without credentials, query and fragment, which may be secret."""
+    """Return an address for display: one line, without credentials, query and fragment, which may be secret."""
     text = one_line(public_address(url))
     return text if len(text) <= _SHOWN_LONGEST else f"{text[: _SHOWN_LONGEST - 1]}…"
 
 
 TEXT_MAX = 100_000
-"""Characters; longer pastes are text."""
+"""Maximum number of characters; a longer paste is text."""
 PATHS_MAX = 1000
 
 _MEDIA_NAME = re.compile(
@@ -61,7 +61,8 @@ _MEDIA_NAME = re.compile(
     r"|wav|mp3|flac|ogg|oga|opus|m4a|aac|aiff?|wma)",
     re.IGNORECASE | re.DOTALL,
 )
-"""Not `.ts` and `.mts`: most such files are TypeScript, so that their first bytes decide."""
+"""A name with a media file's ending. Not `.ts` and `.mts`: most such files are TypeScript, so their first bytes
+decide."""
 _NEXT_PATH = re.compile(r"\s+(?=/|~/|file:/|\./|\.\./)")
 _USER = re.compile(r"~[^/]*(?=/)")
 
@@ -70,8 +71,8 @@ def parse_paths(text: str) -> list[Path] | None:
     """Return the paths that `text` consists of, or None if it is anything else.
 
     Supports plain names with spaces, backslash escapes, single and double quotes, several paths separated by spaces or
-    newlines, `file://` URLs with %-escapes, `~` and `~user`. Every path must exist. A bare word counts only when it has
-    a media file's ending, so that a word that happens to be a file's name stays a word.
+    newlines, `file://` URLs with %-escapes, `~` and `~user`. Every path must exist. A bare word counts only if it has a
+    media file's ending, so that a word that is also a file's name stays a word.
     """
     if not text.strip() or len(text) > TEXT_MAX or "\0" in text:
         return None
@@ -82,7 +83,7 @@ def parse_paths(text: str) -> list[Path] | None:
 
 
 def pasted_media(text: str) -> list[Path] | None:
-    """Like `parse_paths`, but also None if none of the files is an image or video: such paths stay text.
+    """Return the paths as `parse_paths` does, but only if one of them is a media file; other paths stay text.
 
     Blocking: reads the first bytes of files without a known extension.
     """
@@ -91,12 +92,11 @@ def pasted_media(text: str) -> list[Path] | None:
 
 
 def has_media_name(name: str) -> bool:
-    """Return True if a name has a media file's ending."""
     return _MEDIA_NAME.fullmatch(name) is not None
 
 
 def looks_like_media(path: Path) -> bool:
-    """Return True if a file is an image or video, by its extension or else by its first bytes."""
+    """Return True if a file is an image, video, audio file or PDF, by its extension or else by its first bytes."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return False
@@ -180,7 +180,7 @@ def _exists(path: Path) -> bool:
 
 
 def path_of_file_url(url: str) -> str | None:
-    """The path of a `file:` URL of this machine; None for another's."""
+    """Return the path in a `file:` URL; None if it is on another machine."""
     rest = url.removeprefix("file:")
     if rest.startswith("//"):
         host, slash, rest = rest[2:].partition("/")

@@ -13,11 +13,11 @@ from enum import IntEnum
 
 MEMORY_BYTES = 6_000_000_000
 CPU_S = 60
-"""Most processor time for one page, in seconds."""
+"""Maximum processor time for one page, in seconds."""
 
 
 class Refusal(IntEnum):
-    """Why there is no image: the process's exit code."""
+    """Why there is no image; the process's exit codes."""
 
     ENCRYPTED = 10
     BROKEN = 11

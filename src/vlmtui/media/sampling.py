@@ -1,4 +1,4 @@
-"""Facts of a video, and the times at which to sample it. Pure: no NumPy, no decoder."""
+"""The frames to sample from a video: their times, and the form in which the user chooses them. No NumPy, no decoder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vlmtui.errors import bad_input
 from vlmtui.media.describe import clock
 
 FRAMES_MAX = 4096
-"""Most frames that can be sampled."""
+"""Maximum number of frames to sample."""
 _ROUNDING = 1e-6
 """Fraction of a step: tolerance for floating-point rounding of the last one."""
 
@@ -31,7 +31,7 @@ class VideoFacts(NamedTuple):
     last_s: float
     """When the last frame appears."""
     total_frames: int
-    """At least 1. Derived from the times if the container does not say."""
+    """At least 1. Derived from the times if the container does not state it."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -79,7 +79,7 @@ def _at_rate(facts: VideoFacts, fps: float, start: float, end: float | None, nam
 
 
 def most_frames(sampling: VideoSampling, duration_s: float) -> int:
-    """Return the most frames that the sampling yields; the video may have fewer."""
+    """Return the maximum number of frames that the sampling yields; the video may have fewer."""
     if sampling.fps is None:
         return sampling.num_frames
     end = sampling.end_s

@@ -13,16 +13,16 @@ class Kind(StrEnum):
 
     IMAGE = "image"
     ANIMATION = "animation"
-    """A format for one image or many (GIF, WebP, AVIF); only the decoder can tell."""
+    """A format for one frame or many (GIF, WebP, AVIF); only the decoder can tell."""
     VIDEO = "video"
     SOUND = "sound"
     DOCUMENT = "document"
-    """Pages, each attached as an image."""
+    """A document whose pages are attached as images."""
     OTHER = "other"
 
 
 class FileType(Enum):
-    """A file type: its `kind`, its `title` for display (`a PNG picture`), and the `suffix` of a stored file, which is
+    """A file type: its `kind`, its `title` for display (`a PNG picture`), and the `suffix` of its stored copy, which is
     empty for types that are never stored."""
 
     JPEG = Kind.IMAGE, "a JPEG picture", ".jpg"
@@ -47,7 +47,7 @@ class FileType(Enum):
     MP4 = Kind.VIDEO, "an MP4 video", ".mp4"
     QUICKTIME = Kind.VIDEO, "a QuickTime video", ".mov"
     MP4_SOUND = Kind.VIDEO, "an MPEG-4 sound file", ".m4a"
-    """May have a video track after all, as an Ogg, MP4 or Matroska file may have none."""
+    """May contain video after all; Ogg, MP4 and Matroska files may contain only audio."""
     MP3 = Kind.SOUND, "a sound file", ".mp3"
     FLAC = Kind.SOUND, "a sound file", ".flac"
     WAV = Kind.SOUND, "a sound file", ".wav"

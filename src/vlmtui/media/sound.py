@@ -1,4 +1,4 @@
-"""Sound: files, and the audio tracks of videos, decoded with PyAV; and its waveform as an image."""
+"""Audio: files and the audio tracks of videos, decoded with PyAV, and waveforms drawn as images."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 BYTES_MAX = 16_000_000_000
-"""Most bytes of a file; one with images may be large."""
+"""Maximum file size in bytes; videos may be large."""
 SECONDS_MAX = 1800
-"""Longest sound in seconds. Models take from 30 seconds to some minutes, and 30 minutes are 115 MB of samples."""
+"""Maximum length in seconds. Models take from 30 seconds to some minutes, and 30 minutes are 115 MB of samples."""
 RATE = 16_000
 """Samples per second if a model does not name its rate: the rate of Whisper's feature extractor and similar ones."""
 CHANNELS_MAX, RATE_MAX = 64, 768_000
@@ -43,15 +43,15 @@ class SoundFacts(NamedTuple):
     format: str
     """The container's name and the codec: `MP4, aac`."""
     rate: int
-    """Samples a second."""
+    """Samples per second."""
     channels: int
 
 
 def stage_sound(path: Path, store: Path) -> Attachment:
-    """Check a sound file, or a video's audio track, and store a copy of the file. Blocking: call it in a thread.
+    """Check an audio file, or a video's audio track, and store a copy of the file. Blocking: call it in a thread.
 
     Decodes all of it, which is the only way to know its length. Raises VlmtuiError (BAD_INPUT) naming the file and the
-    reason: no sound, damaged, or longer than SECONDS_MAX.
+    reason: no audio, damaged, or longer than SECONDS_MAX.
     """
     with opened(path, bytes_max=BYTES_MAX) as file:
         with _track(file, path) as (facts, frames):
@@ -79,7 +79,7 @@ def stage_sound(path: Path, store: Path) -> Attachment:
 
 
 def read_sound(path: Path, rate: int = RATE) -> Samples:
-    """Return the sound as one channel of `rate` samples a second, `(N,) float32` from -1 to 1. Blocking. Raises
+    """Return the audio as one channel of `rate` samples per second, `(N,) float32` from -1 to 1. Blocking. Raises
     VlmtuiError if the file is missing or damaged."""
     # The channels' mean, as vLLM takes it: libav's own mix of two is louder by the root of two.
     resampler = av.AudioResampler(format="fltp", rate=rate)
@@ -91,7 +91,7 @@ def read_sound(path: Path, rate: int = RATE) -> Samples:
 
 
 def loudness(samples: Samples, columns: int) -> list[float]:
-    """Return the loudest sample of each of `columns` equal parts, 0 to 1."""
+    """Return the peak amplitude in each of `columns` equal parts, 0 to 1."""
     if not len(samples) or columns < 1:
         return [0.0] * max(0, columns)
     edges = np.linspace(0, len(samples), columns + 1).astype(int)
@@ -100,7 +100,7 @@ def loudness(samples: Samples, columns: int) -> list[float]:
 
 
 def has_sound_only(path: Path) -> bool:
-    """Return True if a file has an audio track and no video track; a cover does not count as one. False if the file
+    """Return True if a file has an audio track and no video track; a cover image does not count. False if the file
     can't be opened. Blocking."""
     try:
         with (
@@ -158,17 +158,17 @@ def _decoded(container: Any, stream: Any, rate: int, name: str) -> Iterator[av.A
 
 
 PICTURE_SIZE = (1200, 300)
-"""Width and height of the image, in pixels."""
+"""Default width and height of a waveform image, in pixels."""
 _BACKGROUND, _WAVE = (24, 26, 32), (120, 190, 240)
 
 
 def sound_picture(path: Path, size: tuple[int, int] = PICTURE_SIZE) -> Image:
-    """Return the waveform, RGB. Blocking. Raises VlmtuiError if the file is missing or damaged."""
+    """Return the waveform of a file as an RGB image. Blocking. Raises VlmtuiError if the file is missing or damaged."""
     return draw_sound(read_sound(path), size)
 
 
 def draw_sound(samples: Samples, size: tuple[int, int]) -> Image:
-    """Return the waveform of one channel, RGB."""
+    """Return the waveform of one channel as an RGB image."""
     from PIL import Image, ImageDraw
 
     width, height = size

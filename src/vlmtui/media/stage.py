@@ -1,4 +1,5 @@
-"""Stages files and web addresses as attachments. The content determines a file's type."""
+"""Stages files and web addresses: checks them, converts them if necessary, and stores them as attachments. The content
+determines a file's type."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
 from vlmtui.reading import opened, read_whole, shown_name
 
 FILE_BYTES_MAX = 16_000_000_000
-"""Most bytes of any file; images have a lower limit of their own."""
+"""Maximum size of any file, in bytes; images have a lower limit."""
 _MAY_BE_SOUND = frozenset({FileType.MP4_SOUND, FileType.OGG, FileType.MP4, FileType.MATROSKA, FileType.WINDOWS_MEDIA})
 _NOUNS: dict[Modality, str] = {"image": "a picture", "video": "a video", "audio": "a sound"}
 _SUPPORTED = (
@@ -37,11 +38,10 @@ def stage(
 ) -> Attachment:
     """Check the file at `path`, convert it if necessary and store it. Blocking: call it in a thread.
 
-    Animated GIF, WebP, AVIF and PNG files are staged as videos, or with `still` as an image of their first frame.
-    `page` selects a page of a TIFF or a PDF, from 1, `dots` how many dots per inch a PDF's is drawn with; so do
-    `#page=N` and `&dpi=N` behind the path. `#sound` behind the path of a video selects its audio track. `sampling` is
-    for videos only.
-    Raises VlmtuiError (BAD_INPUT) naming the file and why it cannot be attached.
+    Animated GIF, WebP, AVIF and PNG files become videos; with `still`, an image of their first frame. `page` (from 1)
+    selects a page of a TIFF or PDF, `dots` the dots per inch for a PDF; `#page=N` and `&dpi=N` at the end of the path
+    do the same. `#sound` at the end of a video's path selects its audio track. `sampling` is for videos only. Raises
+    VlmtuiError (BAD_INPUT) naming the file and why it cannot be attached.
     """
     path, page, dots = with_page(path, page, dots)
     if path.name.endswith(SOUND_OF) and not path.exists():
@@ -75,8 +75,8 @@ def stage_as(
     page: int = 1,
     dots: int | None = None,
 ) -> Attachment:
-    """Like `stage`, but as this modality: an animation as an image or a video, a video also as its audio track. Raises
-    VlmtuiError, too, if the file is of another modality."""
+    """Like `stage`, but with this modality: an animation as an image or a video, a video also as its audio track. Also
+    raises VlmtuiError if the file has another modality."""
     if modality == "audio":
         return _stage_sound(path if path.exists() else sound_source(path), store)
     found = stage(path, store, sampling=sampling, page=page, dots=dots, still=modality == "image")
@@ -92,7 +92,7 @@ def _stage_sound(path: Path, store: Path) -> Attachment:
 
 
 def is_sound(path: Path, found: FileType) -> bool:
-    """Return whether a container that may hold images has only sound. Blocking."""
+    """Return True if a file of a container format for audio and video has only audio. Blocking."""
     from vlmtui.media.sound import has_sound_only
 
     return found in _MAY_BE_SOUND and has_sound_only(path)
@@ -101,7 +101,7 @@ def is_sound(path: Path, found: FileType) -> bool:
 async def stage_source(
     source: Path | str, store: Path, downloads: Path, sampling: VideoSampling | None = None
 ) -> Attachment:
-    """Like `stage`, in a thread. A string is a web address, which is downloaded into `downloads` first; cancelling
+    """Stage a file in a thread, or a web address (a string), which is first downloaded into `downloads`. Cancelling
     stops the download.
 
     Raises VlmtuiError: BAD_INPUT, or NO_NETWORK if the server cannot be reached.
@@ -115,7 +115,7 @@ async def stage_source(
 
 
 async def download_source(url: str, downloads: Path) -> Path:
-    """Download the file at a web address into `downloads`. Raises as `stage_source` does."""
+    """Download the file at a web address into `downloads`. Raises VlmtuiError: BAD_INPUT, or NO_NETWORK."""
     await asyncio.to_thread(import_module, "vlmtui.media.download")  # the HTTP client is slow to import
     from vlmtui.media.download import download
 

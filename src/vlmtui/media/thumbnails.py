@@ -1,5 +1,5 @@
-"""The stored pixels of an attachment: a zoomed part of them, and its thumbnail, cached on disk by content hash, size
-and video sampling."""
+"""Draws the stored pixels of attachments: a zoomed part at full resolution, and thumbnails, cached on disk by content
+hash, size and video sampling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Size = tuple[int, int]
 
 
 class Viewport(msgspec.Struct, frozen=True):
-    """The visible part: the attachment's index, its frame, the centre (0 to 1) and the zoom relative to fitting."""
+    """The visible part of an attachment: its index, the frame, the centre (0 to 1) and the zoom relative to fitting."""
 
     at: int
     frame: int = 0
@@ -57,7 +57,7 @@ class Viewport(msgspec.Struct, frozen=True):
 
 
 class StoredPixels(NamedTuple):
-    """The stored pixels of one attachment: an image, or the frames that the model gets."""
+    """The stored pixels of one attachment: an image, or the sampled frames of a video."""
 
     picture: Image.Image | None
     frames: Frames | None = None
@@ -85,8 +85,8 @@ class StoredPixels(NamedTuple):
 
 
 def open_pixels(attachment: Attachment) -> StoredPixels:
-    """Return the pixels that the model gets; of sound its waveform. Blocking. Raises VlmtuiError if the stored file is
-    missing or damaged."""
+    """Return the pixels that the model gets; for audio, its waveform. Blocking. Raises VlmtuiError if the stored file
+    is missing or damaged."""
     if attachment.modality == "video":
         from vlmtui.media.frames import sample_frames
 
@@ -109,17 +109,17 @@ def draw(source: StoredPixels, view: Viewport, room: Size) -> Image.Image:
     return source.image(view.frame).resize(target, how, box=box, reducing_gap=2.0 if scale < 1 else None)
 
 
-# Where one of these is not imported, Pillow imports all of its forty formats.
+# If one of these two is not imported, Pillow imports all of its forty formats.
 _PNG = PngImageFile.format
 _STORED = JpegImageFile.format, _PNG
 
 KEPT_MAX = 512
-"""Most thumbnails on disk; the least recently used are deleted first."""
+"""Maximum number of thumbnails on disk; the least recently used are deleted first."""
 
 
 def thumbnail(attachment: Attachment, cache: Path, size_px: tuple[int, int]) -> Image.Image:
-    """Return an RGB image of the attachment (of a video its first sampled frame, of sound its waveform) that fits in
-    `size_px` (width, height), never larger than the original.
+    """Return an RGB image that fits in `size_px` (width, height), never larger than the original: of a video the first
+    sampled frame, of audio the waveform.
 
     Blocking: call it in a thread. `cache` is a dedicated folder, created if missing. Raises VlmtuiError if the stored
     file is missing or damaged.

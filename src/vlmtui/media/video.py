@@ -37,7 +37,8 @@ class VideoSource(Protocol):
     def facts(self) -> VideoFacts: ...
 
     def frames_at(self, times_s: Sequence[float], size: tuple[int, int]) -> Iterator[tuple[float, Pixels]]:
-        """Yield for each time (ascending) the frame shown then: its own time, and its pixels, `(H, W, 3) uint8` RGB.
+        """Yield for each time (ascending) the frame shown at it: the frame's own time, and its pixels, `(H, W, 3)
+        uint8` RGB.
 
         `size` is (width, height) in pixels, upright.
         """
@@ -47,13 +48,13 @@ class VideoSource(Protocol):
 
 
 EDITS_MAX = 1000
-"""Entries of edit lists. For each, libav goes through the index of the track: 100,000 take it minutes."""
+"""Maximum number of entries in edit lists. libav scans the track's index for each: 100,000 entries take minutes."""
 _BOXES_MAX = 1_000_000
 _INDEX_BYTES_MAX = 500_000_000
 _CONTENT = frozenset({b"mdat", b"free", b"skip", b"wide"})
 _END = b""
 _EDIT_BYTES = 12
-"""Bytes of an entry in the smaller of its two forms."""
+"""Size in bytes of an edit list's entry, in the smaller of its two forms."""
 _WINDOW = 65_536
 _PIECE = 16_000_000
 _OVERLAP = 16
@@ -62,7 +63,8 @@ _COMPRESSED = re.compile(rb"cmov....dcom", re.DOTALL)
 
 
 def check_boxes(file: BinaryIO, name: str) -> None:
-    """Check a file of any type; one without boxes is over at once. Leaves the file at its beginning.
+    """Reject MP4 and MOV files ("boxes" are their parts) whose index would block libav for minutes. Other files pass at
+    once. Rewinds the file.
 
     Raises VlmtuiError for an index with too many edits, a compressed index, and more boxes or bytes of an index than
     any video has.
@@ -82,7 +84,7 @@ def check_boxes(file: BinaryIO, name: str) -> None:
 
 
 def _boxes(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield kind, start and end of each outermost box, and in the end `_END`."""
+    """Yield kind, start and end of each outermost box, then `_END`."""
     at = begin = 0
     data = b""
     while at + 8 <= end:
@@ -101,7 +103,7 @@ def _boxes(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _edits(file: BinaryIO, start: int, stop: int, name: str) -> int:
-    """Return how many entries the edit lists between two places can hold."""
+    """Return the maximum number of edit list entries between two offsets."""
     found = 0
     for at in range(start, stop, _PIECE):
         file.seek(at)
@@ -119,7 +121,7 @@ def _edits(file: BinaryIO, start: int, stop: int, name: str) -> int:
 _DEMUXERS = "mov,mp4,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,ogg,asf,wav,mp3,flac,aac,aiff,amr,caf,w64"
 """Formats that libav may detect. Playlists (HLS, DASH, concat) are excluded, as they open other files and URLs."""
 _METADATA: Mapping[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
-"""Titles that are not UTF-8 fail no file: PyAV replaces their bytes if asked; from 19 on it has no such option."""
+"""Makes PyAV replace invalid UTF-8 in titles instead of failing; PyAV 19 has no such option any more."""
 AV_ERRORS = (av.error.FFmpegError, OSError, ValueError, LookupError, RuntimeError, MemoryError)
 """Exceptions that PyAV raises for damaged files."""
 _CONTAINERS = {
@@ -133,7 +135,7 @@ _CONTAINERS = {
     "asf": ("WMV", ".wmv"),
 }
 FRAME_PIXELS_MAX = 40_000_000
-"""Most pixels per frame; 8K has 33 million. Decoders keep several frames in memory."""
+"""Maximum pixels per frame; 8K has 33 million. Decoders keep several frames in memory."""
 _FPS_MAX = 1000.0
 _FAR = 2**62
 _STRETCH_MAX = 4.0
@@ -145,19 +147,19 @@ _IO_BUFFER = 256 * 1024
 _SEEK_GAP_S = 4.0
 """Without an index, decoding forward is assumed to be cheaper than seeking up to this distance."""
 _RETRY_BACK_S = (2.0, 10.0, 60.0)
-"""Seconds to seek back further if an inexact index led past the wanted frame."""
+"""Seconds to seek back further if an inexact index led to a frame after the wanted one."""
 _BEFORE_START_S = 10.0
 _FRUITLESS_MAX = 50_000
-"""Packets that give no frame, in all: a second's work. Beyond it the rest is considered damaged."""
+"""Maximum number of packets without a frame, a second's work; beyond that, the rest counts as damaged."""
 _TAIL_S = 2.0
-"""Seconds; longer than any reordering of frames."""
+"""Seconds; longer than any decoder reorders frames."""
 _WHOLE = 0.9
 """A file that ends before this share of its declared length is considered cut off."""
 _WHOLE_SLACK_S = 0.5
 
 
 def open_container(file: BinaryIO, name: str) -> InputContainer:
-    """Open a video or sound file; `name` is for errors. Raises VlmtuiError."""
+    """Open a video or audio file; `name` is for errors. Raises VlmtuiError."""
     av.logging.set_level(None)
     check_boxes(file, name)
     try:
@@ -170,7 +172,7 @@ def open_container(file: BinaryIO, name: str) -> InputContainer:
 
 
 def pictures_in(container: InputContainer) -> list[av.VideoStream]:
-    """Return the video tracks; a cover is none."""
+    """Return the video tracks, without cover images."""
     covers = av.stream.Disposition.attached_pic
     return [stream for stream in container.streams.video if not stream.disposition & covers]
 
@@ -422,7 +424,7 @@ def _pts(frame: av.VideoFrame) -> int | None:
 
 
 _DEFAULT_DURATION_MS = 100
-"""How long browsers show a frame with a duration of 10 ms or less."""
+"""Browsers show a frame this long if its duration is 10 ms or less."""
 _SOON = 1e-6
 
 
@@ -516,7 +518,7 @@ class AnimatedImage:
 
 
 BYTES_MAX = 16_000_000_000
-"""Most bytes of a video file."""
+"""Maximum size of a video file, in bytes."""
 
 
 def stage_video(path: Path, store: Path, sampling: VideoSampling | None = None) -> Attachment:

@@ -1,1 +1,1 @@
-"""Records of the model families: their models, inputs, prompt formats, stop tokens and routes. Data only."""
+"""Model families: a TOML record each, with models, inputs, prompt formats, stop tokens and routes (ways to run it)."""

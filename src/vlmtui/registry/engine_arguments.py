@@ -1,11 +1,12 @@
-"""Which engine arguments a person alone may set, and the check of that before every launch.
+"""Checks before every launch that risky engine arguments come from the user.
 
-An engine argument can name code to run, a file to read, an address to connect to. Such an argument is taken from what a
-person typed (`--engine-arg`, the command line, `config.toml`: `LoadSpec.typed`) and from the records that ship with
-vlmtui. In another record it is refused. Documents have no say at all: see `vlmtui.session.resume`.
+An engine argument can name code to run, a file to read, or an address to connect to. Such an argument is accepted if
+the user typed it (`--engine-arg`, the command line, `config.toml`: `LoadSpec.typed`), or if a family record that ships
+with vlmtui sets it. A user's own family record can't set it. Documents set no engine arguments at all: see
+`vlmtui.session.resume`.
 
-The tables class every field of vLLM's `EngineArgs` and of its server's options in 0.23, 0.32 and 0.33, and the options
-of the other backends. An argument that is in no table counts as one that a person alone may set.
+The tables classify every field of vLLM's `EngineArgs` and of its server's options in 0.23, 0.32 and 0.33, and the
+options of the other backends. An argument that is in no table counts as risky.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from vlmtui.registry.schema import OWN_CLASSES, Family
 
 
 class Names(StrEnum):
-    """The things that an engine argument can name. The values are the words for sentences."""
+    """What an engine argument can name; the values are words for error messages."""
 
     CODE = "code to run"
     FILE = "a file or folder"
@@ -77,7 +78,7 @@ GUARDED: Mapping[Names, frozenset[str]] = {
     numa_bind_nodes offload_params pt_load_map_location
     """),
 }
-"""Arguments that only a person or a bundled record may set."""
+"""Arguments that only the user or a bundled record may set."""
 HARMLESS = _words("""
     aggregate_engine_logging all2all_backend allow_deprecated_quantization anthropic_disabled_thinking_effort
     async_scheduling attention_backend back_off_s block_size calculate_kv_scales chat_template_content_format
@@ -127,23 +128,23 @@ HARMLESS = _words("""
     tokenizer_mode tokens_only tool_call_parser tool_strict_level ubatch_size use_fp64_gumbel use_replayssm
     use_tqdm_on_load uvicorn_log_level video_pruning_method video_pruning_rate wait_s watermark
 """)
-"""Numbers, switches, and choices among things that come with the engine."""
+"""Numbers, switches, and choices among features of the engine."""
 _FREE_TEXT = frozenset({"placeholders"})
-"""Harmless arguments whose texts may be anything."""
+"""Harmless arguments whose text may be anything."""
 _LOAD_FORMATS = frozenset({"auto", "safetensors", "hf", "mistral", "dummy", "gguf", "bitsandbytes", "fastsafetensors"})
-"""The others fetch from object stores, unpickle, or are registered by plugins."""
+"""Harmless values of `load_format`. The others fetch from object stores, unpickle, or are registered by plugins."""
 
 
 def names_of(argument: str) -> Names | None:
-    """Return what an argument names that only a person may name; None: it is harmless."""
+    """Return what a guarded argument names; None if the argument is harmless."""
     if argument in HARMLESS:
         return None
     return next((kind for kind, words in GUARDED.items() if argument in words), Names.UNKNOWN)
 
 
 def refused_argument(arguments: Mapping[str, object], typed: frozenset[str] = frozenset()) -> tuple[str, Names] | None:
-    """Return the first argument that only the user may set but did not, and the kind of thing that it names; None if
-    all are allowed. `typed`: the names that the user typed."""
+    """Return the first argument that only the user may set but did not, and what it names; None if all are allowed.
+    `typed`: names of arguments that the user typed."""
     for name, value in arguments.items():
         if name in typed and name != "trust_remote_code":
             continue
@@ -154,7 +155,8 @@ def refused_argument(arguments: Mapping[str, object], typed: frozenset[str] = fr
 
 
 def check_engine_args(spec: LoadSpec) -> None:
-    """The gate before every launch, for every backend. Raises VlmtuiError(BAD_ENGINE_ARGUMENT) naming the argument."""
+    """Raise VlmtuiError(BAD_ENGINE_ARGUMENT) if the spec has an argument that only the user may set but did not. Called
+    before every launch, for every backend."""
     refused = refused_argument(spec.engine_args, frozenset(spec.typed))
     if refused is None:
         return
@@ -170,14 +172,14 @@ def check_engine_args(spec: LoadSpec) -> None:
 
 
 def typed_hint(name: str) -> str:
-    """Return what to do about a refused argument: another name that was meant, or who may set it."""
+    """Return a hint for a refused argument: a similar known name, or how to set it."""
     known = [*HARMLESS, *(word for words in GUARDED.values() for word in words)]
     close = difflib.get_close_matches(name, known, n=1) if name not in known else []
     return f"Did you mean {close[0]!r}?" if close else f"Set it yourself if you mean it: --engine-arg {name}=VALUE."
 
 
 def refused_by_record(family: Family) -> tuple[str, Names] | None:
-    """Return the first engine argument of a user's record that only the user may set, and the kind of thing named."""
+    """Return the first engine argument that a user's record may not set, and what it names; None if there is none."""
     tables = [family.engine_args, family.engine_args_several, family.engine_args_video]
     for route in family.routes:
         tables += [route.engine_args, {"hf_overrides": route.hf_overrides}]
@@ -185,7 +187,7 @@ def refused_by_record(family: Family) -> tuple[str, Names] | None:
 
 
 def _named_inside(name: str, value: object) -> Names | None:
-    """Return the kind of thing that the value of an otherwise harmless argument names; None: nothing."""
+    """Return what the value of a harmless argument names; None: nothing."""
     if name == "load_format":
         return None if isinstance(value, str) and value in _LOAD_FORMATS else Names.FILE
     return None if name in _FREE_TEXT or is_plain(value) else Names.CODE
@@ -193,7 +195,7 @@ def _named_inside(name: str, value: object) -> Names | None:
 
 def _is_bundled(name: str, value: object) -> bool:
     """Return True if a bundled record sets this argument to this value."""
-    if name == "model_class_overrides":  # made from a route's `model_class`, which can name a class of vlmtui's alone
+    if name == "model_class_overrides":  # made from a route's `model_class`, which can only name vlmtui's own classes
         return isinstance(value, dict) and all(str(one).startswith(OWN_CLASSES) for one in value.values())
     return (name, msgspec.json.encode(value, order="deterministic")) in _bundled_arguments()
 

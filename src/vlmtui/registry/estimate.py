@@ -10,16 +10,16 @@ from vlmtui.registry.match import engine_args_of
 from vlmtui.registry.schema import Family
 
 _IRRELEVANT = frozenset({"fps"})
-"""Processor settings that do not affect the count: frames are sampled before the processor gets them."""
+"""Processor arguments that do not affect the count: frames are sampled before the processor gets them."""
 
 
 def estimated_tokens(
     family: Family, attachment: Attachment, *, settings: Mapping[str, object] | None = None
 ) -> int | None:
-    """Estimate the prompt tokens of an attachment from the family's record; None if the record has no rule.
+    """Estimate an attachment's prompt tokens by the rule in the family's TOML record; None if it has no rule.
 
-    `settings`: the engine argument `mm_processor_kwargs`; default: the record's value for several images. The count is
-    unknown (None) if the record's rule does not support a setting.
+    `settings`: the engine argument `mm_processor_kwargs`; default: the record's value. The count is unknown (None) if
+    the rule does not support a setting.
     """
     size = attachment.width, attachment.height
     return tokens_of_size(family, attachment.modality, size, frames=frames_of(attachment), settings=settings)
@@ -39,7 +39,7 @@ def tokens_of_size(
     frames: int = 1,
     settings: Mapping[str, object] | None = None,
 ) -> int | None:
-    """Like `estimated_tokens`, for a given width and height in pixels, and number of video frames."""
+    """Estimate the tokens as `estimated_tokens` does, for a width and height in pixels and a number of video frames."""
     takes = family.takes.get(modality)
     rule = takes.tokens if takes is not None else None
     if settings is None:
@@ -52,7 +52,7 @@ def tokens_of_size(
 
 
 def frames_of(attachment: Attachment) -> int:
-    """Return the number of frames requested of a video; it may have fewer."""
+    """Return the number of frames to sample from a video; it may have fewer."""
     sampling = attachment.sampling or VideoSampling()
     if sampling.fps is None:
         return sampling.num_frames

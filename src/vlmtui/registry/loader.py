@@ -1,4 +1,4 @@
-"""Loads the family records: the package's, then the user's own. Imports nothing heavy."""
+"""Loads the model families' TOML records: the package's, then the user's own. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _OWN = ("family", "title", "models", "checked", "checked_note", "note")
 
 
 class Registry(Mapping[str, Family]):
-    """The families by name, in file order. The records of files are read when one is first needed."""
+    """The families by name, in file order. Records are read when first needed."""
 
     def __init__(self, families: Mapping[str, Family] | None = None, *, users: Path | None = None) -> None:
-        """`families`: all that there are; None: the package's, and those in the folder `users`."""
+        """`families`: all families; None: those of the package and of the folder `users`."""
         self._families = families
         self._users = users
         self._warnings: tuple[VlmtuiError, ...] = ()
@@ -42,27 +42,28 @@ class Registry(Mapping[str, Family]):
 
     @classmethod
     def with_users(cls, folder: Path) -> Registry:
-        """Return the package's records and those in the user's folder, which add or replace families.
+        """Return the families of the package and of the user's folder, whose records add or replace families.
 
-        An invalid user file only causes a warning.
+        An invalid record of the user only causes a warning.
         """
         return cls(users=folder)
 
     @property
     def warnings(self) -> tuple[VlmtuiError, ...]:
-        """Errors of the user's files that were skipped."""
+        """Errors of the user's records that were skipped."""
         self.read()
         return self._warnings
 
     def read(self) -> Mapping[str, Family]:
-        """Read the files, unless that was done; in any thread. Return the families."""
+        """Return the families; read their records on the first call. Thread-safe."""
         with self._reading:
             if self._families is None:
                 self._families, self._warnings = _all_families(self._users)
             return self._families
 
     def at_hand(self) -> Registry:
-        """Return this registry if it was read, and else one of the bundled model alone, whose record is short."""
+        """Return this registry if its records are loaded, otherwise a registry with only the bundled model, which loads
+        fast."""
         if self._families is not None:
             return self
         file = _FOLDER / _FIRST
@@ -119,7 +120,8 @@ def _all_families(users: Path | None) -> tuple[dict[str, Family], tuple[VlmtuiEr
 
 @cache
 def bundled_tables() -> _Tables:
-    """Return the package's records as TOML tables, which users' records may extend. Read once."""
+    """Return the package's records as TOML tables, by family, each with its file name. Users' records may extend
+    them."""
     return {table["family"]: (table, name) for table, name in _tables(_files(_FOLDER))}
 
 
@@ -174,7 +176,7 @@ def _merged(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, 
 
 
 def _explained(name: str, data: object, text: str) -> VlmtuiError:
-    """Reword msgspec's message: add the line and a suggestion for the field."""
+    """Reword msgspec's message: add the line, and a suggestion for an unknown field."""
     unknown = re.search(r"unknown field `(?P<field>[^`]*)`", text)
     where = re.search(r"`\$(?:\.(?P<path>[^`]*))?`$", text)
     path = (where["path"] if where and where["path"] else "").removesuffix("[...]")

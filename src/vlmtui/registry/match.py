@@ -1,4 +1,4 @@
-"""Resolves a model name to its family's record and a load spec."""
+"""Resolves a model name to its family's TOML record and a load spec."""
 
 from __future__ import annotations
 
@@ -22,34 +22,33 @@ from vlmtui.registry.schema import OWN_CLASSES, Family, Lora, RawTemplate, Takes
 
 DEFAULT_MODEL = "shapes"
 UNLISTED = ""
-"""Family name of models that belong to no listed family."""
+"""Family name of models that belong to no known family."""
 _BUNDLED = "bundled:"
 _FOR_ANY_ENGINE = frozenset({"max_model_len", "limit_mm_per_prompt", "mm_processor_kwargs", "revision"})
-"""Engine arguments of a record, named as in vLLM, that Transformers is given as well."""
+"""Engine arguments of vLLM in a record that the Transformers backend accepts, too."""
 REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
-"""The form of a repository id; for ASCII."""
+"""Pattern of a repository id; use it with re.ASCII."""
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A model: its family's record and the spec to load it."""
+    """A model: its family's TOML record, and the spec to load it."""
 
     family: Family
     spec: LoadSpec
 
     @property
     def listed(self) -> bool:
-        """True if the registry has a record of the model's family."""
+        """True if there is a record for the model's family."""
         return self.family.family != UNLISTED
 
 
 def resolve(registry: Registry, name: str, choice: BackendChoice | None = None, *, folders: bool = True) -> Model:
-    """Return the model called `name`: a family, a repository id, or a local folder with a `config.json`. `choice`: the
-    kind of engine to run it; None: the best of its record. `folders`: whether the name may be that of a local folder;
-    False for a name that somebody else wrote.
+    """Return the model called `name`: a family, a repository id, or a local folder with a `config.json`.
 
-    Matched in this order: family name, listed repository id, facts of `config.json` (of the folder or the downloaded
-    repository), longest matching name pattern. Raises VlmtuiError(MODEL_UNKNOWN) with suggestions, or with the
-    candidates if several families match equally well.
+    `choice`: the kind of engine to run it; None: the best in its family's record. `folders`: False for a name from
+    another person's document, which must not name a local folder. Matched in this order: family name, listed repository
+    id, facts of `config.json` (of the folder or the downloaded repository), longest matching name pattern. Raises
+    VlmtuiError(MODEL_UNKNOWN) with suggestions, or with the candidates if several families match equally well.
     """
     if name in registry:
         return model_of(registry[name], choice=choice)
@@ -75,8 +74,8 @@ def model_of(
     limits: Mapping[Modality, int] | None = None,
     choice: BackendChoice | None = None,
 ) -> Model:
-    """Return a model of a family, by default its first. `limits`: the most items of each modality to load it for; by
-    default the family's maxima. `choice`: the kind of engine; None: the best of its record."""
+    """Return a model of a family, by default its first. `limits`: the maximum number of items of each modality;
+    default: the family's maxima. `choice`: the kind of engine; None: the best in the record."""
     wanted = model or family.models[0]
     shipped = wanted.startswith(_BUNDLED)
     video = family.takes.get("video")
@@ -101,8 +100,8 @@ def _adapter(lora: Lora) -> LoraAdapter:
 
 
 def with_trust(model: Model, code: RemoteCode | None = None) -> Model:
-    """Return the model with permission to run exactly its own code `code` (default: the current code). Raises
-    VlmtuiError if that code cannot be identified."""
+    """Return the model with permission to run exactly `code` (default: the model's current code). Raises VlmtuiError if
+    that code cannot be identified."""
     code = code or remote_code_of(model.spec.model)
     spec = msgspec.structs.replace(
         model.spec,
@@ -115,7 +114,7 @@ def with_trust(model: Model, code: RemoteCode | None = None) -> Model:
 
 
 def with_backend(model: Model, choice: BackendChoice) -> Model:
-    """Return the model to be run by another kind of engine, with that engine's arguments in place of its own."""
+    """Return the model for another kind of engine, with that engine's arguments."""
     family, spec = model.family, model.spec
     if BackendChoice.of(spec) == choice:
         return model
@@ -129,10 +128,10 @@ def with_backend(model: Model, choice: BackendChoice) -> Model:
 def engine_args_of(
     family: Family, limits: Mapping[Modality, int] | None = None, choice: BackendChoice | None = None
 ) -> dict[str, object]:
-    """Return the engine arguments for up to `limits` items of each modality; default: the family's maxima. `choice`: of
-    this kind of engine.
+    """Return the engine arguments for up to `limits` items of each modality; default: the family's maxima. `choice`:
+    the kind of engine.
 
-    Arguments for several images or video override the general ones, and the available route adds its own.
+    Arguments for several images or for video override the general ones; the route that runs here adds its own.
     """
     wanted = {modality: takes.max_items for modality, takes in family.takes.items()} if limits is None else limits
     arguments = dict(family.engine_args)
@@ -179,8 +178,8 @@ def family_of_name(registry: Registry, name: str) -> Family | None:
 
 
 def unlisted_model(name: str, spec_model: str, architecture: str, choice: BackendChoice | None = None) -> Model:
-    """Return a model of no listed family; it uses its own chat template in both modes. `choice`: the kind of engine;
-    None: vLLM, or Transformers where only that has the architecture."""
+    """Return a model without a family record; it uses its own chat template in both modes. `choice`: the kind of
+    engine; None: vLLM, or Transformers if only that supports the architecture."""
     family = Family(
         family=UNLISTED,
         title=name,
@@ -196,7 +195,6 @@ def unlisted_model(name: str, spec_model: str, architecture: str, choice: Backen
 
 
 def _folder(name: str) -> Path | None:
-    """Return the folder of that name, or None."""
     try:
         folder = Path(name).expanduser()
         return folder if name and is_folder(folder) else None

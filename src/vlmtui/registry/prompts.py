@@ -1,4 +1,4 @@
-"""Builds prompts from turns and a family's record. Pure: no files, no engine."""
+"""Builds prompts from turns, by the model family's TOML record. No files, no engine."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ _MODALITIES: tuple[Modality, ...] = get_args(Modality)
 
 
 def chat_template_of(family: Family, *, several: bool = False) -> str | None:
-    """Return a template for messages whose content parts are in prompt order.
+    """Return a chat template in Jinja, made from the family's record, for messages whose content parts are in prompt
+    order. None if raw prompts, too, are rendered with the model's own template.
 
-    None if the raw prompt itself is rendered with the model's own template.
-
-    `several`: whether a modality has two or more items. The template uses only `messages` and `add_generation_prompt`.
+    `several`: True if a modality has two or more items. The template uses only `messages` and `add_generation_prompt`.
     """
     raw = family.raw_several if several and family.raw_several else family.raw
     if raw.by != "text":
@@ -131,7 +130,7 @@ _PLURALS: dict[Modality, str] = {"image": "images", "video": "videos", "audio": 
 
 
 def chat_prompt(family: Family, turns: Sequence[Turn]) -> ChatPrompt:
-    """Return a prompt for the model's chat template, or for one generated from the record if the model has none.
+    """Return a prompt for the model's chat template, or for a template generated from the record if it has none.
 
     Raises VlmtuiError if the family does not accept the attachments.
     """
@@ -146,10 +145,10 @@ def chat_prompt(family: Family, turns: Sequence[Turn]) -> ChatPrompt:
 
 
 def raw_prompt(family: Family, turns: Sequence[Turn]) -> RawPrompt | MessagesPrompt:
-    """Return the prompt as text with placeholders and the generation prompt; or messages that the worker renders with
-    the model's own template.
+    """Return the prompt as text with placeholders and the generation prompt; or as messages that the worker renders
+    with the model's own template.
 
-    Raises VlmtuiError if the family does not accept the attachments, or does not support a given system turn.
+    Raises VlmtuiError if the family accepts neither the attachments nor a given system turn.
     """
     check_attachments(family, turns)
     several = _several(turns)
@@ -190,7 +189,7 @@ def _several(turns: Iterable[Turn]) -> bool:
 
 
 def _with_questions(family: Family, turns: Sequence[Turn]) -> tuple[Turn, ...]:
-    """Return the turns with the user's text as the family needs it: unchanged, left out, or as a task prompt."""
+    """Return the turns with the user's text as the family expects it: unchanged, left out, or as a task prompt."""
     if family.question == "free":
         return tuple(turns)
     return tuple(_with_task(family, turn) if turn.role == "user" else turn for turn in turns)
@@ -254,13 +253,13 @@ class _Writer:
         return tuple(found)
 
     def take_pending(self) -> str:
-        """Return and clear the placeholders that precede the turn written last."""
+        """Return and clear the placeholders to write before the latest turn."""
         taken, self._pending = self._pending, ""
         return taken
 
     def arranged(self, parts: Sequence[Part]) -> list[Part]:
-        """Return the parts in the order to write them. An item that the user placed after some text stays there if the
-        family allows interleaving; otherwise all items go to the family's standard place."""
+        """Return the parts in the order to write them. An item behind some text stays there if the family allows
+        interleaving; otherwise all items go to the family's standard place."""
         said = [part for part in parts if isinstance(part, Media) or part.text]
         if self._is_composed(said):
             return said

@@ -1,4 +1,4 @@
-"""Identifies the Python code that comes with a model, so that permission to run it covers no other code."""
+"""Identifies the Python code that comes with a model, so that the user's permission covers no other code."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _CONFIGS = (
 
 
 class RemoteCode(msgspec.Struct, frozen=True, kw_only=True):
-    """The current code of one model."""
+    """The current Python code of one model."""
 
     model: str
     """A repository id or a local folder."""
     revision: str | None = None
     """The commit of a repository; None if it is not downloaded yet, or for a folder."""
     files: dict[str, str] | None = None
-    """The SHA-256 of each Python file of a local folder, by name, and of the configs' imports; None for the hub."""
+    """SHA-256 by name of each Python file of a local folder, and of the configs' imports; None for a repository."""
     repository: str = ""
     """Another repository that provides the code; empty: the model's own."""
     repository_revision: str | None = None

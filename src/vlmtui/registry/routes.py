@@ -1,4 +1,5 @@
-"""Which of a family's routes can be taken here, determined without importing vLLM."""
+"""Finds which of a family's routes (ways to run it: vLLM, a plugin, Transformers, …) work on this machine, without
+importing vLLM."""
 
 from __future__ import annotations
 
@@ -26,16 +27,16 @@ _OF_ROUTES = frozenset({DEFAULT_BACKEND, TRANSFORMERS_BACKEND, PINNED_BACKEND})
 
 
 class Architectures(msgspec.Struct, frozen=True):
-    """The multimodal architectures in the registry of one vLLM version (`tools/vllm_architectures.py`)."""
+    """The multimodal architectures that one vLLM version supports (`tools/vllm_architectures.py`)."""
 
     vllm: str
     multimodal: tuple[str, ...]
     removed: dict[str, str]
-    """The architectures that vLLM removed, each with the last version that had it."""
+    """Architectures that vLLM removed, and the last version that had each."""
     plugin: dict[str, str]
-    """The architectures that need a plugin, each with the place to find it."""
+    """Architectures that need a plugin, and where to find it."""
     transformers: tuple[str, ...] = ()
-    """The classes that Transformers loads with AutoModelForImageTextToText."""
+    """Classes that Transformers loads with AutoModelForImageTextToText."""
 
 
 @cache
@@ -77,7 +78,7 @@ def _names(folder: str) -> list[str]:
 
 @cache
 def known_architectures() -> Architectures:
-    """Return the architectures of the vLLM version that this registry was checked against."""
+    """Return the architectures of the vLLM version that the records were checked against."""
     return msgspec.json.decode(Path(__file__).with_name("architectures.json").read_bytes(), type=Architectures)
 
 
@@ -92,14 +93,14 @@ def is_of_transformers(architecture: str) -> bool:
 
 
 def choice_of(route: Route) -> BackendChoice:
-    """Return the kind of engine that a route takes."""
+    """Return the kind of engine that a route uses."""
     if route.engine == "pinned":
         return BackendChoice(PINNED_BACKEND, route.vllm)
     return BackendChoice(TRANSFORMERS_BACKEND if route.engine == "transformers" else DEFAULT_BACKEND)
 
 
 def open_route(family: Family, choice: BackendChoice | None = None) -> Route | None:
-    """Return the first route that runs on this machine, or the first of all if no vLLM is installed yet. None: the
+    """Return the first route that works on this machine; the first of all if no vLLM is installed yet; None if the
     family does not run here.
 
     `choice`: consider only this kind of engine. Transformers and other versions of vLLM also try families without a
@@ -144,7 +145,6 @@ def _installs(version: str) -> str:
 
 @cache
 def has_version(version: str) -> bool:
-    """Return True if a version of vLLM is installed in an environment of its own."""
     from vlmtui.engines.installed import Engines, pinned_engine
 
     return pinned_engine(Engines(Paths.default()), version) is not None
@@ -152,7 +152,7 @@ def has_version(version: str) -> bool:
 
 def missing_packages(route: Route) -> tuple[str, ...]:
     """Return the packages that the route needs and that are not installed. An engine of a pinned version has its own
-    environment with the packages that its models need."""
+    environment, with all of them."""
     if route.engine == "pinned":
         return ()
     return tuple(name for name in route.needs if not _is_installed(name))
@@ -165,8 +165,8 @@ def _is_installed(package: str) -> bool:
 
 
 def why_closed(family: Family, choice: BackendChoice | None = None) -> VlmtuiError | None:
-    """Return why the family cannot run here, or None. Call this before downloading anything. `choice`: with this kind
-    of engine."""
+    """Return why the family cannot run here, or None. Call this before downloading anything. `choice`: the kind of
+    engine."""
     route = open_route(family, choice)
     if route is not None:
         if lacking := missing_packages(route):
@@ -185,7 +185,7 @@ def why_closed(family: Family, choice: BackendChoice | None = None) -> VlmtuiErr
 
 
 def model_closed(family: Family, spec: LoadSpec) -> VlmtuiError | None:
-    """Return `why_closed` for the kind of engine that a spec names; None for kinds that no record has as a route."""
+    """Return `why_closed` for the kind of engine in a spec; None for kinds that no record has a route for."""
     choice = BackendChoice.of(spec)
     return why_closed(family, choice) if choice.backend in _OF_ROUTES else None
 
@@ -206,11 +206,8 @@ def _way_out(family: Family) -> str:
 
 
 def status_of(family: Family, choice: BackendChoice | None = None) -> str:
-    """Return a short status: `runs`, `can be tried`, `needs timm`, `up to vLLM 0.20.0`, `no vLLM`,
-    `needs an engine of 6 GB or more: installs in minutes`.
-
-    `choice`: with this kind of engine.
-    """
+    """Return a short status: `runs`, `can be tried`, `needs timm`, `up to vLLM 0.20.0`, `no vLLM`, `needs an engine of
+    6 GB or more: installs in minutes`. `choice`: the kind of engine."""
     route = open_route(family, choice)
     if route is None:
         last, needs = _last_version(family), " ".join(one for route in family.routes for one in route.needs)
@@ -223,13 +220,13 @@ def status_of(family: Family, choice: BackendChoice | None = None) -> str:
 
 
 def _runs(family: Family, route: Route) -> str:
-    """Say that a route runs, if the family's record has it; others can be tried."""
+    """Return `runs` if the family's record has the route, else `can be tried`."""
     return "runs" if route in family.routes else "can be tried"
 
 
 def mark_of(family: Family, choice: BackendChoice | None = None) -> str:
-    """Return a mark of at most seven cells for a family that does not run here; empty if it does. `choice`: with this
-    kind of engine."""
+    """Return a mark of at most seven cells for a family that does not run here; empty if it does. `choice`: the kind of
+    engine."""
     route = open_route(family, choice)
     if route is None:
         last = _last_version(family)
@@ -238,7 +235,7 @@ def mark_of(family: Family, choice: BackendChoice | None = None) -> str:
 
 
 def route_name(family: Family, choice: BackendChoice | None = None) -> str:
-    """Return how the family runs: by its supported route, or else its first. `choice`: with this kind of engine."""
+    """Return how the family runs: its first working route, or else its first. `choice`: the kind of engine."""
     route = open_route(family, choice) or (family.routes[0] if family.routes else None)
     if route is None:
         return "none"

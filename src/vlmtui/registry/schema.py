@@ -1,4 +1,4 @@
-"""The schema of a family's TOML record: every fact that the application uses about a model."""
+"""The fields of a family's TOML record: every fact that the application uses about a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST_TO_SHORTEST = 200
 
 class _Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="by"):
     knows: ClassVar[frozenset[str]] = frozenset()
-    """The processor settings that the rule supports."""
+    """The processor arguments that the rule supports."""
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
         """Return the tokens of an image of this size in pixels, or None if unknown."""
@@ -39,8 +39,6 @@ class _Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class FixedTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="fixed"):
-    """A fixed number of tokens for every image or frame."""
-
     tokens: Tokens
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
@@ -180,8 +178,8 @@ between tags; `brackets`: `[[x,y,x,y]]`; `det_tags`: the same in `<|det|>`, afte
 `<points coords="…">`, which has for each image its number (in a video: the time in seconds), then the number, x and y
 of each point."""
 CoordinateScale = Literal["pixels", "resized", "unit", "percent", "thousand", "to_999", "to_1024", "bins"]
-"""Pixels of the image, or of what the processor makes of it; 0 to 1, 100, 1,000, 999 and 1,024 for the whole side;
-`bins`: the middles of 1,000 equal parts."""
+"""The unit of coordinates: pixels of the image (`pixels`) or of the processor's resized image (`resized`); 0 to 1, 100,
+1,000, 999 or 1,024 for the whole side; `bins`: the middles of 1,000 equal parts."""
 Version = Annotated[str, msgspec.Meta(pattern=r"^(\d{1,6}(\.\d{1,6}){0,3})?$")]
 ModelClass = Annotated[str, msgspec.Meta(pattern=r"^([a-z][a-z0-9_]*:[A-Za-z][A-Za-z0-9_]*)?$", max_length=200)]
 OWN_CLASSES = "vlmtui.worker.backends.vllm.models."
@@ -207,7 +205,7 @@ class Takes(Layout, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a family accepts one modality."""
 
     max_items: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 1
-    """Most items of this modality per conversation."""
+    """Maximum number of items of this modality in a conversation."""
     interleave: bool = True
     """True if an item may be in the middle of the text. False: it is moved to `place`."""
     several: Layout | None = None
@@ -253,7 +251,7 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     path: str = ""
     """Relative to the model's folder."""
     modalities: tuple[Modality, ...] = ()
-    """Only for requests that show one of these; empty: for every request."""
+    """Only for requests with media of these modalities; empty: for every request."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -264,9 +262,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `transformers`: Hugging Face Transformers instead of vLLM; `pinned`: another version of vLLM, in an environment of
     its own."""
     vllm: Version = ""
-    """`pinned` only: that version."""
+    """For `pinned` only: the version."""
     model_class: ModelClass = ""
-    """`vllm` only: a class that vlmtui brings, as `module:Class` below `vlmtui.worker.backends.vllm.models`."""
+    """For `vllm` only: a class that ships with vlmtui, as `module:Class` below `vlmtui.worker.backends.vllm.models`."""
     architecture: str = ""
     """The architecture's name in vLLM's registry; for `transformers`, its class."""
     since: Version = ""
@@ -280,12 +278,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """Engine arguments of this route only."""
     needs: tuple[Package, ...] = ()
-    """Import names of required packages besides vLLM's own. No submodules (`a.b`): Python would have to run the package
-    to find them."""
+    """Import names of required packages that vLLM does not install. No submodules (`a.b`): Python would have to run the
+    package to find them."""
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a field that this kind of engine would pass over."""
+        """Raise ValueError for a field that this kind of engine ignores."""
         if (self.engine == "pinned") != bool(self.vllm):
             raise ValueError('a route with engine = "pinned" has a version `vllm`, and no other route has one')
         if self.model_class and self.engine != "vllm":
@@ -294,32 +292,33 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def _refuse_trust(*tables: Mapping[str, object]) -> None:
-    """A record says with `trust_remote_code = true` that a model needs its own code. It cannot switch that code on."""
+    """Raise ValueError if a table sets `trust_remote_code`. A record says in a field of that name that a model needs
+    its own code; only the user switches that code on."""
     if any("trust_remote_code" in table for table in tables):
         raise ValueError("`trust_remote_code` is no engine argument of a record: only a person's yes switches it on")
 
 
 class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a family's models write places in an image."""
+    """How a family's models write positions in an image."""
 
     format: GroundingFormat
     scale: CoordinateScale
     order: Literal["xy", "yx"] = "xy"
     """The order of a pair of numbers: `xy` if the horizontal one comes first."""
     prompt: str = ""
-    """The published prompt that asks its models for the place of `{what}`; empty: unknown."""
+    """The makers' prompt for the position of `{what}`; empty: unknown."""
     times_prompt: str = ""
-    """The published prompt that asks its models when something happens in a video; empty: unknown."""
+    """The makers' prompt for when something happens in a video; empty: unknown."""
     source: str
     """Where the convention is documented."""
 
     def prompt_for(self, what: str) -> str:
-        """Return the published prompt that asks for the places of `what`; empty if none is known."""
+        """Return the makers' prompt for the positions of `what`; empty if unknown."""
         return self.prompt.replace("{what}", what)
 
     def prompt_about(self, modalities: Collection[Modality], what: str) -> str:
-        """Return the published prompt for a message with these media: for videos without images the prompt for times,
-        if known; otherwise the prompt for the places of `what`. Empty if none is known."""
+        """Return the makers' prompt for a message with these media: for videos without images the prompt for times, if
+        known; otherwise the prompt for the positions of `what`. Empty if unknown."""
         is_video = "video" in modalities and "image" not in modalities
         return self.times_prompt if is_video and self.times_prompt else self.prompt_for(what)
 
@@ -340,15 +339,15 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 Skill = Literal["what", "where", "count", "earlier", "compare", "read"]
-"""The tasks that `vlmtui doctor --model` sets."""
+"""The tasks in `vlmtui doctor --model`."""
 ComparedStage = Literal["image tokens", "pixels", "next token"]
 
 
 class KnownDifference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where vLLM is known to differ from Transformers with this family, and why."""
+    """A known difference between vLLM and Transformers with this family, and its reason."""
 
     stage: ComparedStage
-    """The first stage of `vlmtui parity` that differs."""
+    """The first differing stage in `vlmtui parity`."""
     device: Literal["", "cpu"] = ""
     """The kind of device on which vLLM differs; empty: all."""
     why: str
@@ -368,7 +367,7 @@ class ProcessorArgument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The record of one family."""
+    """The TOML record of a family."""
 
     family: str
     title: str
@@ -400,13 +399,13 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Defaults for this family; the user's settings take precedence."""
     lora: Lora | None = None
     more_loras: tuple[Lora, ...] = ()
-    """Further adapters. The first of `lora` and these that fits a request's media answers it."""
+    """Further adapters. Of `lora` and these, the first whose modalities fit a request answers it."""
     grounding: Grounding | None = None
     """None: unknown, or its models give no coordinates."""
     thinking: Thinking | None = None
-    """None: unknown, or its models don't reason; the common tags are recognised then, too."""
+    """None: unknown, or its models don't reason. The common tags are then recognised, too."""
     untrained: tuple[Skill, ...] = ()
-    """The tasks that its models were not trained for."""
+    """Tasks that its models were not trained for."""
     differences: tuple[KnownDifference, ...] = ()
     """The known differences between vLLM and Transformers that `vlmtui parity` finds."""
     trust_remote_code: bool = False
@@ -414,7 +413,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     processor: dict[str, ProcessorArgument] = msgspec.field(default_factory=dict)
     """Arguments of the model's processor that can be set for one answer."""
     processor_several: dict[str, object] = msgspec.field(default_factory=dict)
-    """Values of such arguments for a prompt with two or more images, unless the user sets others."""
+    """Defaults of these arguments for a prompt with two or more images."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """vLLM engine arguments, by name."""
     engine_args_several: dict[str, object] = msgspec.field(default_factory=dict)
@@ -422,12 +421,12 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     engine_args_video: dict[str, object] = msgspec.field(default_factory=dict)
     """Override `engine_args` if a conversation may have a video."""
     routes: tuple[Route, ...] = (Route(),)
-    """Ways to run the family, best first. The installed vLLM may support none of them."""
+    """Ways to run the family, best first. Perhaps none works with the installed vLLM."""
     checked: Checked = ""
-    """How it was verified. `engine`: a tiny random model of the real architecture ran in the real engine with this
-    record (tests/zoo); `trained`: a trained model did; empty: only compared with vLLM's tables."""
+    """How the record was verified. `engine`: a tiny random model of the real architecture ran in the real engine
+    (tests/zoo); `trained`: a trained model did; empty: only compared with vLLM's tables."""
     checked_note: str = ""
-    """The model and engine that verified the record, or the reason why none did."""
+    """The model and engine that verified the record, or why none did."""
     parameters_b: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None
     """Billions of parameters of the default model, in total (for a mixture of experts, too)."""
     context: Count | None = None

@@ -1,4 +1,4 @@
-"""Generates a commented family record to fill in."""
+"""Generates a commented family record for the user to fill in."""
 
 from __future__ import annotations
 

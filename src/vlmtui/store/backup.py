@@ -31,13 +31,13 @@ from vlmtui.store.opening import (
 from vlmtui.store.tables import copy_rows
 
 KEPT = 3
-"""Number of daily backups that stay."""
+"""Number of daily backups to keep."""
 _DAY_S = 86_400
 _MEDIA_MEMBER = re.compile(rf"media/[0-9a-f]{{2}}/{NAME.pattern}")
 _BUSY_S = 5.0
 _MARK_IMPORTED = "UPDATE turns SET recipe = json_set(recipe, '$.imported', json('true')) WHERE recipe IS NOT NULL"
 _BYTES_MAX = 1 << 44
-"""Most bytes of a backup: all of a large disk; what never ends is no regular file."""
+"""Maximum size of a backup, in bytes: a large disk."""
 
 
 class RestoreResult(NamedTuple):
@@ -45,15 +45,15 @@ class RestoreResult(NamedTuple):
 
     media: int
     left_out: tuple[str, ...]
-    """Names of files in the archive that are no image, video, sound or document."""
+    """Names of files in the archive that are no image, video, audio file or PDF."""
     set_aside: Path | None
-    """The database that was there before."""
+    """The new path of the previous database."""
 
 
 def back_up_daily(data: Path, *, now: float | None = None) -> Path | None:
     """Copy the database in `data` to `backups/`, unless there is a copy of the last 24 hours, and keep the newest three
-    copies. A damaged database is not copied. Blocking; other processes may write meanwhile. Return the copy; None if
-    there was nothing to do. Raises VlmtuiError."""
+    copies. A damaged database is not copied. Blocking; other processes may write meanwhile. Return the copy, or None.
+    Raises VlmtuiError."""
     path, folder = data / FILE, data / "backups"
     now = time.time() if now is None else now
     known = daily_backups(data)
@@ -94,10 +94,12 @@ def write_archive(data: Path, media: Path, target: Path) -> int:
 
 
 def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
-    """Restore what `write_archive` wrote, or a daily backup. The database that is there is set aside; media that are
-    there stay. Only rows are taken from the backup's database: they are copied into a new one. How their answers were
-    made counts as imported, unless the backup is a daily one of this folder. Raises VlmtuiError and replaces nothing if
-    the archive is damaged, of another version, or has a schema with foreign parts."""
+    """Restore an archive of `write_archive`, or a daily backup.
+
+    Rows are copied into a new database. The previous one is renamed, and stored media stay. Unless the backup is a
+    daily one of this folder, its answers count as imported (`GenerationRecord.imported`). Raises VlmtuiError and
+    replaces nothing if the archive is damaged, of another version, or has a foreign schema.
+    """
     private_dir(data)
     try:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary:
@@ -122,8 +124,8 @@ def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
 
 
 def restore_newest(data: Path, media: Path) -> str:
-    """Put the newest good backup in the place of a damaged database, or an empty one if there is none. Return what was
-    done. Raises VlmtuiError, also if the database is sound."""
+    """Replace a damaged database by its newest good backup, or by an empty one if there is none. Return a sentence that
+    says so. Raises VlmtuiError, also if the database is not damaged."""
     try:
         if rebuilt := prepare_database(data, media, busy_s=_BUSY_S, thorough=True):
             return rebuilt
@@ -142,7 +144,7 @@ def restore_newest(data: Path, media: Path) -> str:
 
 
 def copy_database(path: Path, target: Path) -> Path:
-    """Copy a database that others may be writing. Raises VlmtuiError, also if the copy is damaged."""
+    """Copy a database, even while others write to it. Raises VlmtuiError, also if the copy is damaged."""
     try:
         with closing(open_connection(path)) as source, closing(open_connection(target)) as copy:
             source.backup(copy)
@@ -157,10 +159,10 @@ def copy_database(path: Path, target: Path) -> Path:
 
 
 def _extract(source: Path, fresh: Path, media: Path) -> tuple[int, list[str]]:
-    """Extract the database to `fresh`, and the media, each held against its hash. Nothing else is extracted. Return the
-    number of files, and the names of those that are no media."""
+    """Extract the database to `fresh` and the media, checking their hashes; nothing else. Return the number of media
+    files, and the names of files that are no media."""
     with opened(source, bytes_max=_BYTES_MAX) as file:
-        is_archive = file.read(262)[257:] == b"ustar"  # compressed ones are not ours
+        is_archive = file.read(262)[257:] == b"ustar"  # vlmtui compresses none
         file.seek(0)
         if is_archive:
             return _extract_archive(file, source, fresh, media)

@@ -20,7 +20,7 @@ from vlmtui.paths import private_dir
 from vlmtui.text import counted, one_line
 
 SEARCHES = ("turns_search", "titles_search")
-"""The indexes for searching: of turns, and of titles."""
+"""The full-text indexes: of turns, and of titles."""
 _SQL = (resources.files("vlmtui.store") / "schema.sql").read_text(encoding="utf-8")
 VERSION, _APPLICATION_ID = (int(number, 0) for number in re.findall(r"^PRAGMA \w+ = (\w+);", _SQL, re.MULTILINE))
 SchemaPart = tuple[str, str, str]
@@ -30,7 +30,7 @@ Value = str | int | float | None
 _AHEAD_MAX_MS = 366 * 86_400_000
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _UNUSABLE_INDEX = ("invalid fts5 file format", "vtable constructor failed")
-"""The beginning of SQLite's general error if an index for searching has lost its own settings."""
+"""How SQLite's general error begins if a full-text index has lost its settings."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _UNWRITABLE = frozenset(
     {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
@@ -59,7 +59,7 @@ def schema_fault(connection: sqlite3.Connection) -> str | None:
 
 @cache
 def expected_schema() -> frozenset[SchemaPart]:
-    """Return every table, index, view and trigger."""
+    """Return every table, index, view and trigger of `schema.sql`."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         create_schema(connection)
@@ -89,7 +89,7 @@ class ProcessLock:
             self._start()
 
     def is_alive(self, session: str) -> bool:
-        """Return whether the process of another session still runs. Remove the file of a dead process."""
+        """Return True if the process of another session still runs. Remove the lock file of a dead process."""
         if session == self.id:
             return True
         path = self._folder / f"{session}.lock"
@@ -156,7 +156,8 @@ def alone(path: Path, timeout_s: float) -> Iterator[None]:
 
 
 class _Connection(sqlite3.Connection):
-    """Python cannot decode SQLite's message if that quotes a damaged name, and raises UnicodeDecodeError instead."""
+    """A connection that reports damage if a name in the schema is not UTF-8. Python's sqlite3 raises UnicodeDecodeError
+    then."""
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         try:
@@ -181,7 +182,7 @@ def open_connection(path: Path, *, busy_s: float = 0.25, exclusively: bool = Fal
 
 
 def set_up(connection: sqlite3.Connection) -> None:
-    """Set the pragmas. synchronous = FULL: committed data survives a power failure."""
+    """Set the pragmas. With synchronous = FULL, committed data survives a power failure."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -198,21 +199,21 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 class Damage(NamedTuple):
-    """A damaged database. It stays unchanged until the user agrees to replace it with a backup."""
+    """A damaged database. It stays unchanged until the user agrees to replace it."""
 
     path: Path
     reason: str
-    """The fault that was found."""
+    """What is damaged."""
     backup: Path | None
     """The newest good daily copy."""
     lacking: int | None
-    """The most messages and answers that the backup lacks; None if unknown."""
+    """The maximum number of turns that the backup lacks; None if unknown."""
     file: tuple[int, int] | None
     """The `file_identity` of the database."""
 
     @property
     def offer(self) -> str:
-        """Return a sentence about the backup."""
+        """Return a sentence about the newest good backup."""
         if self.backup is None:
             return "There is no good backup."
         when = time.strftime("%-d %b %Y, %H:%M", time.localtime(self.backup.stat().st_mtime))
@@ -221,12 +222,12 @@ class Damage(NamedTuple):
 
     @property
     def successor(self) -> str:
-        """Return the words for what would take its place, after `offer`."""
+        """Return what would replace the database, in words that follow `offer`."""
         return "an empty database" if self.backup is None else "it"
 
 
 class StoreError(VlmtuiError):
-    """The database is currently unusable; the same call may succeed later. `damage`: it is damaged."""
+    """The database is unusable now; the same call may succeed later. `damage`: set if it is damaged."""
 
     def __init__(
         self, kind: ErrorKind, message: str, *, detail: str = "", hint: str = "", damage: Damage | None = None
@@ -295,7 +296,7 @@ class Database:
 
     @property
     def is_replaced(self) -> bool:
-        """True if another process has set the file aside, so that anything written to it would be lost."""
+        """True if another process has replaced the file, so that anything written to it would be lost."""
         return file_identity(self.path) != self._file
 
     @property

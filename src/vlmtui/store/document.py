@@ -1,4 +1,4 @@
-"""A whole conversation as one value: taken from the store, read from JSON, strictly, and added to the store."""
+"""A whole conversation as one value: read from the store or from JSON, and added to the store."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ class DocumentTurn(TurnData, frozen=True, kw_only=True):
 
 
 class DocumentMedia(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored image or video, in a file next to the document or inside it; with neither, it was already missing."""
+    """One media file: in a file next to the document, or inside it. With neither, it was missing at the export."""
 
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
     suffix: Annotated[str, msgspec.Meta(pattern=r"^(\.[a-z0-9]{1,8})?$")]
-    """The ending of the exported file. An import goes by the content."""
+    """The ending of the exported file. An import detects the type by the content."""
     file: str | None = None
     """Relative to the document."""
     base64: str | None = None
 
 
 class Document(ConversationData, frozen=True, kw_only=True):
-    """A conversation with all turns of all branches. In JSON, the attachments' paths are those in `media`."""
+    """A conversation with all turns of all branches. Attachments' paths are those in `media`."""
 
     format: Literal["vlmtui conversation"] = "vlmtui conversation"
     version: Literal[1] = 1
@@ -124,7 +124,7 @@ def _exported(store: Store, turn: StoredTurn) -> DocumentTurn:
 
 
 def fields_of(kind: type[msgspec.Struct], record: msgspec.Struct) -> dict[str, Any]:
-    """Return those fields of a struct that its base class `kind` defines."""
+    """Return the fields of `record` that its base class `kind` defines."""
     return {field.name: getattr(record, field.name) for field in msgspec.structs.fields(kind)}
 
 
@@ -146,7 +146,7 @@ class ImportResult(NamedTuple):
     missing: tuple[str, ...]
     """Names of attachments whose files were missing or damaged."""
     left_out: tuple[str, ...]
-    """Names of files that are no image, video, sound or document."""
+    """Names of files that are no image, video, audio file or PDF."""
 
 
 def read_document(data: bytes) -> Document:
@@ -166,9 +166,9 @@ def read_document(data: bytes) -> Document:
 
 
 def add_document(store: Store, document: Document, folder: Path) -> ImportResult:
-    """Add a document as a new conversation, media first. `folder` holds the document's files. Missing or damaged files,
-    and those that are no media by their content, are skipped and reported. Raises VlmtuiError for a file that is
-    refused, or if the disk is full."""
+    """Add a document as a new conversation, media first. `folder` contains the document's files. Missing or damaged
+    files, and files that are no media, are skipped and reported. Raises VlmtuiError for a file outside `folder`, or if
+    the disk is full."""
     paths: dict[str, Path] = {}
     names: dict[str, list[str]] = {}
     for attachment in document.attachments:
@@ -277,7 +277,7 @@ def _check_media(document: Document) -> None:
 
 
 def _check_sizes(attachment: Attachment) -> None:
-    """Reject implausible sizes, which are shown and calculated with."""
+    """Raise VlmtuiError for implausible sizes, which are shown and used in calculations."""
     name = one_line(attachment.name)
     if not (0 <= attachment.width <= _PIXELS_MAX and 0 <= attachment.height <= _PIXELS_MAX):
         raise _refused(f"{name} is said to be {attachment.width} x {attachment.height} pixels - at `$.turns`")
@@ -289,7 +289,7 @@ def _check_sizes(attachment: Attachment) -> None:
 
 
 def _refuse_unknown(raw: object, known: object, where: str) -> None:
-    """Reject fields of the file that were not decoded."""
+    """Raise VlmtuiError for fields in the file that are not part of a document."""
     match raw, known:
         case dict(), dict():
             for key, value in raw.items():

@@ -1,4 +1,4 @@
-"""Opens the database: creates it, checks it, and puts another one in its place."""
+"""Opens the database: creates it, checks it, and replaces it by another one."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ FILE = "conversations.db"
 COMPANIONS = ("-wal", "-shm")
 """Endings of SQLite's own files beside the database."""
 _CHECK_S = 1.0
-"""Most seconds that an opening looks at the pages; a gigabyte takes half of it."""
+"""Maximum time to check the database's pages at opening, in seconds; a gigabyte takes half of it."""
 FaultKind = Literal["database", "missing media", "damaged media", "stray file"]
-"""`stray file`: among the media, but not of vlmtui."""
+"""`stray file`: a file in the media folder that is not vlmtui's."""
 
 
 def prepare_database(folder: Path, media: Path, *, busy_s: float, thorough: bool = False) -> str:
-    """Make sure that `folder` has an intact database, and return a message about it for the user; empty: none. If only
-    its search indexes are damaged, build them again. `thorough`: check everything, however long it takes.
+    """Make sure that `folder` has an intact database. Return a message about it for the user; usually empty. If only
+    its search indexes are damaged, rebuild them. `thorough`: check everything, however long it takes.
 
-    Raises StoreError if it is damaged, and VlmtuiError if the folder is unusable, the disk is full, or the
-    database is of another version.
+    Raises StoreError if it is damaged, and VlmtuiError if the folder is unusable, the disk is full, or the database is
+    of another version.
     """
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
@@ -81,7 +81,7 @@ def prepare_database(folder: Path, media: Path, *, busy_s: float, thorough: bool
 
 
 def replace_database(folder: Path, other: Path, *, busy_s: float) -> Path | None:
-    """Move a database file to the place of the one in `folder`; return the new path of the old file, or None if there
+    """Replace the database in `folder` by the file `other`. Return the new path of the old database, or None if there
     was none. Raises VlmtuiError."""
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
@@ -109,9 +109,11 @@ def new_database(path: Path) -> Path:
 
 
 def damage_of(path: Path, *, seconds: float | None = None, name: str = "") -> str | None:
-    """Return why the file counts as damaged, or None. `seconds`: look at its pages for so long at most, and not at the
-    indexes for searching. Raises sqlite3.Error, and VlmtuiError with `name`, or else the path, if it is of another
-    version."""
+    """Return why a database counts as damaged, or None.
+
+    `seconds`: the maximum time to check its pages; the full-text indexes are then not checked. Raises sqlite3.Error;
+    and VlmtuiError with `name` (default: the path) if it is of another version.
+    """
     if path.stat().st_size == 0:
         return "the file is empty"
     with closing(open_connection(path)) as connection:
@@ -130,7 +132,7 @@ def damage_of(path: Path, *, seconds: float | None = None, name: str = "") -> st
 
 
 def _search_fault(connection: sqlite3.Connection) -> str | None:
-    """Return which index for searching does not match the texts, or None. Raises sqlite3.Error."""
+    """Return which full-text index does not match the texts, or None. Raises sqlite3.Error."""
     for index in SEARCHES:
         try:
             # With rank 1 the index is compared with the texts.
@@ -148,14 +150,14 @@ def daily_backups(folder: Path) -> list[Path]:
 
 
 def damaged_store(path: Path, reason: str) -> StoreError:
-    """Return the error for a damaged database, with the newest good backup and how many turns that lacks at most."""
+    """Return the error for a damaged database, with the newest good backup and what that lacks."""
     backup = next((one for one in daily_backups(path.parent) if _is_good(one)), None)
     lacking = None if backup is None else _turns_after(path, backup)
     return damaged(Damage(path, reason, backup, lacking, file_identity(path)))
 
 
 def other_version(name: str, version: int) -> VlmtuiError:
-    """Return the error for a database of another version, which stays as it is."""
+    """Return the error for a database of another version."""
     return bad_input(
         f"{name} was written by another version of vlmtui, so this one won't open it.",
         detail=f"schema version {version}; this vlmtui reads version {VERSION}",
@@ -193,7 +195,7 @@ def _page_fault(connection: sqlite3.Connection, seconds: float | None) -> str | 
 
 
 def _rows_are_sound(path: Path) -> bool:
-    """Return whether everything that is damaged can be rebuilt from the rows."""
+    """Return True if everything that is damaged can be rebuilt from the rows."""
     with closing(open_connection(path)) as connection:
         try:
             checks = [f"PRAGMA quick_check({name})" for name in (*(table.name for table in TABLES), "clock")]
@@ -212,7 +214,7 @@ def _is_good(backup: Path) -> bool:
 
 
 def _turns_after(path: Path, backup: Path) -> int | None:
-    """Return the largest possible number of turns that a damaged database has and a backup lacks; None: unreadable."""
+    """Return the maximum number of turns that a damaged database has and a backup lacks; None: unreadable."""
     try:
         with closing(open_connection(backup)) as connection:
             (kept,) = connection.execute("SELECT coalesce(max(id), 0) FROM turns").fetchone()
@@ -224,8 +226,9 @@ def _turns_after(path: Path, backup: Path) -> int | None:
 
 
 def _put_in_place(fresh: Path, path: Path) -> Path | None:
-    """Move a database to `path`; return the new path of the old file. New rows get numbers that the old database never
-    used, since an app that has it open knows its rows by them: no database counts faster than seconds since 1970."""
+    """Move the database `fresh` to `path`; return the new path of the old file. An app that has the old database open
+    knows its rows by number, so new rows get numbers that it never used: no database counts faster than seconds since
+    1970."""
     if not path.exists():
         fresh.replace(path)
         return None
@@ -243,7 +246,7 @@ def _put_in_place(fresh: Path, path: Path) -> Path | None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Link the database to a second name, under which it stays, and move its journal there."""
+    """Link the database to a second name, which it keeps, and move its journal there."""
     stem = f"{path.stem}.replaced-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     names = (path.with_name(f"{stem}{suffix}.db") for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
     aside = next(name for name in names if not name.exists())
@@ -289,7 +292,7 @@ def explaining(path: Path) -> Iterator[None]:
 
 
 class StoreFinding(msgspec.Struct, frozen=True):
-    """One thing that is wrong."""
+    """A fault in the store."""
 
     kind: FaultKind
     where: str
@@ -298,14 +301,14 @@ class StoreFinding(msgspec.Struct, frozen=True):
 
 
 class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of a check, and how much it looked at."""
+    """The faults that a check found, and how much it checked."""
 
     findings: tuple[StoreFinding, ...]
     conversations: int
     turns: int
     media: int
     unused_media: int
-    """Stored files that nothing refers to. They are no fault: an import that was cut off leaves them, for example."""
+    """Stored files that nothing refers to. They are no fault: an interrupted import leaves them, for example."""
 
 
 def verify_store(folder: Path, media: Path) -> StoreReport:
@@ -333,7 +336,7 @@ def verify_store(folder: Path, media: Path) -> StoreReport:
 
 
 def _check_media(media: Path, wanted: set[str]) -> tuple[list[StoreFinding], int, int]:
-    """Return what is wrong with the stored files, how many there are, and how many nothing refers to."""
+    """Return the faults of the stored files, their number, and how many are unused."""
     findings: list[StoreFinding] = []
     hashes: set[str] = set()
     count = unused = 0

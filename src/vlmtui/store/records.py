@@ -27,7 +27,7 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class StoredModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that answered, by name: all that a stored conversation can say about what to load."""
+    """The model that answered, by name. A stored conversation says nothing else about what to load."""
 
     name: str
     """Its display name."""
@@ -38,7 +38,7 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True):
     backend: BackendName = DEFAULT_BACKEND
     pinned: PinnedVersion | None = None
     server: str = ""
-    """The address of the server; empty: it ran on the machine of the conversation."""
+    """The address of the server; empty: the model ran on the machine of the conversation."""
 
 
 class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
     revision: str | None = None
     family: str | None = None
     record_sha256: str = ""
-    """Hex digest of the family's record at that time."""
+    """Hex SHA-256 of the model family's TOML record at that time."""
     engine: str = ""
     """The engine's name, `vLLM`; empty if none was loaded."""
     engine_version: str = ""
@@ -60,7 +60,7 @@ class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     """The seed used, if `sampling` sets none."""
     attachments: tuple[str, ...] = ()
-    """SHA-256 of every image and video, in prompt order."""
+    """SHA-256 of every attachment, in prompt order."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """The engine arguments actually used."""
     system_prompt: str = ""
@@ -73,7 +73,7 @@ class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
     adapter: str = ""
     """The folder of the LoRA adapter that answered; empty: none, or the engine's own."""
     imported: bool = False
-    """True if it came with an imported conversation: then only `made_by` and the sampling are used."""
+    """True if the answer came with an imported conversation: then only `made_by` and the sampling are used."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +89,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationData(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a conversation that both table and document have; each is a column."""
+    """The fields that a conversation has in its table and in documents; each is a column."""
 
     title: str
     model: str
@@ -107,7 +107,7 @@ class ConversationRecord(ConversationData, frozen=True, kw_only=True):
     imported: bool = False
     """True if it came from a document and no message was added here since."""
     deleted_ms: Milliseconds | None = None
-    """Set: hidden until it is restored or purged."""
+    """Set: hidden until it is restored or erased."""
     length: int = 0
     """Number of turns in the active branch."""
     active_root: TurnId | None = None
@@ -117,7 +117,7 @@ class ConversationRecord(ConversationData, frozen=True, kw_only=True):
 
 
 class TurnData(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a turn that both table and document have; each except `parts` is a column of the same name."""
+    """The fields that a turn has in its table and in documents; each except `parts` is a column of the same name."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -138,7 +138,7 @@ class TurnData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
-    """The data that are stored with an answer's text. The fields are those of `TurnData` with the same names."""
+    """Data stored with an answer's text. The fields are those of `TurnData` with the same names."""
 
     state: TurnState = "running"
     tokens: int = 0
@@ -189,7 +189,7 @@ class ListEntry(msgspec.Struct, frozen=True, kw_only=True):
     draft: str = ""
     """The beginning of its unsent draft."""
     attachments: int = 0
-    """Number of its files, in all branches; each counts once."""
+    """Number of distinct files, in all branches."""
     turn: TurnId | None = None
     snippet: Snippet | None = None
 

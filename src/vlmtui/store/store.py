@@ -1,4 +1,4 @@
-"""The conversation store: the interface of this package. A conversation is a tree of turns."""
+"""The conversation store, the interface of this package. A conversation is a tree of turns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CLOSE = "\ue001"
 _SNIPPET_TOKENS = 16
 _QUERY_MAX, _WORDS_MAX = 1_000, 32
 SNIPPET = f"snippet(turns_search, 0, '{_OPEN}', '{_CLOSE}', '…', {_SNIPPET_TOKENS})"
-"""The SQL expression of the text around the matches of one turn."""
+"""SQL expression for the text around the matches in one turn."""
 _WHOLE = 2**31
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: sorts numerically, and no two characters look alike."""
@@ -114,7 +114,7 @@ class Store:
         self._lock = lock
         self.media = media
         self.notice = notice
-        """A message for the user about the opening; empty: none."""
+        """A message for the user about the opening; usually empty."""
 
     @classmethod
     def open(
@@ -167,7 +167,7 @@ class Store:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Group changes: all of them are committed on exit, or none."""
+        """Group changes: commit all of them on exit, or none."""
         with self.database.writing():
             yield
 
@@ -201,8 +201,8 @@ class Store:
         return None if found is None else ConversationId(found[0])
 
     def conversations(self, query: str | None = None, *, limit: int = 50, offset: int = 0) -> list[ListEntry]:
-        """Return pinned conversations first, then the most recently changed. With `query`: those with all its words in
-        the title or in one turn; the last word is a prefix."""
+        """Return pinned conversations first, then the most recently changed. With `query`: those whose title or one of
+        whose turns has all its words; the last word is a prefix."""
         if query is None or not query.strip():
             sql = f"SELECT {_entry()}, NULL FROM conversations AS c WHERE c.deleted_ms IS NULL {_ORDER}"
             return [self._found("", row) for row in self.database.rows(sql, (limit, offset))]
@@ -270,12 +270,11 @@ class Store:
 
     def purge_deleted(self, older_than_s: float) -> list[ConversationId]:
         """Erase, in one transaction, the conversations that were deleted at least `older_than_s` seconds ago, and
-        return their ids. Those with newer changes or a running answer stay, and so do media that a turn or a draft
-        refers to.
+        return their ids. A conversation with newer changes or a running answer stays, and so do media that another turn
+        or draft uses.
 
-        The files go before the commit: a kill in between leaves a conversation that the next call erases, and no file
-        that nothing refers to. Raises VlmtuiError if the database cannot be written, OSError if a file cannot be
-        removed.
+        The files go before the commit: a kill in between leaves a conversation that the next call erases, and no unused
+        file. Raises VlmtuiError if the database cannot be written, OSError if a file cannot be removed.
         """
         due_sql = (
             "SELECT c.id FROM conversations AS c LEFT JOIN drafts AS d ON d.conversation = c.id"
@@ -345,7 +344,7 @@ class Store:
         self._change(TURNS, turn, left_out=left_out)
 
     def write_answer(self, answer: TurnId, text: str, data: AnswerData) -> None:
-        """Store the whole text so far and these data, of which None changes nothing. A state other than `running` ends
+        """Store the whole text so far, and the fields of `data` that are not None. A state other than `running` ends
         the answer. A failed call loses nothing if the next one succeeds."""
         fields = {name: value for name, value in msgspec.structs.asdict(data).items() if value is not None}
         if data.generation is not None:
@@ -430,7 +429,7 @@ class Store:
         return [self.turn(TurnId(row[0])) for row in self.database.rows(sql, (limit,))]
 
     def ended_among(self, request_ids: Sequence[str]) -> list[str]:
-        """Return the ids of those requests whose answers have ended; all that came of them is stored."""
+        """Return the ids of those requests whose answers have ended and are stored."""
         sql = """
             SELECT r.value FROM json_each(?) AS r JOIN turns AS t
             ON r.value = CASE WHEN json_valid(t.recipe) THEN t.recipe ->> '$.request_id' END
@@ -439,7 +438,7 @@ class Store:
         return [row[0] for row in self.database.rows(sql, (msgspec.json.encode(request_ids).decode(),))]
 
     def is_answering(self, conversation: ConversationId) -> bool:
-        """Return whether a living process is writing an answer in the conversation."""
+        """Return True if a living process is writing an answer in the conversation."""
         sql = "SELECT writer FROM turns WHERE conversation = ? AND state = 'running'"
         return any(self._lock.is_alive(row[0] or "") for row in self.database.rows(sql, (conversation,)))
 

@@ -1,5 +1,5 @@
 """The columns of each table. A field of a struct in `records` is a column of the same name. Reading, writing, export,
-import and restoring all use these definitions, and a test compares them with the schema."""
+import and restoring use these definitions; a test compares them with the schema."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ class Column(NamedTuple):
     type: Any
     """The type of the field."""
     default: Any
-    """The default of the field: damaged JSON is read as this."""
+    """The value for damaged JSON: the field's default."""
     is_json: bool
 
     def decode(self, value: Value) -> object:
-        """Convert a stored value to the field's value. One absurd row must not make the others unusable."""
+        """Convert a stored value to the field's value. Never raises, so that a bad row does not make the others
+        unusable."""
         if self.is_json:
             return from_json_text(None if value is None else str(value), self.type, otherwise=self.default)
         if not isinstance(value, int):
