@@ -24,12 +24,12 @@ from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import DEFAULT_MODEL, Model, resolve
 
-# One stall of a busy machine is no fault of what is tested.
+# A stall of a busy machine is not a failure.
 settings.register_profile("vlmtui", deadline=None)
 settings.register_profile("fast", deadline=None, max_examples=10)  # for `make test-fast`: --hypothesis-profile=fast
 settings.load_profile("vlmtui")
 
-# A shell has its background jobs ignore these, and the processes that are tested would inherit that.
+# A shell makes its background jobs ignore these signals; the tested processes would inherit that.
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
@@ -37,7 +37,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 _LONG = ("zoo", "torture")
 """Folders with few tests that take minutes."""
 _COST = "processor_s"
-"""The property of a test's report with its seconds of processor time."""
+"""The name of a test report's property with the test's processor time in seconds."""
 _BEGUN_AT = pytest.StashKey[float]()
 
 
@@ -70,7 +70,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 def _processor_s() -> float:
-    """Return the processor time of this process and of its children that have ended, in seconds."""
+    """Return the processor time of this process and its ended children, in seconds."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
 
@@ -81,9 +81,9 @@ def _costs(reporter: pytest.TerminalReporter) -> dict[str, float]:
 
 
 def _group_engines(items: list[pytest.Item]) -> None:
-    """Have engines loaded one after another when the tests run in several processes (`--dist loadgroup`): those of the
-    bundled model in one process, which loads it once for all that share it, and the long ones in another, begun first.
-    Where a GPU is, all are in one: two engines would not fit into its memory."""
+    """Keep tests that load engines from running at the same time when pytest uses several processes (`--dist
+    loadgroup`). Tests with the bundled model share one process, which loads it once; long tests share another, begun
+    first. With a GPU all share one process: two engines would not fit into its memory."""
     alone = bool(Machine.measure().gpus)
     for item in items:
         is_long = any(part in item.path.parts for part in _LONG)
@@ -92,8 +92,8 @@ def _group_engines(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep the thousands of tests and all that is imported out of the garbage collector's sight, which each app that a
-    test starts would have look through them again. Refuses versions of pytest and xdist that lose the groups."""
+    """Take the collected tests and imported modules out of the garbage collector's sight (`gc.freeze`), which otherwise
+    scans them for each app that a test starts. Raise an error for versions of pytest and xdist that lose the groups."""
     grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
     if getattr(session.config.option, "loadgroup", False) and not all("@" in item.nodeid for item in grouped):
         raise pytest.UsageError("This xdist does not group tests with this pytest: each process would load an engine.")
@@ -111,7 +111,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Name the tests that cost too much for `make test-fast`, but for those that are run in any case, and fail."""
+    """Fail the run, and name the tests, if tests cost too much for `make test-fast`. Tests in KEPT may."""
     limit: float | None = session.config.getoption("--cost-limit")
     reporter: pytest.TerminalReporter | None = session.config.pluginmanager.get_plugin("terminalreporter")
     if limit is None or reporter is None or hasattr(session.config, "workerinput"):
@@ -125,8 +125,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """List what failed, for `tools/run_tests.py`, and what each test cost, for `tools/slow_tests.py`. An id that xdist
-    has grouped ends in `@` and its group."""
+    """Write the failed tests for `tools/run_tests.py`, and the cost of each test for `tools/slow_tests.py`. xdist
+    appends `@GROUP` to the ids of grouped tests."""
     costs: Path | None = config.getoption("--costs")
     if costs is not None:
         costs.write_text(json.dumps(_costs(terminalreporter)), "utf-8")
@@ -139,31 +139,30 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A temporary folder whose name is short enough for sockets in it, which `tmp_path` often is not."""
+    """A temporary folder with a path short enough for Unix sockets; that of `tmp_path` often is too long."""
     with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp") as folder:
         yield Path(folder)
 
 
 @pytest.fixture(scope="session")
 def shapes() -> Model:
-    """The bundled model."""
     return resolve(Registry.bundled(), DEFAULT_MODEL)
 
 
 @pytest.fixture(scope="session")
 def engine_paths() -> Iterator[Paths]:
-    """The folders that the shared worker belongs to."""
+    """The folders of the shared worker."""
     with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o755)  # whatever is private in it is so by itself
+        Path(folder).chmod(0o755)  # its private files must be private by their own modes
         yield Paths.below(Path(folder))
 
 
 @pytest.fixture(scope="session")
 def loaded_worker(engine_paths: Paths, shapes: Model) -> Iterator[Paths]:
-    """A worker with the bundled model, loaded. Gives the folders to find it in; it ends with the session."""
+    """A worker that has loaded the bundled model; ends with the test session. Returns its folders."""
 
     async def load() -> None:
-        before = os.umask(0)  # it opens nothing to others
+        before = os.umask(0)  # even without a umask, the worker must not be open to other users
         try:
             engine = await patient_host(engine_paths).open(shapes.spec, client="tests", keep_alive_s=None)
         finally:
@@ -184,7 +183,7 @@ def loaded_worker(engine_paths: Paths, shapes: Model) -> Iterator[Paths]:
 
 @pytest.fixture
 async def engine(loaded_worker: Paths, shapes: Model) -> AsyncIterator[WorkerClient]:
-    """A connection of the test's own to the shared worker."""
+    """A new connection to the shared worker."""
     client = await patient_host(loaded_worker).open(shapes.spec, client="tests", keep_alive_s=None)
     assert client.attached
     yield client

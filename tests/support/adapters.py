@@ -9,7 +9,7 @@ from vlmtui.paths import bundled
 
 
 def write_adapter(folder: Path, *, strength: float, rank: int = 8) -> Path:
-    """Save an adapter of random matrices on the queries and values of every layer; of strength 0 it changes nothing."""
+    """Save an adapter with random matrices for queries and values of every layer. Strength 0 changes nothing."""
     import torch
     from safetensors.torch import save_file
 

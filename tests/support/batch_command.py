@@ -1,4 +1,4 @@
-"""`vlmtui batch` as a process, with the worker that the tests share."""
+"""`vlmtui batch` as a process, with the worker that all tests share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vlmtui.paths import Paths
 
 
 class BatchCommand:
-    """The real command line in a folder of its own; it writes `out.jsonl` there."""
+    """Runs the real command line in its own folder; it writes `out.jsonl` there."""
 
     def __init__(self, folder: Path, paths: Paths) -> None:
         self.output = folder / "out.jsonl"
@@ -23,7 +23,7 @@ class BatchCommand:
         self.environment = {**names, "VLMTUI_DATA_DIR": str(paths.data.parent)}
 
     def __call__(self, *arguments: str, code: int = 0, stdin: str = "") -> dict[str, Any]:
-        """Run it; return its summary."""
+        """Run the command and return its summary."""
         command = [sys.executable, "-m", "vlmtui", "batch", "-o", str(self.output), "--json", *arguments]
         ran = subprocess.run(
             command, check=False, env=self.environment, input=stdin, capture_output=True, text=True, cwd=self.folder
@@ -38,7 +38,7 @@ class BatchCommand:
         return [json.loads(line) for line in self.output.read_text("utf-8").splitlines()]
 
     def answers(self) -> dict[str, str]:
-        """Answers by id; no id is there twice."""
+        """Answers by id. Fails if an id occurs twice."""
         found = {line["id"]: line["answer"] for line in self.lines()}
         assert len(found) == len(self.lines())
         return found

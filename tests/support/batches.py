@@ -1,4 +1,4 @@
-"""Batches without a real engine: an engine that answers what it is asked, and batches over it."""
+"""Batches on an engine that repeats its questions."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from vlmtui.session.batch.results import OutputFile
 from vlmtui.session.batch.run import BatchEngine, BatchJob, Tally, answer_items
 
 Trouble = Callable[[str], ErrorKind | None]
-"""The failure of a request, by its item's question, or None. ENGINE_DIED ends the engine."""
+"""Returns the failure for a question, or None. ENGINE_DIED ends the engine."""
 
 
 class Gate:
-    """Opens for good once this many requests wait at it."""
+    """Blocks requests until `count` of them wait, then opens for good."""
 
     def __init__(self, count: int) -> None:
         self._left = count
@@ -49,7 +49,7 @@ class Gate:
 
 
 class RepeatingEngine(ScriptedEngine):
-    """Answers "said: " and the question, with the number of its images; `most`: the most requests at once."""
+    """Answers "said: ", the question, and the number of its images. `most`: the maximum number of requests at once."""
 
     def __init__(self, trouble: Trouble = lambda question: None, info: EngineInfo | None = None) -> None:
         super().__init__(info=info)
@@ -97,13 +97,13 @@ class RepeatingEngine(ScriptedEngine):
 
 
 def question_of(request: Request) -> str:
-    """The text of the last message, or the raw prompt."""
+    """Return the text of the last message, or the raw prompt."""
     prompt = request.prompt
     return prompt.turns[-1].text if hasattr(prompt, "turns") else str(getattr(prompt, "text", ""))
 
 
 class Bench:
-    """Runs batches in a folder: `input` is written, `lines` are read."""
+    """Runs batches in a folder: `input` is read, `lines` are written."""
 
     def __init__(self, folder: Path, trouble: Trouble = lambda question: None) -> None:
         self.folder = folder
@@ -120,12 +120,12 @@ class Bench:
         return [question for engine in self.engines for question in engine.asked]
 
     def write(self, *items: Mapping[str, object] | str) -> None:
-        """Write the input: an object or a text a line."""
+        """Write the input: one object or text per line."""
         lines = (item if isinstance(item, str) else json.dumps(item) for item in items)
         self.input.write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
     def questions(self, names: Iterable[object]) -> None:
-        """Write an input of questions, each with its name as the id."""
+        """Write an input of questions; each id is the question's name."""
         self.write(*({"id": f"{name}", "prompt": f"question {name}"} for name in names))
 
     def lines(self) -> list[dict[str, object]]:
@@ -133,7 +133,7 @@ class Bench:
         return [json.loads(line) for line in self.output.read_text("utf-8").splitlines()]
 
     def answers(self) -> dict[str, object]:
-        """Answers by id; no id is there twice."""
+        """Answers by id. Fails if an id occurs twice."""
         found = {str(line["id"]): line.get("answer") for line in self.lines()}
         assert len(found) == len(self.lines())
         return found

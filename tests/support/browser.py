@@ -1,4 +1,4 @@
-"""Pages in a real headless Chromium, over its debugging pipe: what was drawn, asked for, and complained of."""
+"""Loads pages in a real headless Chromium over its debugging pipe: sizes, requests, console messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
-"""Debian's browser; None where it is not installed."""
+"""Debian's browser; None if it is not installed."""
 _SWITCHES = (
     "--headless",
     "--no-sandbox",
@@ -26,23 +26,23 @@ _SWITCHES = (
 
 @dataclass
 class Seen:
-    """What a page did. width: of its content, in CSS pixels, where the window had `window`."""
+    """A page's observed behaviour. width: of its content, in CSS pixels; the window's width is `window`."""
 
     window: int
     width: int = 0
     height: int = 0
     text: str = ""
     font_px: float = 0.0
-    """The size of the smallest text, in CSS pixels."""
+    """Size of the smallest text, in CSS pixels."""
     requests: list[str] = field(default_factory=list)
-    """Addresses that it asked for, besides its own and those within it (`data:`)."""
+    """Addresses that the page requested, without its own and `data:` addresses."""
     complaints: list[str] = field(default_factory=list)
-    """The messages of the console or the log."""
+    """Messages in the console or the log."""
     screenshot: bytes = b""
 
 
 class Browser:
-    """A browser process. A context manager; one page at a time."""
+    """A browser process, with one page at a time. A context manager."""
 
     def __init__(self) -> None:
         assert CHROMIUM is not None
@@ -76,7 +76,7 @@ class Browser:
         self._profile.cleanup()
 
     def look(self, page: Path, *, width: int = 360) -> Seen:
-        """Open a page in a window of this width, and tell what it did."""
+        """Open a page in a window of this width, and return its behaviour."""
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Log", "Runtime"):

@@ -1,4 +1,4 @@
-"""Thousands of small cases in few tests: to begin and to report a test of its own costs more than most of them take."""
+"""Runs many small cases in one test: setting up and reporting a test takes longer than most of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import settings
 
 
 def in_one_test(cases: Mapping[str, tuple[Any, ...]]) -> Callable[[Callable[..., None]], Callable[[], None]]:
-    """Run a test function with each of these arguments. As with `pytest.mark.parametrize` one failure hides no other:
-    all are raised together, each with the name of its case. For functions that need no fixture."""
+    """Run a test function with each of these arguments, as `pytest.mark.parametrize` does, but as one test. All
+    failures are raised together, each with the name of its case. For functions without fixtures."""
 
     def decorate(test: Callable[..., None]) -> Callable[[], None]:
         def run_all() -> None:
@@ -31,5 +31,5 @@ def in_one_test(cases: Mapping[str, tuple[Any, ...]]) -> Callable[[Callable[...,
 
 
 def examples(count: int) -> int:
-    """The number of Hypothesis's examples for a test: `count` in `make test`, a tenth in `make test-fast`."""
+    """Return Hypothesis's number of examples: `count` in `make test`, a tenth in `make test-fast`."""
     return max(10, count * settings().max_examples // 100)

@@ -1,4 +1,4 @@
-"""Certificates made with OpenSSL's command line for the tests of one run: none is kept, so none expires."""
+"""Certificates made with OpenSSL's command line for one test run, so that none expires."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
 class Authority:
-    """A certificate authority of its own folder. `ca` is its certificate."""
+    """A certificate authority in its own folder. `ca` is its certificate."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -42,7 +42,7 @@ class Authority:
         )
 
     def issue(self, name: str, *, host: str = "IP:127.0.0.1", start: str = "", end: str = "") -> Path:
-        """A file with a certificate and its key (PEM). start, end: `YYYYMMDDHHMMSSZ`; without them it is valid."""
+        """Return a file with a certificate and its key (PEM). start, end: `YYYYMMDDHHMMSSZ`; default: valid now."""
         key, asked, made, whole = (self._folder / f"{name}.{kind}" for kind in ("key", "csr", "crt", "pem"))
         self._run(
             "req", *_KEY, "-subj", f"/CN={name}", "-addext", f"subjectAltName={host}", "-keyout", key, "-out", asked

@@ -1,4 +1,4 @@
-"""`vlmtui` called in this process, in a folder of its own, with a fake worker behind it."""
+"""Calls `vlmtui` in this process, in its own folder, with a fake worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ran(NamedTuple):
 
 
 class CommandLine:
-    """Calls the command line. `paths` are the folders that it works in."""
+    """Calls the command line with the folders `paths`."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.paths = Paths.below(folder)
@@ -58,7 +58,7 @@ class CommandLine:
 
 @contextmanager
 def opened(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[CommandLine]:
-    """The command line of a folder; its workers are ended at the end."""
+    """A command line in a folder; its workers end with it."""
     monkeypatch.setenv("VLMTUI_DATA_DIR", str(folder))
     monkeypatch.setenv("HF_HUB_CACHE", str(folder / "hub"))
     for name in ("VLMTUI_MODEL", "VLMTUI_SEED", "VLMTUI_TEMPERATURE"):

@@ -1,4 +1,4 @@
-"""The text of a document on the screen."""
+"""The text that a document view shows."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from vlmtui.ui.document.view import DocumentView
 
 
 def written(view: DocumentView) -> str:
-    """Return the text that a view shows, or would show if it were scrolled, as it was written."""
+    """Return the whole text of a view as it was written, including parts that are scrolled away."""
     return as_written((line, 0, None) for block in view.document.blocks for line in block.lines)

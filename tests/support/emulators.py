@@ -1,4 +1,4 @@
-"""The cells that terminals show: pyte, and tmux, which people use."""
+"""The cells that terminal emulators show: pyte, and tmux."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ptyprocess import PtyProcess
 from wcwidth import wcwidth
 
 _BLOCKED_S = 0.3
-"""Longer than tmux pauses for a terminal to which it has written much."""
+"""Seconds; longer than tmux pauses for a terminal to which it has written much."""
 _PIECE = 2000
-"""Characters that are written at a time: less than a pipe holds."""
+"""Number of characters to write at a time; fits into a pipe."""
 _TITLE_S = 2.0
 """Seconds to wait for a title."""
 _TRIES = 30
@@ -28,10 +28,10 @@ Cell = tuple[str, ...]
 
 
 class Pyte:
-    """A terminal in this process."""
+    """A terminal emulator in this process."""
 
     def __init__(self, size: tuple[int, int], *, width_of: Callable[[str], int] = wcwidth) -> None:
-        """`width_of`: how many cells the terminal takes for a character."""
+        """`width_of` returns how many cells the terminal takes for a character."""
         self._screen = pyte.Screen(*size)
         self._stream = pyte.Stream(self._screen)
         self._width_of = width_of
@@ -41,12 +41,12 @@ class Pyte:
             self._stream.feed(text)
 
     def cells(self) -> list[list[Cell]]:
-        """Every line of the screen."""
+        """Return every line of the screen."""
         return _cells(self._screen)
 
 
 class Tmux:
-    """A pane of tmux on a server of its own, as an attached terminal shows it. A context manager."""
+    """A pane in its own tmux server, as an attached terminal shows it. A context manager."""
 
     def __init__(self, size: tuple[int, int], folder: Path) -> None:
         self._size = size
@@ -78,8 +78,11 @@ class Tmux:
         self._client.close(force=True)
 
     def feed(self, text: str) -> None:
-        """Write, and wait until the attached terminal shows it. tmux hands over a new title before it redraws, so it is
-        given a second one. After much text it pauses before it draws all of the screen anew, and forgets a title."""
+        """Write a text, and wait until the attached terminal shows it.
+
+        tmux passes on a new title before it redraws, so a second title marks the end. After much text it pauses before
+        it redraws the screen, and forgets a title.
+        """
         for start in range(0, len(text), _PIECE):
             self._write(text[start : start + _PIECE])
             self._read(0.0)
@@ -103,14 +106,14 @@ class Tmux:
         self._file.flush()
 
     def _read(self, wait_s: float) -> bool:
-        """Take what tmux has written; False: nothing within this time."""
+        """Read tmux's output; return False if none comes within this time."""
         is_there = bool(select.select([self._client.fd], [], [], wait_s)[0])
         if is_there:
             self._stream.feed(self._client.read(65536))
         return is_there
 
     def cells(self) -> list[list[Cell]]:
-        """Every line of the screen."""
+        """Return every line of the screen."""
         return _cells(self._screen)
 
 
@@ -119,7 +122,7 @@ def _cells(screen: pyte.Screen) -> list[list[Cell]]:
 
 
 def _seen(char: pyte.screens.Char) -> Cell:
-    """Return a cell without the text colour, weight and slant of a blank, which nobody sees."""
+    """Return a cell without the invisible attributes of a blank: text colour, weight and slant."""
     seen = (char.bg, str(char.underscore), str(char.strikethrough), str(char.reverse))
     if char.data == " " and not char.reverse:
         return (" ", *seen)
@@ -127,7 +130,7 @@ def _seen(char: pyte.screens.Char) -> Cell:
 
 
 def differences(one: Sequence[Sequence[Cell]], other: Sequence[Sequence[Cell]]) -> list[str]:
-    """The cells that differ, for a message."""
+    """Return the differing cells as text, for a message."""
     return [
         f"{x},{y}: {a} {b}"
         for y, (left, right) in enumerate(zip(one, other, strict=True))

@@ -1,4 +1,4 @@
-"""The worker's preparation of engine processes, for a test that uses Transformers in its own process."""
+"""Prepares a test's own process for Transformers, as the worker prepares engine processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import vlmtui.worker
 
 @cache
 def watch_for_torchvision() -> None:
-    """Let torchvision be imported beside a CPU build of torch."""
+    """Make torchvision importable beside a CPU build of torch."""
     path = Path(vlmtui.worker.__file__).parent / "site" / "sitecustomize.py"
     spec = importlib.util.spec_from_file_location("engine_site", path)
     assert spec is not None and spec.loader is not None

@@ -1,4 +1,4 @@
-"""Prompts of all kinds, and what two engines that should be the same tell of each."""
+"""Compares two engines that should be the same: sends prompts of all kinds and compares the reports."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from vlmtui.domain.generation import (
 from vlmtui.domain.sampling import Sampling
 
 LOGPROB_MAX = 1e-3
-"""Log-probabilities that differ by less count as equal: sums are made in another order when requests run together."""
+"""Maximum difference of equal log-probabilities: requests that run together are summed in another order."""
 
 
 class Answering(Protocol):
-    """A worker's engine, or a connection to one."""
+    """The part of a worker's engine, or of a connection to it, that answers requests."""
 
     def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]: ...
 
 
 class Told:
-    """An engine's report of a request."""
+    """An engine's events for a request."""
 
     def __init__(self) -> None:
         self.prompt: PromptReady | None = None
@@ -47,13 +47,13 @@ class Told:
 
     @property
     def places(self) -> list[tuple[str, int, int, int]]:
-        """Modality, number, offset and length of each of the prompt's media."""
+        """Modality, number, offset and length of each media item in the prompt."""
         media = self.prompt.media if self.prompt else ()
         return [(span.modality, span.index, span.offset, span.length) for span in media]
 
 
 async def told(engine: Answering, prompt: Prompt, number: int) -> Told:
-    """Ask for 40 tokens with their log-probabilities."""
+    """Request 40 tokens with their log-probabilities, and return the events."""
     found = Told()
     asked = GenerateRequest(request_id=f"r{number}", prompt=prompt, sampling=Sampling(max_tokens=40), logprobs=2)
     async for event in engine.generate(asked):
@@ -72,7 +72,7 @@ async def told(engine: Answering, prompt: Prompt, number: int) -> Told:
 
 
 def compare(here: Told, there: Told) -> dict[str, bool]:
-    """Return whether each part is the same. Without a prompt, an answer and an end on both sides, no part is."""
+    """Return for each part of two reports whether it is the same. Missing parts count as different."""
     is_whole = all((one.prompt_ids, one.ids, one.end) for one in (here, there))
     return {
         "prompt ids": is_whole and here.prompt_ids == there.prompt_ids,
@@ -86,8 +86,8 @@ def compare(here: Told, there: Told) -> dict[str, bool]:
 
 
 def logprob_difference(here: Told, there: Told) -> float:
-    """The largest of a sampled token, infinite where the tokens differ. Alternatives of no weight change places, so
-    they are not looked at."""
+    """Return the largest difference of a sampled token's log-probability; infinite if the tokens differ. Alternatives
+    are not compared, since improbable ones change places."""
     one, other = here.logprobs, there.logprobs
     if not one or [a.token_id for a in one] != [b.token_id for b in other]:
         return float("inf")
@@ -95,7 +95,7 @@ def logprob_difference(here: Told, there: Told) -> float:
 
 
 def prompts(folder: Path) -> Iterator[tuple[str, Prompt]]:
-    """Chats and raw prompts, by name; their images and videos lie in the folder."""
+    """Return chats and raw prompts, by name, with images and videos in `folder`."""
     easel = Easel(folder)
     names = ("red", "green", "blue", "yellow")
     shapes = (("circle", "center"), ("square", "left"))

@@ -1,7 +1,5 @@
-"""A package `vllm` whose server is a process of its own with an engine core, and speaks HTTP as the fault server does.
-
-What it does is said by the name of the model's folder: one of `_SAYS`, or `hangs-answering`.
-"""
+"""A package `vllm` without a model: its server is a process with an engine core, and speaks HTTP as the fault server
+does. The name of the model's folder selects its behaviour: a key of `_SAYS`, or `hangs-answering`."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from tests.support.fault_server import FaultServer, first_event, send, stream, t
 
 VERSION = "9.9.9"
 STARTED = "started.json"
-"""In the working directory: the words of the command line, the pids, and what the server saw."""
+"""Name of the file in the working directory with the command line, the pids, and the requests."""
 _SMALL = 1024
 _SAYS = {
     "dies-loading": ("ValueError: the weights are torn", 1),
@@ -36,7 +34,7 @@ _SAYS = {
 
 
 def write_fake_vllm(folder: Path, *, has_sockets: bool = True) -> Path:
-    """Write the package into a folder for the search path. `has_sockets`: whether its server knows `--uds`."""
+    """Write the package into a folder for Python's search path. `has_sockets`: True if its server accepts `--uds`."""
     package = folder / "vllm"
     (package / "entrypoints" / "cli").mkdir(parents=True)
     (package / "entrypoints" / "openai").mkdir()
@@ -57,7 +55,7 @@ def _core() -> None:
 
 
 def main(argv: Sequence[str] | None = None, server: type[KeyedServer] | None = None) -> None:
-    """Serve until killed. `server`: another than the honest one."""
+    """Serve until killed. `server`: the server to use instead of the normal one."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser()
     parser.add_argument("command")
@@ -96,7 +94,7 @@ async def _serve(arguments: argparse.Namespace, behaviour: str, server: KeyedSer
 
 
 class KeyedServer(FaultServer):
-    """Asks for a key where it has one."""
+    """A server that requires a key if it has one."""
 
     def __init__(self, key: str) -> None:
         super().__init__()
@@ -110,7 +108,7 @@ class KeyedServer(FaultServer):
 
 
 async def _hangs(server: FaultServer, writer: asyncio.StreamWriter) -> None:
-    """Say a word, write what a dying engine writes, and fall silent."""
+    """Stream a word, print a dying engine's message, and fall silent."""
     await stream(writer, [first_event(), token_event(4)])
     print("ERROR EngineCore: torch.OutOfMemoryError: CUDA out of memory.", file=sys.stderr, flush=True)
     await server.released.wait()

@@ -2,15 +2,15 @@
 
     python -c "from tests.support.fake_worker import main; main()" --socket S --spec F --log L --keep-alive SECONDS|none
 
-What it does is told by `engine_args` of the spec:
+The spec's `engine_args` set its behaviour:
 `load`: `ready` (default), `hold` (loads until it is ended), `fail`, `die`;
 `greeting`: `old`, `refuse`, `garbage`, `none`;
 `children`: how many processes that ignore SIGTERM it starts; `stubborn`: ignores Shutdown and SIGTERM;
 `start`: `die` ends it before it listens; `silent`: answers no status requests;
 `says`: the pieces of every answer; `log`: the lines of its log; `template`: its chat template.
 
-And without `says`, by a raw prompt's text, a word a step: `hold` (until cancelled), `die`, `fail`, `garbage`,
-`oversized`, `foreign` (an event of another request); any other word is streamed as a delta.
+Without `says`, the words of a raw prompt are the steps of the answer: `hold` (until cancelled), `die`, `fail`,
+`garbage`, `oversized`, `foreign` (an event of another request); any other word is streamed as a delta.
 """
 
 from __future__ import annotations
@@ -72,22 +72,22 @@ from vlmtui.cli import main
 sys.exit(main())
 """
 OPTIONS_VARIABLE = "FAKE_WORKER_OPTIONS"
-"""Environment variable with further options as JSON, where a test has no hand on the spec."""
+"""Environment variable with further options as JSON, for tests that can't change the spec."""
 _RUN = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from tests.support.fake_worker import main; main()"
 
 
 def fake_launcher() -> Launcher:
-    """Starts this process where the real worker would be started."""
+    """Return a launcher that starts this process instead of the real worker."""
     return Launcher(lambda spec: WorkerProgram(("-c", _RUN)))
 
 
 def fake_cli() -> list[str]:
-    """The command line `vlmtui` with this process as its worker."""
+    """Run the command line `vlmtui` with this process as its worker."""
     return [sys.executable, "-c", _RUN_CLI.format(root=str(_ROOT))]
 
 
 class FakeWorker:
-    """The state that all connections share."""
+    """State shared by all connections."""
 
     def __init__(self, spec: LoadSpec, options: dict[str, object], keep_alive_s: float | None) -> None:
         self.spec = spec
@@ -100,7 +100,7 @@ class FakeWorker:
         self.over = asyncio.Event()
         self.clients: set[asyncio.StreamWriter] = set()
         self.visitors: set[asyncio.StreamWriter] = set()
-        """Connections that only look, or end the worker: they do not count as clients."""
+        """Connections of `vlmtui ps` and `vlmtui stop`, which do not count as clients."""
         self.cancels: dict[str, asyncio.Event] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 

@@ -1,4 +1,4 @@
-"""A server with vLLM's HTTP interface on this machine; tests set its faults."""
+"""A local server with vLLM's HTTP interface, and with faults that tests set."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 
 WORDS = ("<|im_start|>", "user", "<|image_pad|>", "<|im_end|>", "A", " red", " circle", ".", " blue", "hello")
-"""The vocabulary: a token's id is its place."""
+"""The vocabulary: a token's id is its index."""
 PROMPT = (0, 1, 2, 2, 2, 2, 9, 3)
 """The prompt of every chat with an image."""
 WRITTEN = (0, 1, 2, 9, 3)
-"""The same before the image's placeholder is expanded."""
+"""The same prompt before its placeholder is expanded."""
 ANSWER = (4, 5, 6, 7, 3)
 Reply = Callable[["FaultServer", asyncio.StreamWriter], Awaitable[None]]
 
@@ -23,7 +23,7 @@ def event(**fields: object) -> bytes:
 
 
 def first_event() -> bytes:
-    """The beginning of a chat: the prompt, before any token."""
+    """Return a chat's first event: the prompt, before any token."""
     choice = {"index": 0, "delta": {"role": "assistant", "content": ""}}
     text = "".join(WORDS[one] for one in WRITTEN)
     return event(choices=[choice], prompt_token_ids=list(PROMPT), prompt_text=text)
@@ -36,7 +36,7 @@ def token_event(token: int, *, finish: str | None = None) -> bytes:
 
 
 def whole_answer(tokens: Iterable[int] = ANSWER, finish: str = "stop") -> list[bytes]:
-    """The pieces of an answer."""
+    """Return the pieces of an answer."""
     *before, last = tokens
     return [first_event(), *map(token_event, before), token_event(last, finish=finish), b"data: [DONE]\n\n"]
 
@@ -45,23 +45,24 @@ DONE = b"data: [DONE]\n\n"
 
 
 class FaultServer:
-    """Answers one request a connection. `replies` holds what it does at a path instead, once each, in order."""
+    """Answers one request per connection. `replies` maps a path to the faulty replies to send instead, once each, in
+    order."""
 
     def __init__(self) -> None:
         self.url = ""
         self.heads: list[str] = []
-        """The heads of all requests."""
+        """HTTP heads of all requests."""
         self.bodies: list[dict[str, object]] = []
-        """The bodies of the requests for answers."""
+        """JSON bodies of requests for answers."""
         self.replies: dict[str, list[Reply]] = {}
         self.health = 200
         self.version = "0.32.0"
         self.takes_templates = False
         """True if a request may bring a chat template."""
         self.generate_status: int | None = None
-        """The status for token ids with an invalid image: 400, of older servers 200; None: the path is missing."""
+        """Status of a request with token ids and an invalid image: 400, in older servers 200; None: no such path."""
         self.tokens: dict[object, list[int]] = {}
-        """The answers of `/tokenize` for these texts."""
+        """Answers of `/tokenize` by text."""
         self.released = asyncio.Event()
         """Set when the test ends, so that endless waits stop."""
 
@@ -113,7 +114,7 @@ class FaultServer:
 async def send(
     writer: asyncio.StreamWriter, body: object, *, status: int = 200, kind: str = "application/json", more: str = ""
 ) -> None:
-    """Send an answer that is no stream; a text as it is."""
+    """Send an answer that is not a stream; a text is sent as it is."""
     content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     head = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n{more}"
     writer.write(f"{head}Connection: close\r\n\r\n".encode() + content)
@@ -121,7 +122,7 @@ async def send(
 
 
 async def stream(writer: asyncio.StreamWriter, pieces: Iterable[bytes]) -> None:
-    """Send the pieces of a stream, each in a write of its own."""
+    """Send each piece of a stream in its own write."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
     for piece in pieces:
         writer.write(piece)
@@ -129,7 +130,7 @@ async def stream(writer: asyncio.StreamWriter, pieces: Iterable[bytes]) -> None:
 
 
 def streams(*pieces: bytes) -> Reply:
-    """Stream these, and close."""
+    """Return a reply that streams these pieces and closes."""
 
     async def reply(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
         await stream(writer, pieces)
@@ -138,7 +139,7 @@ def streams(*pieces: bytes) -> Reply:
 
 
 def sends(body: object, *, status: int = 200, kind: str = "application/json", more: str = "") -> Reply:
-    """Answer with this."""
+    """Return a reply with this content."""
 
     async def reply(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
         await send(writer, body, status=status, kind=kind, more=more)
@@ -147,7 +148,7 @@ def sends(body: object, *, status: int = 200, kind: str = "application/json", mo
 
 
 def falls_silent(*pieces: bytes) -> Reply:
-    """Stream these, and then nothing until the test ends."""
+    """Return a reply that streams these pieces, then nothing until the test ends."""
 
     async def reply(server: FaultServer, writer: asyncio.StreamWriter) -> None:
         await stream(writer, pieces)
@@ -157,7 +158,7 @@ def falls_silent(*pieces: bytes) -> Reply:
 
 
 def never_ends(beginning: bytes, piece: bytes) -> Reply:
-    """Stream the piece again and again."""
+    """Return a reply that repeats the piece for ever."""
 
     async def reply(server: FaultServer, writer: asyncio.StreamWriter) -> None:
         await stream(writer, [beginning])
@@ -170,7 +171,7 @@ def never_ends(beginning: bytes, piece: bytes) -> Reply:
 
 @asynccontextmanager
 async def fault_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[FaultServer]:
-    """A server that listens on a free port of this machine; with `tls`, over that."""
+    """A server on a free port of this machine; `tls` adds TLS."""
     server = FaultServer()
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=100_000_000, ssl=tls)
     server.url = f"http{'s' if tls else ''}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"

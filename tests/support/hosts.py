@@ -1,4 +1,4 @@
-"""Hosts that wait longer than a person would: a busy machine may need that."""
+"""Hosts with long timeouts, for busy machines."""
 
 from __future__ import annotations
 

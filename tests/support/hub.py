@@ -1,4 +1,4 @@
-"""A hub on this machine, HTTP from bare sockets; tests set its faults."""
+"""A model hub on this machine, on bare sockets, with faults that tests set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = Callable[[socket.socket, str], None]
 def answer(
     body: bytes, *headers: str, status: str = "200 OK", length: int | None = -1, type_: str = "application/json"
 ) -> bytes:
-    """An answer's bytes; `length` is what it says, its own by default, None nothing."""
+    """Return the bytes of an HTTP answer. `length` is the stated length; default: the true one; None: not stated."""
     said = len(body) if length == -1 else length
     lines = [f"HTTP/1.1 {status}", "Connection: close", f"Content-Type: {type_}", *headers]
     lines += [] if said is None else [f"Content-Length: {said}"]
@@ -25,7 +25,7 @@ def answer(
 
 
 class Hub:
-    """Holds one repository. `lies` answers a request that starts with a key ("GET /api/") in the hub's place."""
+    """A hub with one repository. `lies` maps the start of a request ("GET /api/") to a faulty answer."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
@@ -36,16 +36,16 @@ class Hub:
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def listing(self) -> bytes:
-        """Return its description of the repository."""
+        """Return the hub's description of the repository."""
         files = [{"rfilename": name, "size": 1, "blobId": "b" * 40} for name in self.files]
         return json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": files}).encode()
 
     def tree(self) -> bytes:
-        """The same, as a listing of its folders."""
+        """Return the listing of the repository's folders."""
         return json.dumps([{"type": "file", "path": name, "size": 1, "oid": "b" * 40} for name in self.files]).encode()
 
     def heads(self, name: str) -> list[str]:
-        """The headers of a file."""
+        """Return the headers of a file."""
         digest = hashlib.sha256(self.files[name]).hexdigest()
         return [
             f'ETag: "{digest}"',

@@ -1,4 +1,4 @@
-"""The real command line, with a place of its own for vlmtui's files."""
+"""The real command line, with its own folders for vlmtui's files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vlmtui.registry.match import resolve
 
 
 class Machine:
-    """A place of its own for vlmtui's files, with the real command line."""
+    """Folders for vlmtui's files, and the real command line that uses them."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = Paths.below(folder)
@@ -44,13 +44,13 @@ class Machine:
         )
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
-        """Exit code, stdout, stderr."""
+        """Run a command; return its exit code, stdout and stderr."""
         with self.start(*arguments) as process:
             out, error = process.communicate()
         return process.returncode, out, error
 
     def ask(self, *arguments: str) -> dict[str, object]:
-        """The object of `ask --json`."""
+        """Return the object that `ask --json` prints."""
         code, out, error = self.run("ask", "--json", *arguments)
         assert code == 0, error
         answer: dict[str, object] = json.loads(out)
@@ -68,7 +68,7 @@ class Machine:
 
 @contextmanager
 def new_machine() -> Iterator[Machine]:
-    """A machine of which nothing is left running at the end."""
+    """A machine whose processes have all ended when the test ends."""
     with tempfile.TemporaryDirectory(prefix="vlmtui-test-") as folder:
         machine = Machine(Path(folder))
         yield machine

@@ -1,4 +1,4 @@
-"""The files, Unix sockets, TCP and UDP ports that processes have open, from the kernel."""
+"""Files, Unix sockets, TCP and UDP ports that processes have open, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PortAddress = tuple[socket.AddressFamily, str, int]
 
 
 class OpenThings(NamedTuple):
-    """The open files, sockets and ports of some processes."""
+    """Open files, sockets and ports of some processes."""
 
     files: set[Path]
-    """Open or mapped into memory, pseudo-files left out; some may have no name any more."""
+    """Files that are open or mapped into memory, without pseudo-files; deleted files included."""
     listening: set[str]
-    """Unix sockets that have a name, by its full path; abstract ones begin with `@`."""
+    """Full paths of named Unix sockets; abstract sockets begin with `@`."""
     ports: set[PortAddress]
-    """TCP ports that are listened on, and UDP ports."""
+    """Listening TCP ports, and UDP ports."""
 
 
 def opened_by(processes: Iterable[psutil.Process]) -> OpenThings:

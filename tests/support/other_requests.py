@@ -1,4 +1,4 @@
-"""The other kinds of request, made of one for an answer."""
+"""Converts a request for an answer into other kinds of request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vlmtui.domain.generation import GenerateRequest, RenderRequest, ScoreReques
 
 
 def to_render(request: GenerateRequest, view: View | None = None) -> RenderRequest:
-    """Return the request that only renders the same prompt."""
+    """Return a request that only renders the same prompt."""
     return RenderRequest(
         request_id=request.request_id,
         prompt=request.prompt,
@@ -19,7 +19,7 @@ def to_render(request: GenerateRequest, view: View | None = None) -> RenderReque
 
 
 def to_score(request: GenerateRequest, tokens: Iterable[int]) -> ScoreRequest:
-    """Return the request that scores tokens as the answer to the same prompt."""
+    """Return a request that scores tokens as the answer to the same prompt."""
     return ScoreRequest(
         request_id=request.request_id,
         prompt=request.prompt,

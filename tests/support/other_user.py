@@ -1,4 +1,4 @@
-"""Another user of this machine: a child process that root makes his."""
+"""Runs code as another user of this machine, in a child process that root starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO
 import pytest
 
 NOBODY = 65534
-"""The uid and gid that stand for him."""
+"""Uid and gid of the other user."""
 _CANNOT = 77
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -19,7 +19,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become a
 
 @contextmanager
 def other_user(work: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
-    """Run `work` in a child process of that user; gives what it writes. The child is ended at the end."""
+    """Run `work` in a child process of that user, and yield its output. The child is killed at the end."""
     _require_that_root_can()
     reader, writer = os.pipe()
     child = _forked(lambda: work(os.fdopen(writer, "wb", buffering=0)))
@@ -33,7 +33,7 @@ def other_user(work: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
 
 
 def _require_that_root_can() -> None:
-    """A container's root may lack the right."""
+    """Skip the test if root may not change users, as in some containers."""
     child = _forked(lambda: None)
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == _CANNOT:
         pytest.skip("root cannot become another user here")

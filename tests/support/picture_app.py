@@ -20,11 +20,11 @@ from vlmtui.ui.terminal.driver import NonBlockingDriver
 from vlmtui.ui.terminal.graphics import Graphics
 
 ABOVE, COLUMNS, ROWS = 4, 16, 8
-"""Lines above the image, and its size in cells."""
+"""Number of lines above the image, and its size in cells."""
 
 
 def make_picture() -> Image.Image:
-    """Every cell of it differs from every other."""
+    """Return an image in which all cells differ from each other."""
     image = Image.new("RGB", (COLUMNS * 10, ROWS * 20))
     draw = ImageDraw.Draw(image)
     for y in range(ROWS):
@@ -35,8 +35,6 @@ def make_picture() -> Image.Image:
 
 
 class PictureApp(App[None]):
-    """See above."""
-
     CSS = """
     Screen { layers: below above; }
     VerticalScroll { scrollbar-size: 0 0; layer: below; }

@@ -1,5 +1,5 @@
-"""A terminal that draws images: kitty, WezTerm, iTerm2 or xterm, as far as programs can tell. What it is sent is
-decoded, and the pixels of each cell can be looked at."""
+"""A terminal that draws images: it answers queries as kitty, WezTerm, iTerm2 or xterm does, decodes its input, and
+gives the pixels of each cell."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from vlmtui.ui.terminal.painter import picture_cell
 
 CELL = (10, 20)
 Pixels = dict[tuple[int, int], Image.Image]
-"""The image of each cell that shows a part of one, by column and line."""
+"""Pixels by column and line of each cell that shows a part of an image."""
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """The answers of a terminal."""
+    """A terminal's answers to queries."""
 
     name: str
     attributes: str
@@ -62,12 +62,12 @@ class PictureTerminal:
         self._kind = kind
         self._rest = b""
         self._parts: list[Image.Image] = []
-        """The parts of images that were drawn; a cell's character tells which."""
+        """Parts of the drawn images; a cell's character is the index."""
         self._kitty: dict[int, tuple[Image.Image, int, int]] = {}
-        """kitty's images: pixels, columns, rows."""
+        """kitty's images by id: pixels, columns, rows."""
         self._chunks: tuple[dict[str, str], bytes] | None = None
         self.sequences = 0
-        """Images that were sent."""
+        """The image sequences received."""
         columns, rows = size
         self._process = PtyProcess.spawn(list(command), env={**env}, dimensions=(rows, columns))
 
@@ -83,12 +83,12 @@ class PictureTerminal:
         self._process.write(text.encode())
 
     def text(self) -> list[str]:
-        """The lines of the screen; a cell of an image is blank."""
+        """The lines of the screen; cells of images are blank."""
         lines = [[self.screen.buffer[y][x].data for x in range(self.screen.columns)] for y in range(self.screen.lines)]
         return ["".join([char if len(char) == 1 else " " for char in line]).rstrip() for line in lines]
 
     def pixels(self) -> Pixels:
-        """Every cell that shows a part of an image."""
+        """Pixels of every cell that shows a part of an image."""
         return {
             (x, y): part
             for y in range(self.screen.lines)
@@ -97,7 +97,7 @@ class PictureTerminal:
         }
 
     def read_until(self, found: object, *, timeout: float = 60.0) -> None:
-        """Take in what comes until `found()`. Raises AssertionError when that never happens."""
+        """Read until `found()` is true. Raises AssertionError after a timeout."""
         assert callable(found)
         deadline = time.monotonic() + timeout
         while not found():
@@ -161,7 +161,7 @@ class PictureTerminal:
                 self.sequences += 1
 
     def _draw(self, image: Image.Image) -> None:
-        """Draw at the cursor, which stays."""
+        """Draw at the cursor, which does not move."""
         self.sequences += 1
         left, top = self.screen.cursor.x, self.screen.cursor.y
         for y in range(-(-image.height // CELL[1])):
@@ -184,12 +184,12 @@ class PictureTerminal:
 
 
 def _indexed(colour: str) -> int:
-    """The number of one of 256 colours, of which pyte tells red, green and blue."""
+    """Return the index of a palette colour, of which pyte gives red, green and blue."""
     return next(number for number in range(16, 256) if pyte.graphics.FG_BG_256[number] == colour)
 
 
 def decode_sixel(data: bytes) -> Image.Image:
-    """The image of a Sixel sequence, which must tell its size."""
+    """Return the image in a Sixel sequence that states its size."""
     image, colours = Image.new("RGB", (1, 1)), {0: (0, 0, 0)}
     colour, x, y = 0, 0, 0
     for token in _SIXEL.findall(data):

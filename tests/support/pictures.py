@@ -1,4 +1,4 @@
-"""Scenes as files and attachments, with the answer that the bundled model should give."""
+"""Drawn scenes as files and attachments, with the answer that the bundled model should give."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlmtui.media.stage import stage
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn scene: its file, staged, and what is in it."""
+    """A drawn scene: its file, its attachment and its content."""
 
     path: Path
     attachment: Attachment
@@ -24,12 +24,12 @@ class Picture:
 
     @property
     def inner(self) -> str:
-        """The answer as it stands inside a longer one."""
+        """The answer as it is written inside a longer answer."""
         return self.answer[0].lower() + self.answer[1:]
 
 
 class Easel:
-    """Draws scenes into files of one folder."""
+    """Draws scenes into files in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,7 +37,7 @@ class Easel:
         self._random = Random(7)
 
     def picture(self, *shapes: tuple[str, str, str], size: tuple[int, int] = (224, 224)) -> Picture:
-        """A scene of (colour, kind, place). The same shapes in the same order of drawing give the same image."""
+        """Draw a scene of (colour, kind, place). The same shapes in the same order give the same image."""
         ordered = sorted((scenes.Shape(c, k, scenes.PLACES.index(p)) for c, k, p in shapes), key=lambda s: s.place)
         scene = scenes.Scene(tuple(ordered), self._random.getrandbits(32))
         path = self._new("scene", "png")
@@ -48,7 +48,7 @@ class Easel:
         return self._folder / f"{name}-{sum(1 for _ in self._folder.glob(f'{name}-*'))}.{suffix}"
 
     def clip(self, colour: str, kind: str, direction: str, *, frames: int = 8) -> Picture:
-        """A video of one shape that moves."""
+        """Draw a video of one moving shape."""
         place = 4
         clip = scenes.Clip(scenes.Shape(colour, kind, place), direction, None, frames, self._random.getrandbits(32))
         path = self._new("clip", "mp4")

@@ -1,7 +1,6 @@
 """Plain mode with a scripted engine, as a program for a pseudo-terminal: `python -m tests.support.plain_app FOLDER`.
-
-The answers are a JSON list of lists of texts in `answers.json` of the folder; `HOLD` in one waits until it is stopped.
-"""
+`answers.json` in the folder lists the answers, each a list of texts; at the text `HOLD` the answer waits until it is
+stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that are to have ended."""
+"""Waits for processes to end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 
 def living(pids: Iterable[int]) -> list[int]:
-    """Return those that run; zombies have ended."""
+    """Return the processes that run, without zombies."""
     return [pid for pid in pids if _lives(pid)]
 
 
@@ -21,7 +21,7 @@ def _lives(pid: int) -> bool:
 
 
 async def until_none_lives(pids: Iterable[int]) -> None:
-    """The kernel ends them one after another, and tells nobody that is no parent. Raises TimeoutError."""
+    """Wait until all have ended; the kernel notifies only parents. Raises TimeoutError."""
     wanted = list(pids)
     async with asyncio.timeout(60):
         while living(wanted):

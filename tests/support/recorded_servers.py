@@ -1,7 +1,7 @@
-"""Answers of real servers that are not vLLM's, recorded from their own HTTP, and played again.
+"""Records the HTTP answers of real servers other than vLLM's, and replays them.
 
-`python -m tests.support.recorded_servers record URL FILE [--model NAME]` asks a server that runs, through a proxy that
-writes down what it answers.
+`python -m tests.support.recorded_servers record URL FILE [--model NAME]` sends questions to a running server,
+through a proxy that records the answers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FOLDER = Path(__file__).parents[1] / "data" / "servers"
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """A request to a path, and its answer."""
+    """A request to a path, and the answer."""
 
     path: str
     fields: tuple[str, ...]
-    """The keys of the request's JSON."""
+    """Keys of the request's JSON."""
     status: int
     content_type: str
     body: str
@@ -55,7 +55,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The result of a question."""
+    """The result of one question."""
 
     text: str
     finished: Finished | None = None
@@ -64,7 +64,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 async def ask(engine: RemoteEngine, picture: Attachment) -> dict[str, Asked]:
-    """A chat, one about an image, a raw prompt, one that is too long, and a file that is no image."""
+    """Send a chat, a chat about an image, a raw prompt, a prompt that is too long, and a file that is not an image."""
     broken = msgspec.structs.replace(picture, path=str(Path(picture.path).with_name("broken.png")), sha256="b" * 64)
     asked: dict[str, Prompt] = {
         "chat": ChatPrompt(turns=(user_turn("Hello!"),)),
@@ -93,7 +93,7 @@ def said(events: list[EngineEvent]) -> str:
 
 
 def sample(folder: Path) -> Attachment:
-    """The bundled image, and beside it a file that is no image."""
+    """Return the bundled image as an attachment, and a file next to it that is not an image."""
     (folder / "broken.png").write_bytes(b"\x89PNG rubbish")
     path = folder / "circle.png"
     with Image.open(SAMPLES / "circle.png") as found:
@@ -111,12 +111,12 @@ async def connect(url: str, **options: object) -> RemoteEngine:
 
 
 Answer = Callable[[str, bytes, bytes], Awaitable[Exchange]]
-"""Answers a request, given its path, head and body."""
+"""Returns the answer to a request, given its path, head and body."""
 
 
 @asynccontextmanager
 async def listening(answer: Answer) -> AsyncIterator[str]:
-    """The address of a server that answers one request a connection."""
+    """The address of a local server that answers one request per connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
@@ -141,7 +141,7 @@ async def listening(answer: Answer) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def played(recording: Recording) -> AsyncIterator[str]:
-    """The address of a server that answers as the recorded one did: each path's answers in order."""
+    """The address of a server that replays a recording: each path's answers in order."""
     waiting: dict[str, list[Exchange]] = defaultdict(list)
     for exchange in recording.exchanges:
         waiting[exchange.path].append(exchange)
@@ -160,7 +160,7 @@ def fields_of(body: bytes) -> tuple[str, ...]:
 
 
 async def record(url: str, model: str | None) -> tuple[Exchange, ...]:
-    """Ask the server at the address everything."""
+    """Record the answers of the server at an address to all questions."""
     found: list[Exchange] = []
     parts = urlsplit(url)
 
@@ -186,7 +186,7 @@ async def record(url: str, model: str | None) -> tuple[Exchange, ...]:
 
 
 def parsed(answer: bytes) -> Exchange:
-    """Read an HTTP/1.1 answer, chunked or not."""
+    """Parse an HTTP/1.1 answer, chunked or not."""
     head, _, body = answer.partition(b"\r\n\r\n")
     status, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

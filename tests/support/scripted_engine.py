@@ -1,11 +1,11 @@
-"""An engine that says what a test tells it to, by the contract of `vlmtui.engine.interface`.
+"""An engine with scripted answers, which implements `vlmtui.engine.interface`.
 
     pause = asyncio.Event()
     host = ScriptedHost(answers=[["A red ", Hold(pause), "circle."], ["Half ", Die()], [Fail(some_failure)]])
     engine = await host.open(spec, client="test", keep_alive_s=None)
 
-Each request takes the next of the answers; when none is left, `DEFAULT_ANSWER` is said. Nothing sleeps: what comes is
-paced by the events of `Hold`, and by one turn of the loop between two pieces.
+Each request gets the next answer; after the last one, `DEFAULT_ANSWER`. Nothing sleeps: an answer waits only for the
+events of `Hold`, and for one turn of the event loop between two pieces.
 """
 
 from __future__ import annotations
@@ -68,38 +68,38 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 
 @dataclass(frozen=True)
 class Hold:
-    """Go on when the event is set."""
+    """Wait until the event is set."""
 
     until: asyncio.Event
 
 
 @dataclass(frozen=True)
 class Say:
-    """A delta of several tokens; a plain string is one of one token."""
+    """A delta of several tokens; a plain string is a delta of one token."""
 
     text: str
     tokens: int = 1
     top: Mapping[str, float] | None = None
-    """Other tokens at the place of each token, by text, if log-probabilities are requested."""
+    """Alternatives at each token's position, by text, for requests with log-probabilities."""
 
 
 @dataclass(frozen=True)
 class Fail:
-    """The request fails, the engine lives on."""
+    """The request fails; the engine lives on."""
 
     failure: Failure
 
 
 @dataclass(frozen=True)
 class Die:
-    """The engine dies here."""
+    """The engine dies at this step."""
 
     message: str = "The engine was killed."
 
 
 @dataclass(frozen=True)
 class End:
-    """The end of an answer; by default `stop`."""
+    """The end of an answer; default: `stop`."""
 
     finish_reason: FinishReason = "stop"
     stop: str | None = "<|im_end|>"
@@ -140,7 +140,7 @@ def scripted_info(spec: LoadSpec = DEFAULT_SPEC) -> EngineInfo:
 
 
 def request_media(request: Request) -> tuple[Attachment, ...]:
-    """Return what a request sends."""
+    """Return a request's attachments."""
     return attachments_of(request.prompt)
 
 
@@ -162,17 +162,15 @@ class KeptAnswer:
     outcome: Finished | Failed | Cancelled | None = None
 
     def events(self) -> list[EngineEvent]:
-        """Return its events so far, with one delta."""
+        """Return the events so far, with all text in one delta."""
         said = [scripted_delta(self.request, Say(self.said, self.tokens))] if self.said else []
         ended = [self.outcome] if self.outcome else []
         return [scripted_prompt(self.request), *said, *ended]
 
 
 class ScriptedEngine:
-    """One connection to a scripted engine.
-
-    `requests` are those that were sent, `cancelled` the ids that were cancelled, `keep_alive_s` what was last set.
-    """
+    """One connection to a scripted engine. `requests` lists the requests received, `cancelled` the ids of cancelled
+    ones; `keep_alive_s` is the latest value."""
 
     def __init__(
         self,
@@ -189,26 +187,26 @@ class ScriptedEngine:
         self.load_steps = list(load)
         self.requests: list[GenerateRequest] = []
         self.renders: list[RenderRequest] = []
-        """Requests for the prompt alone."""
+        """Requests that only render a prompt."""
         self.scored: list[ScoreRequest] = []
-        """Requests for the log-probabilities of an answer."""
+        """Requests to score an answer."""
         self.score: Callable[[ScoreRequest], float] = lambda request: -0.1 if request_media(request) else -3.0
-        """The log-probability of every token of a scored answer."""
+        """Returns the log-probability of every token of a scored answer."""
         self.render_failure: Failure | None = None
         self.cancelled: list[str] = []
         self.log_lines = ["loading", "ready"]
         self.keep_alive_s: float | None = 300.0
         self.hung = False
-        """Set it and `status` gets no answer."""
+        """If True, `status` gets no answer."""
         self.was_shut_down = False
         self.clients = 1
         """The number of clients in its status."""
         self.kept: dict[str, KeptAnswer] = {}
-        """Requests without a client, by their ids. A test may put some there, for `resume`."""
+        """Requests without a client, by id. A test may add some for `resume`."""
         self.forgotten: list[str] = []
         self.silent_s = 0.0
+        """Seconds without a sign of life from its engine, for its status."""
         self.gpu_bytes: int | None = None
-        """For how long its engine has been silent, as its status says."""
         self._loaded_info = info or scripted_info(spec)
         self._running: dict[str, _Request] = {}
         self._gone = asyncio.Event()
@@ -222,11 +220,11 @@ class ScriptedEngine:
         return not self._gone.is_set()
 
     def die(self, message: str = "The engine was killed.") -> None:
-        """Act like `kill -9`: every request fails, the connection is gone."""
+        """Act as after `kill -9`: every request fails, the connection is closed."""
         self._leave(VlmtuiError(ErrorKind.ENGINE_DIED, message, hint="Start the engine again."))
 
     def add_log(self, line: str) -> None:
-        """A new line of the engine's log."""
+        """Add a line to the engine's log."""
         self.log_lines.append(line)
         self._log_grew.set()
 
@@ -329,7 +327,7 @@ class ScriptedEngine:
         return self.describe()
 
     def describe(self) -> EngineStatus:
-        """The status, whether the engine answers or not."""
+        """Return the status, even if `status` gets no answer."""
         state = Activity.BUSY if self._running else Activity.IDLE
         return EngineStatus(
             spec=self.spec,
@@ -356,7 +354,7 @@ class ScriptedEngine:
                 return
 
     def add_metrics(self, told: MetricsSample | Failure) -> None:
-        """Metrics that it tells, or why it has none just now."""
+        """Report these metrics, or the reason why there are none now."""
         self.metrics_told.append(told)
         self._metrics_grew.set()
 
@@ -439,13 +437,11 @@ class ScriptedEngine:
 
 
 class ScriptedHost:
-    """Hands out scripted engines: the living one of a spec, or a new one.
+    """Opens scripted engines: the living one for a spec, or a new one.
 
-    `engines` holds all it has ever started, oldest first; `opened` the (spec, client, keep-alive) of each call. Set
-    `refuse` and `open` raises it.
-
-    Kept answers: `kept` are those that the next engine it starts holds (with `holding` as the spec that `holder` names
-    until then), `written` those that a worker left on disk.
+    `engines` lists all engines that it started, oldest first; `opened` the (spec, client, keep-alive) of each call. If
+    `refuse` is set, `open` raises it. Kept answers: `kept` are given to the next new engine (until then `holder`
+    returns the spec `holding`), `written` are those that an ended worker left on disk.
     """
 
     def __init__(
@@ -468,11 +464,11 @@ class ScriptedHost:
         self.ended: list[str] = []
         """The ids of the leftovers that were ended."""
         self.ends_when_opened = False
-        """The engine that holds the kept answers ends just before it is opened, and writes them down."""
+        """If True, the engine with the kept answers ends just before it is opened, and writes them to the disk."""
 
     @property
     def engine(self) -> ScriptedEngine:
-        """The newest one."""
+        """The newest engine."""
         return self.engines[-1]
 
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> ScriptedEngine:
@@ -519,14 +515,14 @@ class ScriptedHost:
 
 
 def not_kept(request_id: str) -> Failed:
-    """Return the answer of `resume` for an unknown request."""
+    """Return the reply of `resume` to an unknown request."""
     failure = Failure(kind=ErrorKind.NOT_KEPT, message="The worker does not hold this answer.")
     return Failed(request_id=request_id, failure=failure)
 
 
 def scripted_prompt(request: Request) -> PromptReady:
-    """The prompt a scripted engine says it was given: the turns as plain text, `IMAGE_TOKENS` times `<image>` for every
-    attachment."""
+    """Return the prompt that a scripted engine reports: the turns as plain text, and `IMAGE_TOKENS` times `<image>` for
+    every attachment."""
     text = prompt_text(request.prompt)
     match request.prompt:
         case ChatPrompt(turns=turns):
@@ -545,7 +541,8 @@ def scripted_prompt(request: Request) -> PromptReady:
 
 
 def scripted_sampling(request: Request) -> Sampling | None:
-    """Every value, those that were left open from a model's own defaults; of greedy requests it tells nothing."""
+    """Return the sampling that a scripted engine reports: unset values are filled with a model's defaults; None for
+    greedy requests."""
     asked = request.sampling
     if asked.temperature == 0:
         return None
@@ -554,7 +551,7 @@ def scripted_sampling(request: Request) -> Sampling | None:
 
 
 def scripted_delta(request: Request, step: Say) -> Delta:
-    """The step's text as tokens, with log-probabilities where they are asked for."""
+    """Return the step's text as tokens, with log-probabilities if the request asks for them."""
     tokens = cut(step.text, step.tokens)
     vocabulary = vocabulary_of(tokens)
     logprobs = []
@@ -574,7 +571,7 @@ def scripted_delta(request: Request, step: Say) -> Delta:
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """A raw prompt's text; chat turns as `role: text` lines."""
+    """Return a raw prompt's text; chat turns as `role: text` lines."""
     match prompt:
         case RawPrompt(text=text):
             return text
@@ -597,7 +594,7 @@ def _died(message: str) -> VlmtuiError:
 
 
 async def _first(*waits: Callable[[], Awaitable[object]]) -> None:
-    """Return when the first of them is through."""
+    """Return when the first of them completes."""
     tasks = [asyncio.ensure_future(wait()) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

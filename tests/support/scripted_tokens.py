@@ -1,7 +1,5 @@
-"""The tokenizer of the scripted engine: a word is a token, with the space before it; special tokens are their own.
-
-An id depends on nothing but the text. The texts of a prompt's tokens together are the prompt.
-"""
+"""The tokenizer of the scripted engine: each word with the space before it is a token; so is each special token. An id
+depends only on the text. The token texts of a prompt, joined, are the prompt."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import Candidate, MediaSpan, Token, TokenLogprob, Vocabulary
 
 IMAGE_TOKENS = 16
-"""Tokens that every attachment takes in a scripted prompt."""
+"""Number of tokens of every attachment in a scripted prompt."""
 SPECIAL_TOKENS = (
     "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>",
     "<|video_pad|>", "<image>", "<video>",
@@ -24,14 +22,14 @@ PLACEHOLDERS = {
     "audio": ("<|AUDIO|>",),
 }
 SIZE = (112, 112)
-"""The result of a scripted processor for every image: 8 × 8 patches of 14 pixels, four to a token."""
+"""Output of a scripted processor for every image: 8 × 8 patches of 14 pixels, four to a token."""
 
 _SPECIAL = "|".join(re.escape(token) for token in SPECIAL_TOKENS)
 _TOKEN = re.compile(rf"{_SPECIAL}|\s*(?:(?!{_SPECIAL})\S)+|\s+")
 
 
 def tokens_of(text: str) -> list[str]:
-    """The tokens by their texts; together they are the text."""
+    """Return the tokens' texts; joined, they are the text."""
     return _TOKEN.findall(text)
 
 
@@ -46,7 +44,7 @@ def vocabulary_of(texts: Iterable[str]) -> Vocabulary:
 
 
 def cut(text: str, count: int) -> list[str]:
-    """The text as so many tokens: its words where they are as many, else equal slices."""
+    """Split the text into this many tokens: into words if there are as many, else into equal slices."""
     words = tokens_of(text)
     if len(words) == count:
         return words
@@ -54,8 +52,8 @@ def cut(text: str, count: int) -> list[str]:
 
 
 def with_media(text: str, attachments: Sequence[Attachment]) -> tuple[list[str], tuple[MediaSpan, ...]]:
-    """The prompt's tokens, each attachment's placeholder as `IMAGE_TOKENS` of it, and where they stand. Attachments
-    without a placeholder stand at the front."""
+    """Return the prompt's tokens, with each attachment's placeholder expanded to `IMAGE_TOKENS` tokens, and their
+    spans. Attachments without a placeholder come first."""
     tokens = tokens_of(text)
     waiting = list(enumerate(attachments))
     found: list[str] = []
@@ -79,7 +77,7 @@ def with_media(text: str, attachments: Sequence[Attachment]) -> tuple[list[str],
 
 
 def scripted_logprob(text: str, count: int, top: Mapping[str, float] | None) -> tuple[TokenLogprob, Vocabulary]:
-    """The token with what might have come in its place, by text, the likeliest first: `top`, or something made up."""
+    """Return a token's log-probability with alternatives, most likely first: those of `top`, or invented ones."""
     values = dict(top or {text: -0.25, f"{text}?": -1.75, f"{text}!": -3.0})
     own = values.get(text, -4.0)
     best = sorted(values, key=lambda one: -values[one])[:count]

@@ -1,4 +1,4 @@
-"""Sounds made for tests."""
+"""Makes audio files for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 
 def tone(seconds: float, rate: int, channels: int = 1) -> npt.NDArray[np.int16]:
-    """A tone of 440 Hz at half of the greatest loudness, `(N, channels) int16`."""
+    """Return a tone of 440 Hz at half amplitude, `(N, channels) int16`."""
     wave_form = np.sin(2 * np.pi * 440 * np.arange(round(seconds * rate)) / rate) * 16_384
     return np.repeat(wave_form.astype(np.int16)[:, None], channels, axis=1)
 
@@ -28,7 +28,7 @@ def write_tone(path: Path, seconds: float = 1.0, rate: int = 44_100, channels: i
 
 
 def write_with_pictures(path: Path, seconds: float = 1.0, *, pictures: bool = True) -> Path:
-    """Write a video (without `pictures` only its audio track) with a tone, in the container of the path's ending."""
+    """Write a video with a tone, in the container of the path's ending. Without `pictures` only its audio track."""
     import av
 
     kind = {".m4a": "ipod", ".mkv": "matroska"}.get(path.suffix, "mp4")

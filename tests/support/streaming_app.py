@@ -1,4 +1,4 @@
-"""The app while a stand-in engine answers, in a pseudo-terminal, and what Textual draws at the end."""
+"""Runs the app with a stand-in engine in a pseudo-terminal, and compares the result with Textual's own rendering."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAIN = re.compile("[\x20-\x7e─-╿]")
 
 
 class Streaming:
-    """The app while it is asked for answers."""
+    """The running app, and methods that request answers."""
 
     def __init__(self, recording: Recording, folder: Path) -> None:
         self.recording = recording
@@ -42,7 +42,7 @@ class Streaming:
         return len(read_notes(self.folder / "app.notes")) >= count
 
     def give(self, kind: str, size: int) -> str:
-        """Ask for one of `benchmarks.streaming.bad_answers`; returns its name."""
+        """Request an answer of `benchmarks.streaming.bad_answers`; return its name."""
         name = f"n{next(self._answers)}z"
         question = f"give {kind} {size} {name}"
         self.recording.type(question)
@@ -51,7 +51,7 @@ class Streaming:
         return name
 
     def echoes(self, keys: str, *, every_s: float) -> list[float]:
-        """Type letters one by one; returns the seconds until each stood on the screen."""
+        """Type letters one by one; return the seconds until each was on the screen."""
         waited = []
         for number, key in enumerate(keys, 1):
             typed = self.recording.type(key)
@@ -62,8 +62,8 @@ class Streaming:
     def last_drawn(
         self, *, columns: int, rows: int, within_s: float = 60.0
     ) -> tuple[list[list[Cell]], list[list[Cell]]]:
-        """Return what a terminal of this size shows of everything that was written, and of what Textual draws, once
-        both have come to rest."""
+        """Wait until nothing changes any more. Return the screen after the app's output, and after Textual's rendering,
+        in a terminal of this size."""
         written, screen = self.at_rest(within_s)
         shown, drawn = Pyte((columns, rows)), Pyte((columns, rows))
         shown.feed(written)
@@ -71,7 +71,8 @@ class Streaming:
         return shown.cells(), drawn.cells()
 
     def at_rest(self, within_s: float = 60.0) -> tuple[str, str]:
-        """Return all that was written and what Textual would write for the whole screen, once both are at rest."""
+        """Wait until nothing changes any more. Return the app's whole output, and Textual's rendering of the whole
+        screen."""
         deadline, before = time.monotonic() + within_s, -1
         while before != self.recording.written or not read_moments(self.folder / "moments"):
             assert time.monotonic() < deadline, "it never comes to rest"
@@ -93,8 +94,8 @@ def streaming(folder: Path, size: tuple[int, int] = SIZE, link: Link | None = No
 
 
 def plain_cells(screen: str) -> dict[tuple[int, int], str]:
-    """Return what stands in which column and row of what Textual would write, by its own count of columns: characters
-    that take one cell in every terminal."""
+    """Return the cells of Textual's rendering, by its own count of columns. Only for characters that take one cell in
+    every terminal."""
     found: dict[tuple[int, int], str] = {}
     x = y = 0
     for piece in _SEQUENCE.split(screen):

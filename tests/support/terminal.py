@@ -1,4 +1,4 @@
-"""A real pseudo-terminal with a real screen, for driving the application as a person does."""
+"""A real pseudo-terminal with a screen, to drive the application as a user does."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ KEYS = {
 
 _FRAMES_ASKED, _FRAMES_YES = b"\x1b[?2026$p", "\x1b[?2026;2$y"
 _FRAME_BEGINS, _FRAME_ENDS = b"\x1b[?2026h", b"\x1b[?2026l"
-"""Synchronized output, which terminals of today have: what stands between these is shown at once."""
+"""Synchronized output: terminals show everything between these at once."""
 
 
 def search_paths() -> dict[str, str]:
-    """Return PATH and PYTHONPATH, for an environment that has nothing else of the tests' own. Without
-    PYTHONPATH the app would be another checkout's, and start a worker for its own copy of the bundled model."""
+    """Return PATH and PYTHONPATH, for an otherwise empty environment. Without PYTHONPATH the app of another checkout
+    could run, with its own copy of the bundled model."""
     return {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
 
 
 class _Screen(pyte.Screen):
-    """Answers the queries a terminal answers (device attributes, cursor position)."""
+    """Answers a terminal's queries (device attributes, cursor position)."""
 
     answer: Callable[[str], object]
 
@@ -58,10 +58,8 @@ class _Screen(pyte.Screen):
 
 
 class Terminal:
-    """Runs a command in a pseudo-terminal and keeps what is on its screen.
-
-    `written` counts the bytes the command sent to the terminal, `raw` holds them.
-    """
+    """Runs a command in a pseudo-terminal and keeps its screen. `raw` holds the bytes received, `written` counts
+    them."""
 
     def __init__(
         self,
@@ -78,7 +76,7 @@ class Terminal:
         self._text, self._text_of = "", -1
         self.started = time.monotonic()
         self.read_at = self.started
-        """The time of the newest bytes; processing them is slow."""
+        """When the newest bytes arrived; processing them is slow."""
         self._process: pexpect.spawn[bytes] = pexpect.spawn(
             command[0],
             list(command[1:]),
@@ -107,7 +105,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """The screen's rows, joined by newlines, blanks at their ends removed."""
+        """The rows of the screen, joined by newlines, without trailing blanks."""
         if self._text_of != len(self.raw):
             # `display` measures every character, which takes ten times as long; after a wide one stands "".
             lines = (self.screen.buffer[row] for row in range(self.screen.lines))
@@ -128,10 +126,8 @@ class Terminal:
         self._process.send(f"\x1b[200~{text}\x1b[201~")
 
     def wait_for(self, wanted: str | Callable[[str], bool], *, timeout: float = 180.0) -> str:
-        """Read until the screen shows `wanted`; its text. Raises AssertionError with the screen when it never does.
-
-        As in a terminal, half of a frame, where what is new stands beside what is old, is not seen.
-        """
+        """Read until the screen shows `wanted`; return its text. Raises AssertionError with the screen after a timeout.
+        A synchronized frame counts only when it is complete, as in a terminal."""
         found = (lambda text: wanted in text) if isinstance(wanted, str) else wanted
         deadline = time.monotonic() + timeout
         while self._is_in_frame or not found(self.text):
@@ -144,7 +140,8 @@ class Terminal:
         return self.text
 
     def wait_for_end(self, *, timeout: float = 180.0) -> int:
-        """Read until the program has ended; its exit status, or minus the signal that ended it."""
+        """Read until the program has ended; return its exit status, or the negative number of the signal that ended
+        it."""
         deadline = time.monotonic() + timeout
         while self._process.isalive():
             if time.monotonic() > deadline:
@@ -159,11 +156,11 @@ class Terminal:
         os.kill(self.pid, number)
 
     def read(self, timeout: float) -> None:
-        """Take in what comes within a while, if anything does."""
+        """Read for a while."""
         self._read(timeout)
 
     def lose(self) -> None:
-        """Close the terminal and leave the program to itself, as a lost connection does."""
+        """Close the terminal but not the program, as a lost connection does."""
         getattr(self._process, "ptyproc").fileobj.close()  # noqa: B009 - what mypy knows of pexpect lacks it
 
     def hang_up(self) -> None:

@@ -1,5 +1,5 @@
-"""A scripted engine to compare with: its chat template is the bundled model's raw template, so that both prompts are
-the same, and of two requests the chat template's takes the first answer."""
+"""A scripted engine for comparisons. Its chat template is the bundled model's raw template, so that both prompts are
+the same; of two requests, the chat request gets the first answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHAPES = Registry.bundled()["shapes"]
 
 
 def use_chat_template(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every scripted engine write chat prompts as the bundled model's template does."""
+    """Make every scripted engine render chat prompts with the bundled model's template."""
     plain = scripted_engine.prompt_text
 
     def written(prompt: Prompt) -> str:

@@ -1,4 +1,4 @@
-"""A terminal of plain mode whose lines are given, for tests without a pseudo-terminal."""
+"""A terminal of plain mode with prepared input, for tests without a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vlmtui.plain.terminal import LineTerminal
 
 
 class TypedLines(LineTerminal):
-    """Reads the given lines, answers yes to every question, and keeps what is written."""
+    """Reads the given lines, answers yes to every question, and keeps the output."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)

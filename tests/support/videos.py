@@ -1,5 +1,3 @@
-"""Writes videos."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,7 +7,7 @@ import numpy as np
 
 
 def write_video(path: Path, frames: list[np.ndarray], *, fps: int = 4) -> None:
-    """Frames (H, W, 3) uint8, even sizes, as H.264."""
+    """Write frames (H, W, 3) uint8, of even size, as an H.264 video."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=fps, options={"crf": "10"})
         stream.height, stream.width = frames[0].shape[:2]

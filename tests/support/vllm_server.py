@@ -1,4 +1,4 @@
-"""A real `vllm serve` of the bundled model, or of another folder, on this machine."""
+"""A real `vllm serve` of the bundled model, or of a given folder, on this machine."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ SWITCHES = ("--enforce-eager", "--enable-scale-out", "--trust-request-chat-templ
 
 
 class VllmServer:
-    """The processes of one `vllm serve`, begun and perhaps still loading. `end` kills them all."""
+    """The processes of one `vllm serve`, which may still be loading. `end` kills all of them."""
 
     def __init__(self, model: str, folder: Path, arguments: Sequence[str] = (), **variables: str) -> None:
-        """folder: for its log and what its start needs. arguments: more options of `vllm serve`; the first is an
-        address (`--uds PATH`, or `--port N`). variables: of its environment."""
+        """folder: for its log and start-up files. arguments: options of `vllm serve`, first an address (`--uds PATH`,
+        or `--port N`). variables: additional environment variables."""
         self.log = folder / "shapes.log"
         self._pause = threading.Event()
         # `vllm serve` reads the version of a distribution called `vllm`, which its build for CPUs is not.
@@ -51,8 +51,8 @@ class VllmServer:
             )
 
     def processes(self, title: str = "") -> list[psutil.Process]:
-        """Its living processes whose title begins so (`VLLM::EngineCore_DP1`), all without one. They set their titles
-        once they have loaded."""
+        """Return its living processes whose title begins with this (`VLLM::EngineCore_DP1`); default: all. They set
+        their titles once they have loaded."""
         found = []
         for process in psutil.process_iter(["pid"]):
             with suppress(psutil.Error, OSError):
@@ -61,7 +61,7 @@ class VllmServer:
         return found
 
     def wait_until_ready(self, address: str, *, timeout_s: float = 900) -> None:
-        """Wait until it answers at `http://…`. Raises AssertionError if it ends before, or takes longer."""
+        """Wait until it answers at `http://…`. Raises AssertionError if it ends before, or takes too long."""
         deadline = time.monotonic() + timeout_s
         while True:
             with suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=10) as answer:
@@ -71,7 +71,7 @@ class VllmServer:
             self._pause.wait(0.5)
 
     def newest(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return self.log.read_text("utf-8", "replace")[-3000:]
 
     def end(self) -> None:
@@ -84,8 +84,7 @@ class VllmServer:
 
 
 def free_port() -> int:
-    """Return a free port below those that the kernel gives out for port 0: a server takes its own only
-    when it has loaded."""
+    """Return a free port below those that the kernel assigns by itself: a server binds its port only after loading."""
     while True:
         with suppress(OSError), socket.socket() as found:
             found.bind(("127.0.0.1", randrange(*_OWN_PORTS)))

@@ -1,4 +1,4 @@
-"""Waiting for what an app does in its own time."""
+"""Waits for an app in a test."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PATIENCE_S = 60.0
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
-    """Let the app run until the condition holds, then until its widgets have read their messages. On a busy machine an
-    app's turns are few, or its threads slow: both are waited for."""
+    """Let the app run until the condition holds, then until its widgets have processed their messages. Allows for busy
+    machines, where the app's turns are rare or its threads slow."""
     turns, deadline = 0, time.monotonic() + _PATIENCE_S
     while not condition():
         if turns >= _TURNS and time.monotonic() > deadline:
@@ -30,5 +30,5 @@ async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
 
 
 async def until_chat(pilot: Pilot[Any]) -> None:
-    """Let the app run until one can write to the model."""
+    """Let the app run until the user can write to the model."""
     await until(pilot, lambda: isinstance(pilot.app.screen, ChatScreen) and bool(pilot.app.screen.query("Composer")))
