@@ -1,4 +1,4 @@
-"""Measurements. Each prints ratios of two things measured in the same run, since machines are noisy."""
+"""Benchmarks. Each prints ratios of two things measured in the same run, since machines are noisy."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""The least a Textual chat can be: what the application's start and its streaming are held against.
+"""The smallest possible Textual chat, the reference for the app's start and streaming.
 
-`python -m benchmarks.bare_chat [FOLDER]`. With a folder it answers, by the stand-in engine of `benchmarks.streaming`
-in a worker of that folder; each answer is one `Markdown` widget with one `MarkdownStream`, written every 100 ms.
+`python -m benchmarks.bare_chat [FOLDER]`. With a folder it answers with the stand-in engine of `benchmarks.streaming`,
+in a worker in that folder. Each answer is one `Markdown` widget with one `MarkdownStream`, written every 100 ms.
 """
 
 from __future__ import annotations

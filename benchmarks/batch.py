@@ -1,9 +1,9 @@
-"""Batches: items a second against vLLM's own offline `LLM.generate` and `LLM.chat`.
+"""Batches: items per second against vLLM's own offline `LLM.generate` and `LLM.chat`.
 
-`python -m benchmarks.batch [--items N] [--rounds N]`. Both load the bundled
-model with the same arguments, and answer the same questions about the same image files, other ones in each round,
-in turn; what vLLM has of them in its caches is forgotten in between. Each reads the files itself. Budget: 0.85 of the
-items a second of the faster of vLLM's two. Then others one at a time, for what a batch gains.
+`python -m benchmarks.batch [--items N] [--rounds N]`. Both load the bundled model with the same arguments, and answer
+the same questions about the same image files in turn, with other files in each round. vLLM's caches are cleared in
+between. Both read the files. Budget: 0.85 of the faster of vLLM's two. A comparison with single requests, one after
+another, follows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COLOURS = ("red", "green", "blue", "yellow", "purple", "orange")
 
 
 def draw(folder: Path, count: int) -> list[Path]:
-    """Draw so many images, all different: a circle, and a text that the model does not know."""
+    """Draw different images: a circle, and a text that the model does not know."""
     paths = []
     for number in range(count):
         image = Image.new("RGB", (224, 224), "white")
@@ -54,7 +54,7 @@ def draw(folder: Path, count: int) -> list[Path]:
 
 
 async def batch(engine: Engine, model: Model, pictures: list[Path], *, most: int | None = None) -> float:
-    """Return the seconds that a batch takes, its output among them."""
+    """Return the seconds that a batch takes, writing its output included."""
     folder = pictures[0].parent
     source = folder / "in.jsonl"
     asked = ({"id": path.name, "images": [path.name], "prompt": QUESTION} for path in pictures)
@@ -78,8 +78,8 @@ async def batch(engine: Engine, model: Model, pictures: list[Path], *, most: int
 
 
 def used_by(pid: int) -> dict[str, float]:
-    """Return the seconds of processor time that a process and its children have used: vLLM's own, which schedule and
-    compute, and the others, in which prompts are rendered and images prepared."""
+    """Return the seconds of processor time of a process and its children: vLLM's own, which schedule and compute, and
+    the others, which render prompts and prepare images."""
     root = psutil.Process(pid)
     used = {"engine": 0.0, "front": 0.0}
     for process in (root, *root.children(recursive=True)):
@@ -89,20 +89,20 @@ def used_by(pid: int) -> dict[str, float]:
 
 
 def used_so_far(pid: int, *, client: bool) -> dict[str, float]:
-    """Return what an engine's processes have used, and with `client` this one."""
+    """Return the seconds that an engine's processes have used; with `client`, also this process's."""
     own = {"client": time.process_time()} if client else {}
     return {**own, **used_by(pid)}
 
 
 def told(now: dict[str, float], before: dict[str, float], count: int) -> str:
-    """Return processor time in ms an item: in all, and of each process."""
+    """Return the processor time per item in ms: the total, and that of each process."""
     used = {name: 1000 * (seconds - before[name]) / count for name, seconds in now.items()}
     parts = ", ".join(f"{name} {value:.1f}" for name, value in used.items())
     return f"{sum(used.values()):.1f} ({parts})"
 
 
 async def throughput(count: int, rounds: int) -> float:
-    """Print items a second; return the median of the ratios."""
+    """Print items per second; return the median of the ratios."""
     model = resolve(Registry.bundled(), "shapes")
     ratios, single = [], []
     processor: list[str] = []

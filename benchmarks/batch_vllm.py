@@ -1,4 +1,4 @@
-"""vLLM's offline `LLM` in a process of its own, for `benchmarks.batch`: a line to it is a round."""
+"""vLLM's offline `LLM` in its own process, for `benchmarks.batch`. Each line to it starts a round."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vlmtui.registry.match import resolve
 from vlmtui.worker.backends.contract import CPU_NICENESS
 from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
 
-_PROMPT = (  # as the chat template makes it: another prompt has other answers, of another length
+_PROMPT = (  # as the chat template renders it: another prompt has other answers, of other lengths
     "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>{question}<|im_end|>\n<|im_start|>assistant\n"
 )
 
@@ -36,7 +36,7 @@ class OfflineVllm:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(told,),
-            start_new_session=True,  # as the worker has one, whose priority is lowered
+            start_new_session=True,  # a group of its own, as the worker has, whose priority is lowered
         )
         os.close(told)
         self._lines = os.fdopen(self._results)
@@ -98,13 +98,13 @@ def main() -> int:
     spec = resolve(Registry.bundled(), "shapes").spec
     known = {field.name for field in fields(EngineArgs)}
     arguments: dict[str, Any] = engine_arguments(spec, known=known, on_cpu=current_platform.is_cpu())
-    if current_platform.is_cpu():  # as the worker's engine has it, which counts on a machine with other work
+    if current_platform.is_cpu():  # as in the worker's engine; it matters on a busy machine
         os.nice(CPU_NICENESS)
     llm = LLM(**arguments)
     parameters = SamplingParams(temperature=0.0, max_tokens=40)
     os.write(told, b"loaded\n")
     for line in sys.stdin:
-        # The images are those of the round before by the other method: nothing of them may be left.
+        # The other method had the same images in the round before: clear the caches.
         llm.reset_mm_cache()
         assert llm.reset_prefix_cache()
         llm.llm_engine.reset_encoder_cache()

@@ -1,7 +1,7 @@
 """Chat template and raw prompt at once, against one of them alone, in one engine.
 
 `python -m benchmarks.both_at_once [--rounds N]`. The bundled model answers about an image, alone and both at once in
-turn; prints medians and their ratio. Budget: at most 1.25.
+turn. Prints medians and their ratio. Budget: 1.25.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MODES: tuple[PromptMode, ...] = ("chat", "raw")
 
 
 def request(model: Model, media: Path, mode: PromptMode) -> GenerateRequest:
-    """A question about an image, with an answer of `TOKENS` tokens."""
+    """Return a question about an image, with an answer of `TOKENS` tokens."""
     sampling = Sampling(max_tokens=TOKENS, extra={"ignore_eos": True})
     turn = user_turn("What is in this image?", [stage(sample_image(), media)])
     made = make_request(model.family, [turn], sampling, mode=mode)
@@ -50,7 +50,7 @@ async def answer(engine: WorkerClient, asked: Request) -> None:
 
 
 async def measure(rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds of one alone and of both at once, measured in turn."""
+    """Return the seconds of one alone and of both at once, measured in turn."""
     model = resolve(Registry.bundled(), "shapes")
     alone: list[float] = []
     both: list[float] = []

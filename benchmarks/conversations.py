@@ -1,10 +1,10 @@
 """The cost of a conversation of 2,000 turns and 500 images in the app, against one of 20 turns and 5 images.
 
 `python -m benchmarks.conversations [--rounds N]`. The app runs headless on an engine that does nothing. Both stores are
-made first, of small images, and measured in turn, each in a process of its own. Prints medians and ratios of opening
-the conversation until its newest turns are on the screen (as `--resume` does), one page up, a search from the word to
-what it found, the memory after 150 pages, and the most widgets on the way. Budgets: 2.5 for opening (what is sent to
-the model with the next message is read at once, too), 1.5 for a page, 2.0 for the memory, 100 widgets.
+created first, with small images, and measured in turn, each in its own process. Prints medians and ratios of: opening
+the conversation until its newest turns are on the screen (as `--resume` does), scrolling up a page, a search, the
+memory after 150 pages, and the maximum number of widgets. Budgets: 2.5 for opening (which also reads the context of the
+next message), 1.5 for a page, 2.0 for the memory, 100 widgets.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SHORT, LONG = (20, 5), (2_000, 500)
 OPEN_BUDGET, PAGE_BUDGET, MEMORY_BUDGET, WIDGETS_BUDGET = 2.5, 1.5, 2.0, 100
 _SIZE = (120, 40)
 _PAGES = 150
-"""Pages up, at most."""
+"""Maximum number of pages to scroll up."""
 _ANSWER = "# What is there\n\nA **red** circle at the left.\n\n- one\n- two\n\n```python\nprint('shape')\n```\n"
 _COMPLETE = AnswerData(
     state="complete",
@@ -59,7 +59,7 @@ _COMPLETE = AnswerData(
 
 
 def fill(folder: Path, turns: int, images: int) -> None:
-    """A store with one conversation; every image is another image."""
+    """Create a store with one conversation, in which all images differ."""
     paths = Paths.below(folder)
     store = Store.open(paths.data, paths.media)
     conversation = store.new_conversation(title=f"{turns} turns", model="shapes")
@@ -89,7 +89,7 @@ async def until(pilot: Pilot[ExitReport | None], condition: Callable[[], bool], 
 
 
 async def measure(folder: Path, turns: int) -> dict[str, float]:
-    """Milliseconds, bytes and widgets of one run of the app."""
+    """Return milliseconds, bytes and widgets of one run of the app."""
     paths = Paths.below(folder)
     app = VlmtuiApp(
         Services(
@@ -125,7 +125,7 @@ async def measure(folder: Path, turns: int) -> dict[str, float]:
 async def _page_through(
     app: VlmtuiApp, pilot: Pilot[ExitReport | None], transcript: Transcript
 ) -> tuple[list[float], int]:
-    """Milliseconds of each page up, and the most widgets on the way."""
+    """Return the milliseconds of each page up, and the maximum number of widgets."""
     pages: list[float] = []
     widgets = 0
     while len(pages) < _PAGES and "question 0 of" not in _text(app):
@@ -139,7 +139,7 @@ async def _page_through(
 
 
 async def _search(app: VlmtuiApp, pilot: Pilot[ExitReport | None], words: str) -> float:
-    """Milliseconds from the word to its conversation in the list."""
+    """Return the milliseconds from typing a word to its conversation in the list."""
     app.run_action_id("conversations")
     await until(pilot, lambda: isinstance(app.screen, ConversationsScreen) and app.screen.is_mounted)
     listed = app.screen.query_one(ConversationListView)
@@ -155,7 +155,7 @@ def _milliseconds(started: float) -> float:
 
 
 def _memory() -> int:
-    """Bytes that the process holds of its own (PSS where the system tells it)."""
+    """Return the process's own memory in bytes (PSS where the system reports it)."""
     import psutil
 
     info = psutil.Process().memory_full_info()
@@ -167,12 +167,12 @@ def _text(app: VlmtuiApp) -> str:
 
 
 def _body(app: VlmtuiApp) -> str:
-    """Without the scrollbar."""
+    """Return the screen without the scrollbar."""
     return "\n".join(line[: _SIZE[0] - 4] for line in _text(app).splitlines())
 
 
 def measured(folder: Path, turns: int) -> dict[str, float]:
-    """`measure` in a process of its own."""
+    """Run `measure` in its own process."""
     command = [sys.executable, "-m", "benchmarks.conversations", "--one", str(folder), str(turns)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

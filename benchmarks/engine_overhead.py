@@ -1,8 +1,8 @@
-"""Tokens a second and time to first token through the worker, against AsyncLLM alone.
+"""Tokens per second and time to first token through the worker, against AsyncLLM alone.
 
 `python -m benchmarks.engine_overhead [--rounds N]`. Both load the bundled model with the same arguments and answer the
-same request in turn, since a machine changes its pace. Prints medians and the median ratio of the pairs. Budgets: at
-least 0.9 of the tokens a second, the first token at most 10 ms later. On a CPU the worker lowers its priority.
+same request in turn, since a machine's speed changes. Prints medians and the median ratio of the pairs. Budgets: at
+least 0.9 of the tokens per second; the first token at most 10 ms later. On a CPU the worker lowers its priority.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ TOKENS = 400
 BUDGET = 0.9
 BUDGET_MS = 10.0
 SETTLE_S = 2.0
-"""Before each round: vLLM's processes spin for a second after their last token, which would take the other's cores."""
+"""Seconds to wait before each round: vLLM's processes spin for a second after their last token."""
 
 
 class Round(NamedTuple):
-    """Seconds to the first token, and in all."""
+    """Seconds to the first token, and in total."""
 
     first: float
     total: float
 
 
 async def measure(rounds: int) -> list[tuple[Round, Round]]:
-    """Return pairs of rounds, in turn: through the worker with this process as client, and of AsyncLLM alone."""
+    """Return pairs of rounds, measured in turn: through the worker with this process as client, and with AsyncLLM
+    alone."""
     model = resolve(Registry.bundled(), "shapes")
     with tempfile.TemporaryDirectory() as folder:
         paths = Paths.below(Path(folder))
@@ -73,7 +74,7 @@ async def measure(rounds: int) -> list[tuple[Round, Round]]:
 
 
 async def through_the_worker(engine: Engine, model: Model) -> Round:
-    """Answer a request with `TOKENS` tokens."""
+    """Request an answer of `TOKENS` tokens."""
     sampling = Sampling(max_tokens=TOKENS, extra={"ignore_eos": True})
     started, first, last = time.monotonic(), 0.0, None
     request = make_request(model.family, [user_turn("hello")], sampling, keep=True)
@@ -120,7 +121,7 @@ class Bare:
 
 
 async def alone(told: int) -> None:
-    """Run AsyncLLM in this process: a round for each line from stdin."""
+    """Run AsyncLLM in this process: one round for each line from stdin."""
     from dataclasses import fields
 
     from vllm import AsyncEngineArgs, SamplingParams

@@ -1,8 +1,8 @@
-"""Time from the command to a painted first screen, against a bare Textual chat screen; and that of `vlmtui --help`.
+"""Time from the command to the first painted screen, against a bare Textual chat; and the time of `vlmtui --help`.
 
-`python -m benchmarks.first_paint [--rounds N]`. The screens come in the same kind of pseudo-terminal, in turn; the
-first of each is thrown away (cold files). Prints medians in milliseconds, and the median of the ratios of each pair:
-two runs that follow each other find the machine alike. The budgets are 1.3 × and 250 ms.
+`python -m benchmarks.first_paint [--rounds N]`. Both run in pseudo-terminals, in turn; the first run of each is
+discarded (cold files). Prints medians in milliseconds, and the median of the ratios of the pairs. The budgets are 1.3 ×
+and 250 ms.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ PAINT_BUDGET, HELP_BUDGET_MS = 1.3, 250.0
 
 
 def paint_ms(command: Sequence[str], needle: str, env: dict[str, str]) -> float:
-    """Milliseconds from the start of `command` until its screen shows `needle`."""
+    """Return the milliseconds from the start of `command` until its screen shows `needle`."""
     with Terminal(command, env=env) as terminal:
         terminal.wait_for(needle, timeout=60)
         return (terminal.read_at - terminal.started) * 1000
 
 
 def app_command() -> list[str]:
-    """The app as people start it."""
+    """Return the command that starts the app."""
     return [str(Path(sys.executable).parent / "vlmtui")]
 
 
 def help_ms(env: dict[str, str]) -> float:
-    """Milliseconds that `vlmtui --help` takes."""
+    """Return the milliseconds that `vlmtui --help` takes."""
     started = time.monotonic()
     subprocess.run([*app_command(), "--help"], env=env, stdout=subprocess.DEVNULL, check=True)
     return (time.monotonic() - started) * 1000

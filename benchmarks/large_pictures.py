@@ -1,8 +1,8 @@
 """Attaching images that are small on the disk and large in memory, against decoding each once with Pillow.
 
-`python -m benchmarks.large_pictures [--rounds N]`. Three files of a few megabytes: a PNG of 64 megapixels, which stays
-as it is; a JPEG of 196 that its EXIF turns, and a WebP of 64, which are made smaller. Attached is checked, stored and
-given a thumbnail. Processor time of all threads, each file in turn, the median of the rounds.
+`python -m benchmarks.large_pictures [--rounds N]`. Three files of a few megabytes: a PNG of 64 megapixels, which is
+stored unchanged; a JPEG of 196, which is rotated by EXIF, and a WebP of 64, which are both shrunk. Attaching includes
+checking, storing and a thumbnail. Measures processor time of all threads, each file in turn; prints medians.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from vlmtui.media.stage import stage
 from vlmtui.media.thumbnails import thumbnail
 
 BUDGET = {"a.png": 4.0, "turned.jpg": 4.0, "a.webp": 4.0}
-"""Times decoding it once."""
+"""Allowed time, as a multiple of decoding the image once."""
 _SIDES = {"a.png": 8000, "turned.jpg": 14000, "a.webp": 8000}
 _ORIENTATION = 0x0112
 
 
 def picture(side: int, block: int) -> Image.Image:
-    """Areas of one colour, `block` pixels a side, as in a scan or a rendering: so that the file has some megabytes."""
+    """Return areas of one colour, `block` pixels a side, as in a scan or a rendering, so that the file has some
+    megabytes."""
     random = np.random.default_rng(0)
     coarse = random.integers(0, 255, (side // block, side // block, 3), dtype=np.uint8)
     return Image.fromarray(coarse).resize((side, side), Image.Resampling.NEAREST)
@@ -59,7 +60,7 @@ def taken(work: Callable[[], None]) -> float:
 
 
 def main() -> bool:
-    """Return whether each is within its budget."""
+    """Return True if each image is within its budget."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()

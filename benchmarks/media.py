@@ -1,12 +1,11 @@
-"""Staging photos and sampling a long video, against the least that these could cost.
+"""Staging photos and sampling a long video, against the cost of decoding.
 
 `python -m benchmarks.media [--photos N] [--minutes M]`. Photos: in a Textual app without a terminal, the time until
 twelve 12-megapixel JPEGs are attached to the composer and their thumbnails are drawn in a turn, against decoding them
-once; and the longest time that the event loop stood still meanwhile (budget 50 ms): by the clock, and by the
-processor's time that the loop's own thread took, which a busy machine changes less. Of five rounds the median counts:
-one stolen moment of a virtual machine is longer than all that the loop does; what an idle loop stands still while a
-thread decodes the same photos is printed beside it. Video: sampling 16 frames by seeking, against decoding the whole
-file. Thumbnails: the bytes that one takes on its way to the terminal, by mode.
+once. Also the longest time for which the event loop was blocked (budget 50 ms): by the clock, and by the processor time
+of its thread, which depends less on the machine's load. The median of five rounds counts. For comparison, the same is
+measured for an idle loop while a thread decodes the photos. Video: sampling 16 frames by seeking, against decoding the
+whole file. Thumbnails: bytes sent to the terminal, by mode.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ _ROUNDS = 5
 _PHOTO = (4000, 3000)
 _TICK_S = 0.001
 _CELL = (10, 20)
-"""Pixels of a terminal's cell."""
+"""Size of a terminal's cell in pixels."""
 
 
 def make_photos(folder: Path, count: int) -> list[Path]:
-    """JPEGs with the smooth areas and the noise of a camera's, a few megabytes each."""
+    """Write JPEGs with smooth areas and a camera's noise, a few megabytes each."""
     random = np.random.default_rng(0)
     paths = []
     for number in range(count):
@@ -68,7 +67,8 @@ def make_photos(folder: Path, count: int) -> list[Path]:
 
 
 def make_video(path: Path, minutes: int, rate: int = 25) -> None:
-    """A minute is encoded once and its packets are written again and again: every group of pictures is closed."""
+    """Write a video of this length. One minute is encoded, and its packets are repeated, as every group of pictures is
+    closed."""
     random = np.random.default_rng(0)
     noise = random.integers(0, 255, (180, 320, 3), dtype=np.uint8)
     shots = [
@@ -102,13 +102,14 @@ def make_video(path: Path, minutes: int, rate: int = 25) -> None:
 
 @dataclass
 class Standstill:
-    """The longest times, in seconds, that an event loop did not come round: by the clock, and of its own thread."""
+    """The longest times, in seconds, for which an event loop was blocked: by the clock, and in its thread's processor
+    time."""
 
     clock: float = 0.0
     processor: float = 0.0
 
     async def watch(self) -> None:
-        """Measure until it is cancelled."""
+        """Measure until cancelled."""
         while True:
             clock, processor = time.perf_counter(), time.thread_time()
             await asyncio.sleep(_TICK_S)
@@ -117,7 +118,7 @@ class Standstill:
 
 
 class Photos(App[None]):
-    """A composer, and above it a turn with what was attached."""
+    """A composer, and above it a turn with the attachments."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -134,8 +135,8 @@ class Photos(App[None]):
 
 
 async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill]:
-    """Seconds until all thumbnails are drawn, and how long the event loop stood still. What is attached is seen before
-    it is sent, as a person would."""
+    """Return the seconds until all thumbnails are drawn, and how long the event loop was blocked. As for a person,
+    attachments first appear in the composer."""
     app, still = Photos(folder), Standstill()
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
@@ -161,7 +162,8 @@ async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill
 
 
 async def decode_beside(photos: list[Path]) -> tuple[float, Standstill]:
-    """Seconds that a thread takes to decode them, and how long an event loop stood still that did nothing else."""
+    """Return the seconds that a thread takes to decode the photos, and how long an otherwise idle event loop was
+    blocked."""
     still = Standstill()
     watching = asyncio.create_task(still.watch())
     taken = await asyncio.to_thread(decode_photos, photos)
@@ -170,7 +172,7 @@ async def decode_beside(photos: list[Path]) -> tuple[float, Standstill]:
 
 
 def bytes_to_terminal(image: Image.Image) -> dict[str, int]:
-    """Bytes that draw a thumbnail of 32 columns, by mode."""
+    """Return the bytes that draw a thumbnail of 32 columns, by mode."""
     from textual_image._sixel import image_to_sixels
     from textual_image.renderable.tgp import Image as KittyRenderable
 
@@ -214,7 +216,7 @@ def _told(seconds: list[float]) -> str:
 
 
 def main() -> bool:
-    """Return whether the event loop is within its budget."""
+    """Return True if the event loop is within its budget."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--photos", type=int, default=12)
     parser.add_argument("--minutes", type=int, default=60)

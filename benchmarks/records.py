@@ -1,7 +1,7 @@
-"""Time to load every family's record, against parsing the same files as bare TOML.
+"""Time to load all family records, against parsing the same files as plain TOML.
 
-`python -m benchmarks.records [--rounds N]`. Prints medians in milliseconds and their ratio; the budgets are 1.5 and
-60 ms.
+`python -m benchmarks.records [--rounds N]`. Prints medians in milliseconds and their ratio; the budgets are 1.5 and 60
+ms.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ RATIO, MILLISECONDS = 1.5, 60.0
 
 
 def bare() -> None:
-    """Parse every file and look at nothing."""
+    """Parse every file as TOML only."""
     for file in (resources.files("vlmtui.registry") / "families").iterdir():
         tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def parsed() -> None:
-    """Load the records as every start does."""
+    """Load the records as the app does."""
     loader.bundled_tables.cache_clear()
     Registry.bundled()
 

@@ -1,9 +1,9 @@
-"""A server's reports against those of the worker's own engine: the same prompts to both, as a table.
+"""A server's reports against those of the worker's own engine, for the same prompts.
 
-`python -m benchmarks.remote_equality [--server unix:/PATH]`. Starts a `vllm serve` of the bundled model, or takes one
-that runs, and the worker's own engine beside it; both are asked through workers, as the app asks. For each prompt it
-prints whether the prompt's tokens, the places of its media, the answer's tokens and its text are the same, and the
-largest difference of a sampled token's log-probability. Exits with 1 where something differs.
+`python -m benchmarks.remote_equality [--server unix:/PATH]`. Starts a `vllm serve` of the bundled model, or uses a
+running one, and loads the worker's own engine; requests to both go through workers, as the app's do. Prints for each
+prompt whether the prompt's tokens, the places of its media, the answer's tokens and its text are the same, and the
+largest difference of a sampled token's log-probability. Exit code 1: there is a difference.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def ask_both(address: str) -> list[Row]:
 
 
 async def loaded(host: WorkerHost, model: Model, stack: AsyncExitStack) -> WorkerClient:
-    """A worker that ends with the stack."""
+    """Return a worker that ends with the stack."""
     client = await host.open(model.spec, client="benchmark", keep_alive_s=0)
     stack.push_async_callback(client.shutdown)
     events = [event async for event in client.load()]
@@ -58,7 +58,7 @@ async def loaded(host: WorkerHost, model: Model, stack: AsyncExitStack) -> Worke
 
 
 def table(rows: list[Row]) -> Iterator[str]:
-    """The lines of a Markdown table."""
+    """Return the lines of a Markdown table."""
     yield "| prompt | tokens | answer | " + " | ".join(COLUMNS) + " | log-probabilities |"
     yield "| --- " * (len(COLUMNS) + 4) + "|"
     for name, here, there in rows:

@@ -1,9 +1,9 @@
-"""Tokens a second and time to first token through the worker and a server, against a bare HTTP client of that server.
+"""Tokens per second and time to first token through the worker and a server, against a bare HTTP client of that server.
 
 `python -m benchmarks.remote_overhead [--rounds N] [--server unix:/PATH]`. Starts a `vllm serve` of the bundled model,
-or takes one that runs; both ask it the same in turn, for a machine changes its pace. Prints medians, and the medians of
-the ratios and differences of each pair. Budget: at least 0.97 of the tokens a second, at most 10 ms more to the first
-token.
+or uses a running one. Both send the same request in turn, since a machine's speed changes. Prints medians, and the
+medians of the ratios and differences of the pairs. Budget: at least 0.97 of the tokens per second; the first token at
+most 10 ms later.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from vlmtui.worker.backends.remote.bodies import messages_of, read_media
 TOKENS = 400
 BUDGET, BUDGET_MS = 0.97, 10.0
 SETTLE_S = 1.0
-"""Before each round: vLLM's processes spin for a second after their last token, which would take the other's cores."""
+"""Seconds to wait before each round: vLLM's processes spin for a second after their last token."""
 START_S = 600.0
 
 Round = tuple[float, float]
-"""Seconds to the first token, and in all."""
+"""Seconds to the first token, and in total."""
 
 
 async def measure(address: str, rounds: int) -> list[tuple[Round, Round]]:
-    """A round through the worker, this process being the client, and one of a bare HTTP client, in turn."""
+    """Measure a round through the worker, with this process as client, and a round of a bare HTTP client, in turn."""
     with tempfile.TemporaryDirectory() as folder:
         paths = Paths.below(Path(folder))
         registry = Registry.bundled()
@@ -71,7 +71,7 @@ async def measure(address: str, rounds: int) -> list[tuple[Round, Round]]:
 
 
 def find_when_ready(registry: Registry, address: str) -> Model:
-    """The server's model, once it listens."""
+    """Wait until the server listens, and return its model."""
     from vlmtui.worker.backends.remote.http_api import NothingListens
 
     end = time.monotonic() + START_S
@@ -97,7 +97,7 @@ async def through_the_worker(engine: Engine, model: Model, turn: Turn) -> Round:
 
 
 async def bare(client: httpx2.AsyncClient, turn: Turn) -> Round:
-    """The same request, and its events read without anything around them."""
+    """Send the same request, and only read its events."""
     started, first, tokens = time.monotonic(), 0.0, 0
     body: dict[str, Any] = {"model": "shapes", "messages": messages_of([turn], await read_media(turn.attachments))}
     body |= {"temperature": 0, "max_tokens": TOKENS, "ignore_eos": True, "stream": True}
@@ -117,7 +117,7 @@ async def bare(client: httpx2.AsyncClient, turn: Turn) -> Round:
 
 @contextmanager
 def server() -> Iterator[str]:
-    """A server of the bundled model, perhaps still loading."""
+    """A server of the bundled model, which may still be loading."""
     with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp") as folder:
         path = Path(folder) / "socket"
         started = VllmServer(resolve(Registry.bundled(), "shapes").spec.model, Path(folder), ["--uds", str(path)])

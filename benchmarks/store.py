@@ -1,7 +1,8 @@
-"""The cost of a long conversation against a short one: opening the store with its last window, and searching.
+"""The cost of a long conversation against a short one: opening the store with the last turns, and searching.
 
-`python -m benchmarks.store [--rounds N]`. The stores are made first; then they are measured in turn. Prints medians in
-milliseconds and their ratios. The window alone must cost the same; opening reads the whole file once (the quick check).
+`python -m benchmarks.store [--rounds N]`. The stores are created first, then measured in turn. Prints medians in
+milliseconds and their ratios. Reading the last turns must cost the same; opening reads the whole file once (the quick
+check).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def open_and_read(folder: Path, conversation: ConversationId) -> None:
 
 
 def measured(folder: Path, turns: int) -> dict[str, Callable[[], object]]:
-    """The actions on a store with one conversation of that many turns."""
+    """Return the actions to measure, on a store with one conversation of this many turns."""
     made = Store.open(folder)
     conversation = bulk(made, turns, images=turns // 4)
     made.close()

@@ -1,10 +1,11 @@
-"""Check how the source is built: `python tools/architecture.py [--list]`.
+"""Check the structure of the source: `python tools/architecture.py [--list]`.
 
-Print a table of the rooms (files, lines, modules that one other module imports), and how often each rule that no other
-tool checks is broken; `--list` names the places. `tests/unit/test_architecture.py` says what is allowed, and why.
+Prints a table of the rooms (packages) with their files, lines, and number of modules that only one module imports; and
+how often each rule is broken that no other tool checks. `--list` names the places. `tests/unit/test_architecture.py`
+has the allowed numbers, with reasons.
 
-Only source text is read: nothing is imported, and the standard library is enough. What cannot be known from the source
-alone is guessed by rules that stand with each function.
+Reads only source text: imports nothing, and needs only the standard library. Each function documents the rules by which
+it guesses types.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from functools import cached_property
 from pathlib import Path
 
 COPY_NODES_MIN = 40
-"""From this many syntax nodes on, two functions with the same body are a copy and no coincidence."""
+"""Two functions with the same body count as copies from this many syntax nodes on."""
 
 PUBLIC_PRIVATES = frozenset({"_replace", "_asdict", "_fields", "_make"})
-"""Names of a NamedTuple that only begin with an underscore so that they are no field."""
+"""Public names of a NamedTuple that begin with an underscore to avoid clashes with fields."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass
 class Part:
-    """A function or method: its qualified name, and its syntax nodes without those of nested functions and classes."""
+    """A function or method: its qualified name, and its syntax nodes without nested functions and classes."""
 
     name: str
     node: Function
@@ -39,7 +40,7 @@ class Part:
 
 @dataclass
 class Module:
-    """One source file. `name` is dotted, `path` is relative to the package's parent folder."""
+    """A source file. `name` is dotted, `path` is relative to the package's parent folder."""
 
     name: str
     path: str
@@ -72,7 +73,7 @@ class Module:
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """A finding: where it is and what was found."""
+    """A finding and its place."""
 
     path: str
     line: int
@@ -91,11 +92,11 @@ class House:
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     """By dotted name."""
     bases: dict[str, list[str]] = field(default_factory=dict)
-    """The dotted names of a class's bases, ours and others'."""
+    """Dotted names of a class's bases, those of other packages included."""
 
     @classmethod
     def read(cls, source: Path, package: str = "vlmtui") -> House:
-        """Read `source/package`. Files that are data (`bundled`, the worker's start-up hooks) are read as well."""
+        """Read the package in `source/package`, data files included (`bundled`, the worker's start-up hooks)."""
         modules = []
         for path in sorted((source / package).rglob("*.py")):
             relative = path.relative_to(source)
@@ -110,7 +111,7 @@ class House:
         return house
 
     def ancestors(self, name: str) -> list[str]:
-        """Return the class and its bases that are ours."""
+        """Return the class and its bases in this package."""
         found = [name]
         for base in self.bases.get(name, ()):
             if base in self.classes and base != name:
@@ -129,7 +130,7 @@ class House:
 
 
 def bindings_outside(house: House, table: str = "vlmtui.ui.actions") -> list[Place]:
-    """`Binding(…)`, and tuples in a class's BINDINGS, in any module but the action table's."""
+    """Return `Binding(…)` calls, and tuples in a class's BINDINGS, outside of the action table."""
     found = []
     for module in house.modules:
         if module.name == table or module.name.startswith(table + "."):
@@ -149,14 +150,13 @@ STARTS = frozenset(
     | {"asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "os.popen", "os.system", "pty.spawn"}
     | {"concurrent.futures.ProcessPoolExecutor", "multiprocessing.Pool", "multiprocessing.Process", "psutil.Popen"}
 )
-"""Functions and classes that start a process; besides them, all that begin with `os.exec`, `os.posix_spawn` or
-`os.spawn`."""
+"""Functions and classes that start a process; so do names that begin with `os.exec`, `os.posix_spawn` or `os.spawn`."""
 SAFE_COMMANDS = frozenset({"python_command", "isolated_command"})
-"""The functions of `vlmtui.processes` whose commands leave the current folder off Python's search path."""
+"""Functions of `vlmtui.processes` that return commands without the current folder on Python's search path."""
 
 
 def process_starts(house: House) -> list[Place]:
-    """Return the functions that start a process whose command they do not make by `SAFE_COMMANDS`."""
+    """Return functions that start a process with a command that is not from `SAFE_COMMANDS`."""
     found = []
     for module in house.modules:
         known = _names(module)
@@ -169,7 +169,8 @@ def process_starts(house: House) -> list[Place]:
 
 
 def open_commands(house: House) -> list[Place]:
-    """Return lists with `-m` or `-c` after an interpreter, without the option that leaves out the current folder."""
+    """Return lists with `-m` or `-c` after an interpreter, but without the option that leaves out the current
+    folder."""
     found = []
     for module in house.modules:
         for node in module.nodes:
@@ -188,8 +189,8 @@ def _starts_process(name: str, known: dict[str, str]) -> bool:
 
 
 def sleeps(house: House) -> list[Place]:
-    """Calls of `asyncio.sleep` and `time.sleep`, and timers that go on for ever (`set_interval`), with the function
-    that they are in. `sleep(0)`, which only lets others run, is told apart: "yield in …"."""
+    """Return calls of `asyncio.sleep` and `time.sleep`, and timers that repeat for ever (`set_interval`), with their
+    functions. `sleep(0)`, which only yields to others, is reported as "yield in …"."""
     found = []
     for module in house.modules:
         for part in module.functions:
@@ -205,7 +206,7 @@ def sleeps(house: House) -> list[Place]:
 
 
 def broad_excepts(house: House) -> list[Place]:
-    """`except Exception`, `except BaseException` and bare `except`, with the function they are in."""
+    """Return `except Exception`, `except BaseException` and bare `except`, with their functions."""
     found = []
     for module in house.modules:
         for part in module.functions:
@@ -220,8 +221,8 @@ def broad_excepts(house: House) -> list[Place]:
 
 
 def misplaced_docstrings(house: House) -> list[Place]:
-    """Texts that stand as statements in a module, a class or a function and are neither its docstring nor directly
-    below the attribute that they describe: one attribute, in the line above."""
+    """Return text statements in modules, classes and functions that are neither a docstring nor directly below the
+    single attribute that they describe."""
     found = []
     for module in house.modules:
         for owner in [module.tree, *module.classes, *(part.node for part in module.functions)]:
@@ -233,12 +234,13 @@ def misplaced_docstrings(house: House) -> list[Place]:
 
 
 def foreign_privates(house: House) -> list[Place]:
-    """Private names of other packages: modules and names that are imported, attributes that are read or set, and
-    methods that are overridden.
+    """Return private names of other packages: imported modules and names, attributes that are read or set, overridden
+    methods.
 
-    An attribute is another's if no class or module of ours defines its name; that of `self`, if none of the class's
-    own bases of ours does. A private method is an override if its class has another package's base and nothing of ours
-    uses the name: then only that base calls it."""
+    An attribute belongs to another package if none of our classes and modules defines its name; an attribute of `self`,
+    if none of our bases of the class does. A private method is an override if its class has a base in another package
+    and our code does not use the name: then only that base calls it.
+    """
     defined = {name for module in house.modules for name in _private_definitions(module.tree)}
     reads = [node for module in house.modules for node in module.nodes if isinstance(node, ast.Attribute)]
     used = {node.attr for node in reads if _dotted(node.value) != "super"}
@@ -272,13 +274,13 @@ def foreign_privates(house: House) -> list[Place]:
 
 
 def private_name(place: Place) -> str:
-    """Return the name that a place of `foreign_privates` is about, that of the module where something is imported."""
+    """Return the private name in a finding of `foreign_privates`; for an import, the module's."""
     parts = [part for part in place.what.partition(" ")[2].split(".") if _is_private(part)]
     return parts[0] if place.what.startswith("import ") else parts[-1]
 
 
 def copies(house: House) -> list[list[Place]]:
-    """Functions of several places whose bodies are the same, whatever their variables are called."""
+    """Return functions with the same body, apart from the names of variables."""
     alike: dict[tuple[type, ...], list[tuple[Place, list[ast.stmt]]]] = defaultdict(list)
     for module in house.modules:
         for part in module.functions:
@@ -294,7 +296,7 @@ def copies(house: House) -> list[list[Place]]:
 
 
 def imports(house: House) -> dict[str, set[str]]:
-    """Return for each module the modules that import it or something of it, inside functions too."""
+    """Return for each module the modules that import it or a part of it, inside functions too."""
     known = {module.name for module in house.modules}
     importers: dict[str, set[str]] = {name: set() for name in known}
     for module in house.modules:
@@ -307,8 +309,8 @@ def imports(house: House) -> dict[str, set[str]]:
 
 
 def slices(house: House) -> list[str]:
-    """Return the modules that only one other module imports, which stands in the same folder. A module is a concept
-    that a newcomer would look for by name: is this one, or is it a part of its importer?"""
+    """Return modules that only one module imports, in the same folder. A module should be a concept that a newcomer
+    looks for by name; these may be parts of their importers."""
     packages = {module.name for module in house.modules if module.is_package}
     return sorted(
         name
@@ -318,8 +320,8 @@ def slices(house: House) -> list[str]:
 
 
 def uncovered(house: House, pyproject: Path) -> list[str]:
-    """Modules that no contract of layers names: those right below the package, and those right below `ui`, whose rooms
-    have a contract of their own."""
+    """Return modules that no layer contract names, among those directly below the package and directly below `ui`,
+    whose packages have their own contract."""
     settings = tomllib.loads(pyproject.read_text(encoding="utf-8"))
     contracts = settings.get("tool", {}).get("importlinter", {}).get("contracts", [])
     named = {
@@ -341,7 +343,7 @@ def uncovered(house: House, pyproject: Path) -> list[str]:
 
 
 def _names(module: Module) -> dict[str, str]:
-    """Map a module's names to what they refer to: its own classes and its imports."""
+    """Return what a module's names refer to: its own classes and its imports."""
     package = module.name if module.is_package else module.name.rpartition(".")[0]
     known: dict[str, str] = {}
     for node in ast.walk(module.tree):
@@ -355,7 +357,7 @@ def _names(module: Module) -> dict[str, str]:
 
 
 def _dotted(node: ast.AST | None) -> str:
-    """`a.b` of a name, an attribute, a subscript (`a.b[c]`) or a call; "" of anything else."""
+    """Return `a.b` for a name, an attribute, a subscript (`a.b[c]`) or a call; "" for any other node."""
     match node:
         case ast.Name():
             return node.id
@@ -382,24 +384,23 @@ def _targets(node: ast.AST) -> list[ast.expr]:
 
 
 def _is_text(node: ast.stmt) -> bool:
-    """Return whether a statement is a text and nothing else."""
+    """Return True if a statement is only a text."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _describes(text: ast.stmt, before: ast.stmt | None) -> bool:
-    """Return whether a text stands directly below the one attribute that the statement before it sets."""
+    """Return True if a text is directly below a statement that sets a single attribute."""
     targets = _targets(before) if before is not None else []
     return before is not None and len(targets) == 1 and text.lineno == (before.end_lineno or 0) + 1
 
 
 def _is_private(name: str) -> bool:
-    """Return whether a name begins with one underscore, and does not end with one as the names of protocols do."""
+    """Return True if a name begins with one underscore. Names of protocols, which also end with one, don't count."""
     return name.startswith("_") and not name.endswith("_") and name not in PUBLIC_PRIVATES
 
 
 def _private_definitions(tree: ast.AST) -> set[str]:
-    """Return the private names that are defined in a class or module: functions, classes, names, and attributes of
-    `self`."""
+    """Return private names defined in a class or module: functions, classes, names, and attributes of `self`."""
     found: set[str] = set()
     for node in ast.walk(tree):
         match node:
@@ -426,7 +427,7 @@ def _imported(node: ast.AST) -> list[str]:
 
 
 class _Renamed(ast.NodeTransformer):
-    """Replace names by numbers in order of appearance, so that copies with other names compare equal."""
+    """Replaces names by numbers in order of appearance, so that copies with other names compare equal."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -443,7 +444,7 @@ def _shape(body: Sequence[ast.stmt]) -> str:
 
 
 def measure(house: House, pyproject: Path) -> dict[str, list[str]]:
-    """Return the findings by rule, one line each."""
+    """Return the findings of each rule, one line each."""
     waits = [place for place in sleeps(house) if not place.what.startswith("yield")]
     rules: dict[str, Iterable[object]] = {
         "modules that only a sibling imports": slices(house),
@@ -459,8 +460,8 @@ def measure(house: House, pyproject: Path) -> dict[str, list[str]]:
 
 
 def rooms(house: House) -> list[tuple[str, int, int, int]]:
-    """Return each room (a package, and each package of `ui` and `worker`) with its files, its lines, and how many of
-    its modules one other module imports."""
+    """Return for each room (a package, and each package of `ui` and `worker`) its files, its lines, and the number of
+    its modules that only one module imports."""
     importers = imports(house)
     found: dict[str, list[Module]] = defaultdict(list)
     for module in house.modules:

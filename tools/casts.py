@@ -26,12 +26,12 @@ COLUMNS, ROWS = 80, 24
 _PAUSE_MAX_S, _LOADING_PAUSE_MAX_S = 1.5, 0.02
 _KEY_S = 0.06
 _READ_S = 1.5
-"""For as long a viewer looks at what has come."""
+"""Seconds in which a viewer reads new text."""
 _LOAD_S = 600.0
 
 
 class Recorder(Terminal):
-    """A terminal that notes when which bytes came."""
+    """A terminal that records the time of each piece of output."""
 
     def __init__(self, command: Sequence[str], *, env: dict[str, str], cwd: str) -> None:
         self.events: list[tuple[float, str]] = []
@@ -48,19 +48,19 @@ class Recorder(Terminal):
         return has_come
 
     def write(self, text: str) -> None:
-        """Type as a person does."""
+        """Type with a person's pauses."""
         for character in text:
             self.type(character)
             self.read(_KEY_S)
 
     def look(self) -> None:
-        """Let a viewer read the screen."""
+        """Pause for the viewer to read."""
         until = time.monotonic() + _READ_S
         while time.monotonic() < until:
             self.read(0.1)
 
     def save(self, path: Path, title: str) -> None:
-        """Write the cast, with pauses cut short."""
+        """Write the cast with shortened pauses."""
         head = {"version": 2, "width": COLUMNS, "height": ROWS, "title": title, "env": {"TERM": "xterm-256color"}}
         lines, at, before = [json.dumps(head)], 0.0, self.events[0][0]
         for came, text in self.events:
@@ -73,7 +73,7 @@ class Recorder(Terminal):
 
 
 def _elsewhere(text: str) -> str:
-    """Name another folder, of the same length: where this copy of the project lies is nobody's business."""
+    """Replace the checkout's folder by another of the same length, for privacy."""
     for folder in (str(OUT.parent), str(Path(sys.prefix).parent), tempfile.gettempdir()):
         text = text.replace(folder, "/home/user/vlmtui".ljust(len(folder), "-")[: len(folder)])
     return text
@@ -99,7 +99,7 @@ def chat(terminal: Recorder) -> None:
 
 
 def compare(terminal: Recorder) -> None:
-    """Hold the chat template against a raw prompt."""
+    """Compare the chat template with a raw prompt."""
     terminal.wait_for("Message, or / for commands", timeout=_LOAD_S)
     terminal.paste("circle.png")
     terminal.wait_for("circle.png")
@@ -120,7 +120,7 @@ def compare(terminal: Recorder) -> None:
 
 
 def plain(terminal: Recorder) -> None:
-    """The chat in lines: attach, ask, ask again."""
+    """Plain mode: attach, ask, ask again."""
     terminal.wait_for(lambda text: text.rstrip().endswith(">"), timeout=_LOAD_S)
     for line, wanted in (
         ("/attach two-shapes.png", "]>"),
@@ -147,7 +147,7 @@ SCENES: dict[str, tuple[list[str], Callable[[Recorder], None], str]] = {
 
 @contextmanager
 def place() -> Iterator[tuple[Path, dict[str, str]]]:
-    """A home of its own with the sample images, and the environment; its workers end with it."""
+    """A home folder with the sample images, and its environment. Its workers end with it."""
     with tempfile.TemporaryDirectory(prefix="v") as folder:
         home = Path(folder) / "home"
         shutil.copytree(bundled("samples"), home)

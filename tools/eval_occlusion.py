@@ -1,13 +1,13 @@
-"""Measures whether the occlusion map points at the shape that was asked about, with the bundled model in real vLLM.
+"""Measures whether the occlusion map points at the named shape, with the bundled model in real vLLM.
 
     python tools/eval_occlusion.py --n 100
 
-Each drawing has two shapes of different kinds and colours, from seeds that training never sees. The model is asked what
-is in it, and its own answer is scored with one part after another greyed out. Then one shape is asked for by its words
-in the answer ("red circle"). Right is a drawing where the middle of the part that matters most for these words lies in
-the ninth of the image where that shape is; an answer that does not name the shape is wrong. The intersection over
-union of that part (a ninth of the image) with the shape's own bounding box says how closely it fits: at most 0.35 to
-0.8, as shapes are smaller than the part. Exits 1 where fewer than 90 of 100 are right.
+Each drawing has two shapes of different kinds and colours, from seeds that training never sees. The model describes it,
+and its answer is scored with one part of the image after another greyed out. For one shape, named in the answer ("red
+circle"), the map points at the part that matters most for these words. A drawing is right if the middle of that part
+lies in the ninth of the image where the shape is; an answer that does not name the shape is wrong. The intersection
+over union of that part (a ninth of the image) with the shape's bounding box measures the fit: at most 0.35 to 0.8, as
+shapes are smaller than the part. Exit code 1: fewer than 90 of 100 are right.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SIZE = (300, 300)
 
 
 def two_shapes(rng: Random) -> scenes.Scene:
-    """Two shapes of different kinds and colours in different places, in reading order."""
+    """Return two shapes of different kinds and colours in different places, in reading order."""
     places = sorted(rng.sample(range(9), 2))
     colours, kinds = rng.sample(list(scenes.COLOURS), 2), rng.sample(scenes.KINDS, 2)
     shapes = tuple(scenes.Shape(*each) for each in zip(colours, kinds, places, strict=True))
@@ -57,18 +57,18 @@ def two_shapes(rng: Random) -> scenes.Scene:
 
 
 class Finding(NamedTuple):
-    """The place to which the map of a drawing points."""
+    """Where the map of a drawing points."""
 
     where: Where
     is_right: bool
     """True if the model's answer was right."""
     with_asked: float
-    """Intersection over union of the hottest part with the box of the shape that was asked for, and of the other."""
+    """Intersection over union of the hottest part with the bounding box of the named shape, and of the other shape."""
     with_other: float
 
 
 async def points_at(engine: Engine, model: Model, folder: Path, number: int) -> Finding:
-    """Ask about one of two shapes, and find the part of the image that its words depend on most."""
+    """Ask about one of two shapes, and find the part of the image on which its words depend most."""
     rng = scenes.rng_for("eval", "occlusion", number)
     scene = two_shapes(rng)
     asked, other = rng.sample(scene.shapes, 2)
@@ -111,7 +111,7 @@ def overlap(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def tokens_of(plan: OcclusionPlan, shape: scenes.Shape) -> range | None:
-    """Return the tokens of `red circle` in the answer; None if it does not say that."""
+    """Return the indices of the tokens of `red circle` in the answer; None if it does not contain these words."""
     words = plan.words()
     for (first, before), (second, after) in pairwise(words):
         if (first.lower(), second.strip(".,").lower()) == (shape.colour, shape.kind):

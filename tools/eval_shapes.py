@@ -1,11 +1,11 @@
-"""Measures the bundled `shapes` model in real vLLM, greedily, on fresh scenes that training never sees.
+"""Measures the bundled `shapes` model in real vLLM, greedily, on new scenes that training never sees.
 
     PYTHONPATH=src/vlmtui/worker/site python tools/eval_shapes.py --n 300
 
-Every task is asked twice: through the chat template and as a raw prompt. Earlier turns of a conversation hold the
-wanted answers; the last one is asked. Exits 1 where a share of fully right answers is below its threshold, or where the
-chat template and the raw prompt give different tokens. `--tasks box any` measures the adapter `boxes`, in square and in
-all images. The row `boxes`, of several shapes, is measured only where it is named, too: that has not been learnt.
+Each question is asked twice: through the chat template and as a raw prompt. Earlier turns of a conversation contain the
+right answers; only the last is the model's. Exit code 1: a share of right answers is below its threshold, or the chat
+template and the raw prompt give different tokens. `--tasks box any` measures the adapter `boxes`, in square and in all
+images. The task `boxes`, about several shapes, is measured only if you name it: no model has learnt it.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ SHOWN = {"image": "<|vision_start|><|image_pad|><|vision_end|>", "video": "<|vis
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: which conversations, what of the answer must be right, and the least share of right ones."""
+    """A row of the table: the kind of conversations, the part of the answer that must be right, and the required
+    share."""
 
     label: str
     task: str
     least: float
     about_one_thing: bool | None = False
-    """True if the last question is about one thing in an image; None: either."""
+    """True: the last question is about one thing in an image. None: any question."""
     last_word_only: bool = False
     turn: int | None = None
-    """The number of the turn to answer; None: the last."""
+    """The index of the turn to answer; None: the last."""
     most: int = 3
-    """The most shapes in a scene."""
+    """Maximum number of shapes in a scene."""
     square: bool = False
-    """True if all images are square; their sides are as long as the longer sides of others."""
+    """True: all images are square, as wide as the longer sides of others."""
     overlap: float | None = None
-    """For boxes, which the adapter says: the least intersection over union with the box that is meant. The numbers need
-    not be the same."""
+    """For boxes (of the adapter): the minimum intersection over union with the right box; the numbers may differ."""
 
 
 ROWS = {
@@ -71,7 +71,7 @@ BOX = re.compile(r"\((\d+),(\d+)\),\((\d+),(\d+)\)")
 
 @dataclass
 class Exam:
-    """One test conversation whose last answer the model gives; its images are drawn once for both modes."""
+    """A test conversation, whose last answer the model gives. Its images are drawn once for both modes."""
 
     turns: list[scenes.Turn]
     system: str
@@ -80,7 +80,7 @@ class Exam:
 
 
 def exam(name: str, index: int) -> Exam:
-    """Draw test `index` of a row from the seeds reserved for evaluation."""
+    """Create test `index` of a row, with seeds reserved for evaluation."""
     row = ROWS[name]
     for attempt in itertools.count():
         rng = scenes.rng_for("eval", "final", row.task, index, *([attempt] if attempt else []))
@@ -108,7 +108,8 @@ def exam(name: str, index: int) -> Exam:
 
 
 def is_about_one_thing(answer: str) -> bool:
-    """Return whether a text describes no whole image: only such answers have a verb after the thinking."""
+    """Return True if an answer is a sentence about one thing, not a description of the image: only the former have a
+    verb."""
     return bool({"is", "are"} & set(answer.rpartition("</think>")[2].split()))
 
 
@@ -133,7 +134,7 @@ def overlap(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def raw_prompt(test: Exam) -> dict[str, Any]:
-    """The conversation as one prompt text with its images, as vLLM's `generate` takes it."""
+    """Return the conversation as prompt text and images, as vLLM's `generate` takes it."""
     text = f"<|im_start|>system\n{test.system}<|im_end|>\n" if test.system else ""
     for turn in test.turns:
         parts = [part if isinstance(part, str) else SHOWN[kind_of(part)] for part in turn.parts]
@@ -148,7 +149,7 @@ def kind_of(part: scenes.Scene | scenes.Clip) -> str:
 
 
 def chat_messages(test: Exam) -> list[dict[str, Any]]:
-    """The conversation as messages for vLLM's `chat`; a clip travels as JPEG frames."""
+    """Return the conversation as messages for vLLM's `chat`; clips are sent as JPEG frames."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": test.system}] if test.system else []
     media = iter(test.media)
     for turn in test.turns:
@@ -167,7 +168,7 @@ def chat_messages(test: Exam) -> list[dict[str, Any]]:
 
 
 def frames_url(frames: Any) -> str:
-    """Frames (count, height, width, 3) as the `data:` address in which vLLM takes single frames."""
+    """Return frames (count, height, width, 3) as a `data:` address, in which vLLM takes single frames."""
     from PIL import Image
 
     texts = []
@@ -179,7 +180,8 @@ def frames_url(frames: Any) -> str:
 
 
 def engine(model: Path, adapter: Path | None = None) -> Any:
-    """vLLM with the model, loaded for an adapter if one is given; small settings on a CPU, the defaults on a GPU."""
+    """Load vLLM with the model, and with LoRA if an adapter is given; small settings on a CPU, the defaults on a
+    GPU."""
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -196,7 +198,7 @@ def engine(model: Path, adapter: Path | None = None) -> Any:
 
 
 def run(llm: Any, task: str, count: int, show: int, adapter: Path) -> dict[str, Any]:
-    """Return the correct answers per mode, and the number of prompts whose tokens differ between the modes."""
+    """Return the number of right answers per mode, and of prompts whose tokens differ between the modes."""
     from vllm import SamplingParams
     from vllm.lora.request import LoRARequest
 

@@ -1,4 +1,5 @@
-"""Writes the table of docs/families.md from the records and the results of the zoo."""
+"""Writes the table of docs/families.md from the family records and the results of the zoo (`make zoo`: a tiny model of
+each family in the real engine)."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ _NAMES = {
     "pinned": "vLLM {}, an engine of its own",
 }
 _CONTROLS = {"stop": "stop token", "logprobs": "log-probabilities", "cancel": "cancel"}
-"""Checks of the zoo beside answering. The page says that all succeed; the table names those that fail."""
+"""Checks of the zoo besides answering. The page says that all succeed; the table names failed ones."""
 BEGIN, END = "<!-- families: made by `make families` -->", "<!-- families end -->"
 
 
 def table() -> str:
-    """Return the table as Markdown, for the vLLM version that the registry was checked against."""
+    """Return the Markdown table for the vLLM version that the records were checked against."""
     known = known_architectures()
     seen = results()
     lines = [
@@ -44,13 +45,13 @@ def table() -> str:
 
 
 def results() -> dict[str, dict[str, Any]]:
-    """Return what `make zoo ARGS=--record` has seen, by family: the engine, and the cases that passed and failed."""
+    """Return the results of `make zoo ARGS=--record` by family: the engine, and the passed and failed cases."""
     found: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))
     return found
 
 
 def answered(result: Mapping[str, Any]) -> str:
-    """Return what a family answered about, in chat and raw mode: `one image, two, video`."""
+    """Return the media that a family answered about, in chat and raw mode: `one image, two, video`."""
     passed = set(result["passed"])
     return ", ".join(said for case, said in _CASES.items() if {f"{case} chat", f"{case} raw"} <= passed)
 

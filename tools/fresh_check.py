@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
-"""Try the set-up as a newcomer would: `python3 tools/fresh_check.py`. All is made in a temporary folder and removed.
+"""Try the set-up as a newcomer would: `python3 tools/fresh_check.py`. Works in a temporary folder, which it removes.
 
-For every Python from 3.11 that is found here, with PyPI alone and, where pip's configuration here offers a CPU build of
-PyTorch, with that: a copy of the checkout, an empty environment (`env -i`), an empty home; `tools/setup_env.py`, then
-one question to the bundled model. Then the wheel: built, installed by pipx, an engine installed by the app, one
-question, and all removed again. Prints a table of seconds, GB and answers; exit code 1 when an answer is wrong or
-something is left.
+For every Python from 3.11 on this machine: copies the checkout, runs `tools/setup_env.py` with an empty environment
+(`env -i`) and home, and asks the bundled model one question; with PyPI alone, and again if pip's configuration offers a
+CPU build of PyTorch. Then the wheel: builds it, installs it with pipx, installs an engine with the app, asks one
+question, and removes everything. Prints a table of seconds, GB and answers. Exit code 1: an answer was wrong, or files
+were left.
 
-`--one` tries the newest Python with the wheel alone (for CI, where the set-up itself has just run), with the downloads
-that are cached already.
-
-Only what a network needs is passed on: proxies and the file of certificates.
+`--one` tries only the wheel with the newest Python, using cached downloads (for CI, which has just run the set-up). Of
+the environment, only proxies and the file of certificates are passed on.
 """
 
 from __future__ import annotations
@@ -89,7 +87,7 @@ class Trial:
 
 
 def pythons() -> list[Path]:
-    """Return one interpreter of each version from 3.11 on: those on the path, then pyenv's."""
+    """Return one interpreter for each version from 3.11 on: from PATH, then from pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     candidates = [Path(path) for name in NAMES if (path := shutil.which(name))]
     candidates += sorted(pyenv.glob("3.1[1-4]*/bin/python"))
@@ -113,7 +111,7 @@ def version_of(python: Path) -> str:
 
 
 def offers_cpu_torch(python: Path, torch: str) -> bool:
-    """Return whether pip's configuration here offers a CPU build of PyTorch for this interpreter."""
+    """Return True if pip's configuration offers a CPU build of PyTorch for this interpreter."""
     options = ["--dry-run", "--ignore-installed", "--no-deps"]
     command = [str(python), "-m", "pip", "install", *options, f"torch=={torch}+cpu"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -126,7 +124,7 @@ def gigabytes(folder: Path) -> float:
 
 
 def copy_of(checkout: Path, target: Path) -> None:
-    """Copy the files of a checkout that git tracks or would add."""
+    """Copy the files that git tracks, or would add."""
     command = ["git", "-C", str(checkout), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     for name in filter(None, subprocess.run(command, capture_output=True, check=True).stdout.decode().split("\0")):
         if (checkout / name).is_file():
@@ -135,7 +133,7 @@ def copy_of(checkout: Path, target: Path) -> None:
 
 
 def try_checkout(checkout: Path, python: Path, where: Path, *, configured: bool, cache: Path | None) -> list[str]:
-    """Set up a copy of the checkout and ask the model: one row of the table."""
+    """Set up a copy of the checkout and ask the model; return a row of the table."""
     trial = Trial(where, configured=configured, cache=cache)
     copy = where / "checkout"
     copy_of(checkout, copy)
@@ -149,7 +147,8 @@ def try_checkout(checkout: Path, python: Path, where: Path, *, configured: bool,
 
 
 def try_wheel(python: Path, where: Path, *, cache: Path | None) -> list[str]:
-    """Install the wheel with pipx and an engine with the app, ask once, remove all: one row of the table."""
+    """Install the wheel with pipx and an engine with the app, ask once, remove everything; return a row of the
+    table."""
     trial = Trial(where, configured=False, cache=cache)
     trial.env.update({"PIPX_HOME": str(where / "pipx"), "PIPX_BIN_DIR": str(where / "bin")})
     copy_of(ROOT, where / "checkout")

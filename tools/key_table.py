@@ -11,7 +11,7 @@ from vlmtui.ui.keys import LEADER, default_keys, spell_key
 
 PAGE = Path(__file__).parent.parent / "docs" / "keys.md"
 _MOVES = {"up", "down", "left", "right", "page_up", "page_down", "first", "last", "home", "end"}
-"""The last parts of ids that share a row, in each table."""
+"""Last parts of the action ids that share one row of a table."""
 BEGIN, END = "<!-- keys: made by `make keys` -->", "<!-- keys end -->"
 
 
@@ -47,7 +47,7 @@ def _move_row(actions: Sequence[Action]) -> str:
 
 
 def ways(action: Action) -> list[str]:
-    """Return an action's direct keys, then its key after the leader."""
+    """Return an action's direct keys, then its key after Ctrl+X."""
     led = f"{spell_key(default_keys(LEADER)[0])} {spell_key(action.leader)}"
     return [*map(spell_key, default_keys(action.id)), *([led] if action.leader else [])]
 

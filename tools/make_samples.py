@@ -38,7 +38,7 @@ FRAMES_PER_SECOND = 4
 
 
 def write_clip(path: Path) -> None:
-    """The clip as an MP4 file."""
+    """Write the clip as an MP4 file."""
     with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
         stream = container.add_stream("libx264", rate=FRAMES_PER_SECOND)
         stream.width, stream.height, stream.pix_fmt = *CLIP_SIZE, "yuv420p"

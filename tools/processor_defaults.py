@@ -1,7 +1,7 @@
-"""Holds the defaults that the records state for processor arguments against what their sources say here.
+"""Compares the defaults of processor arguments in the family records with their sources.
 
 Run it after an upgrade of Transformers or vLLM: `python tools/processor_defaults.py`. Prints a line of JSON for each
-argument with a default; exit code 1: one differs from its source.
+argument with a default. Exit code 1: a default differs from its source.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def value_at(source: str) -> object:
 
 
 def compared() -> Iterator[dict[str, object]]:
-    """Yield each default of a record with what its source says."""
+    """Yield each default of a record together with the value in its source."""
     from vlmtui.registry.loader import Registry
 
     for family in Registry.bundled().values():
@@ -54,7 +54,7 @@ def compared() -> Iterator[dict[str, object]]:
 
 
 def main() -> int:
-    """Compare in a process that, like a worker's, can import torchvision beside a CPU build of torch."""
+    """Compare in a process that can import torchvision beside a CPU build of torch, as a worker's can."""
     if str(SITE) not in os.environ.get("PYTHONPATH", ""):
         path = os.pathsep.join(filter(None, [str(SITE), str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONPATH": path})

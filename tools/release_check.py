@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Try the wheel before it is published: `python3 tools/release_check.py`. All is made in a temporary folder.
+"""Try the wheel before it is published: `python3 tools/release_check.py`. Works in a temporary folder.
 
-Builds the wheel once from the files of the checkout. Then, for each of Python 3.11 to 3.13 that is found here, pipx
-installs it into an empty environment with an empty home, and what a user does first is done: `--version`, `--help`, a
-page of the documentation, a prompt with a video, `doctor`, and the removal. If there is an engine
-(`--engine`, by default the checkout's `.venv`), it is added, and the bundled model is asked what the bundled image
-shows.
+Builds the wheel from the checkout's files. For each of Python 3.11 to 3.13 on this machine, pipx installs it into an
+empty environment with an empty home. Then tries a user's first steps: `--version`, `--help`, a page of the
+documentation, a prompt with a video, `doctor`, and the removal. If there is an engine (`--engine`, by default the
+checkout's `.venv`), adds it and asks the bundled model about the bundled image.
 
-Prints a table. Exit code 1 if anything is not as it should be.
+Prints a table. Exit code 1 if a step fails.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fresh_check import ANSWER, ROOT, Trial, copy_of, print_table, pythons, vers
 
 HEAD = ("Python", "install s", "version", "help", "video", "doctor", "answer", "removed")
 NEWEST = 13
-"""The minor version of the newest Python that the package says it supports."""
+"""Minor version of the newest Python that the package supports."""
 Outcome = tuple[bool, str]
 
 
@@ -60,21 +59,21 @@ class Installation:
         return said.split()[-1:] == [self._version], said
 
     def help(self) -> Outcome:
-        """The commands, and a page that the wheel must have brought."""
+        """List the commands, and open a documentation page, which the wheel must contain."""
         commands, page = self._run("--help"), self._run("help", "using")
         headings = [line.removeprefix("# ") for line in (ROOT / "docs/using.md").read_text("utf-8").splitlines()[:1]]
         told = "doctor" in commands.stdout and headings[0].lower() in page.stdout.lower()
         return told and not commands.returncode + page.returncode, "ok" if told else page.stderr.strip() or "no page"
 
     def video(self) -> Outcome:
-        """The bundled video, read by the newest PyAV that pip finds, as any other dependency."""
+        """Read the bundled video with the newest PyAV that pip finds."""
         done = self._run(
             "prompt", "shapes", "--video", ROOT / "src/vlmtui/bundled/samples/moving-circle.mp4", "What moves?"
         )
         return done.returncode == 0, "ok" if done.returncode == 0 else done.stderr.strip()[-80:]
 
     def doctor(self) -> Outcome:
-        """Doctor finishes. Its findings depend on the machine; without an engine it says so."""
+        """Run `doctor` to its end. Its findings depend on the machine; without an engine it must say so."""
         done = self._run("doctor", "--json")
         try:
             checks = json.loads(done.stdout)
@@ -83,7 +82,7 @@ class Installation:
         return "Traceback" not in done.stderr, f"{len(checks.get('checks', checks))} checks"
 
     def answer(self, engine: Path) -> Outcome:
-        """The bundled model's answer about the bundled image, by an engine that is installed already."""
+        """Return the bundled model's answer about the bundled image, from an existing engine."""
         added = self._run("engines", "add", engine)
         if added.returncode:
             return False, added.stderr.strip()[-80:]
@@ -97,7 +96,7 @@ class Installation:
 
 
 def try_release(python: Path, wheel: Path, pipx: Path, where: Path, engine: Path | None) -> tuple[bool, list[str]]:
-    """Return whether all is as it should be, and a row of the table."""
+    """Return True if all steps succeed, and a row of the table."""
     installed = Installation(python, wheel, pipx, where)
     row, good = [version_of(python), f"{installed.seconds:.0f}"], True
     asked: Callable[[], Outcome] = (lambda: installed.answer(engine)) if engine else (lambda: (True, "no engine here"))

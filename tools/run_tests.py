@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Run the tests, and repeat the few that failed, alone: `python tools/run_tests.py ARGUMENTS-OF-PYTEST`.
 
-Thousands of tests share two cores with engines that are being loaded, so a test may meet a long stall. Failed tests run
-once more, in one process, with nothing beside them. A test that fails again is a failure. A test that passes alone is
-named at the end: it depends on its neighbours or on time, and should be mended. After more than `MOST` failures nothing
-is repeated.
+Tests share the processor cores with engines that are loading, so a test may stall. Failed tests run once more, in one
+process, one after another. If a test fails again, it counts as failed. If it passes, it is named at the end: it depends
+on other tests or on time, and should be fixed. If more than `MOST` tests fail, none is repeated.
 
 Exits as pytest does; 0 if every failed test passed alone.
 """
@@ -18,7 +17,7 @@ from pathlib import Path
 
 MOST = 10
 SLOWEST = ("--durations=60", "--durations-min=5")
-"""Tell which tests take the time of the whole run."""
+"""Options that list the slowest tests of the run."""
 _TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED
 
 

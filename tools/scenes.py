@@ -54,7 +54,7 @@ def rng_for(split: Split, *keys: object) -> Random:
 
 @dataclass(frozen=True)
 class Shape:
-    """One shape: a colour name, a kind and the index of its place in `PLACES` (reading order)."""
+    """One shape: a colour name, a kind, and the index of its place in `PLACES` (reading order)."""
 
     colour: str
     kind: str
@@ -67,7 +67,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Scene:
-    """Shapes in reading order. `seed` fixes everything that has no name: sizes, tints, offsets, background."""
+    """Shapes in reading order. `seed` determines everything without a name: sizes, tints, offsets, background."""
 
     shapes: tuple[Shape, ...]
     seed: int = 0
@@ -75,7 +75,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Clip:
-    """A short video: `mover` moves in `direction`, `still` (if any) stays where it is."""
+    """A short video: `mover` moves in `direction`; `still` (optional) stays where it is."""
 
     mover: Shape
     direction: str
@@ -86,7 +86,7 @@ class Clip:
 
 @dataclass
 class Turn:
-    """One question (its parts in order: text, or the scene or clip shown there) and the wanted answer."""
+    """A question (its parts in order: text, scene or clip) and the right answer."""
 
     parts: list[str | Scene | Clip]
     answer: str
@@ -101,12 +101,12 @@ class Conversation:
 
 
 def where(place: int) -> str:
-    """`at the top left`, `in the center`, ..."""
+    """Return `at the top left`, `in the center`, …"""
     return f"{'in' if PLACES[place] == 'center' else 'at'} the {PLACES[place]}"
 
 
 def capital(text: str) -> str:
-    """The text with a capital first letter, the rest untouched."""
+    """Return the text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
@@ -116,12 +116,12 @@ def article(word: str) -> str:
 
 
 def joined(items: list[str]) -> str:
-    """`x`, `x and y`, `x, y and z`."""
+    """Return `x`, `x and y`, or `x, y and z`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def describe(scene: Scene) -> str:
-    """The scene in the model's one style, for instance `A red circle at the top and a blue star at the left.`"""
+    """Describe a scene in the model's style: `A red circle at the top and a blue star at the left.`"""
     return capital(joined([f"{article(shape.name)} {where(shape.place)}" for shape in scene.shapes])) + "."
 
 
@@ -134,19 +134,19 @@ def describe_all(scenes: list[Scene]) -> str:
 
 
 def describe_clip(clip: Clip) -> str:
-    """The answer for a clip, for instance `A red circle moves right.`"""
+    """Describe a clip: `A red circle moves right.`"""
     return f"{capital(article(clip.mover.name))} moves {clip.direction}."
 
 
 def random_scene(rng: Random, most: int = 3) -> Scene:
-    """A scene of one to `most` shapes."""
+    """Return a scene of one to `most` shapes."""
     places = sorted(rng.sample(range(len(PLACES)), rng.randint(1, most)))
     shapes = [Shape(rng.choice(list(COLOURS)), rng.choice(KINDS), place) for place in places]
     return Scene(tuple(shapes), rng.getrandbits(32))
 
 
 def random_clip(rng: Random) -> Clip:
-    """A clip of 4 to 8 frames; one in three has a still shape of another look beside the moving one."""
+    """Return a clip of 4 to 8 frames; every third has a different, still shape beside the moving one."""
     direction = rng.choice(list(DIRECTIONS))
     lane = rng.randrange(3)
     across = direction in ("left", "right")
@@ -160,7 +160,8 @@ def random_clip(rng: Random) -> Clip:
 
 
 def random_size(rng: Random, low: int = 72, high: int = 1600) -> Size:
-    """A width and height in pixels: the longer side is between `low` and `high`, the aspect at most `MAX_ASPECT`."""
+    """Return a width and height in pixels: the longer side is between `low` and `high`, the aspect at most
+    `MAX_ASPECT`."""
     longer = math.exp(rng.uniform(math.log(low), math.log(high)))
     shorter = longer / math.exp(abs(rng.gauss(0, 0.55)) % math.log(MAX_ASPECT))
     width, height = max(40, round(longer)), max(40, round(shorter))
@@ -168,7 +169,7 @@ def random_size(rng: Random, low: int = 72, high: int = 1600) -> Size:
 
 
 def _tint(rng: Random, colour: str) -> Rgb:
-    """A colour between two anchors of the name, with a little noise."""
+    """Return a colour between two anchors of its name, with a little noise."""
     first, second, mix = rng.choice(COLOURS[colour]), rng.choice(COLOURS[colour]), rng.random()
     mixed = [round(a * mix + b * (1 - mix) + rng.uniform(-9, 9)) for a, b in zip(first, second, strict=True)]
     red, green, blue = (min(255, max(0, value)) for value in mixed)
@@ -176,7 +177,7 @@ def _tint(rng: Random, colour: str) -> Rgb:
 
 
 def _background(rng: Random, used: list[Rgb]) -> Rgb:
-    """A plain background that differs visibly from every colour in use."""
+    """Return a plain background that differs visibly from every colour in use."""
     for _ in range(200):
         grey = rng.choice((255, 255, 245, 225, 200, 160, 128, 90, 60, 30, 0))
         spread = rng.choice((0, 0, 18, 45))
@@ -187,7 +188,7 @@ def _background(rng: Random, used: list[Rgb]) -> Rgb:
 
 
 def _outline(kind: str, radius: float, turn: float) -> list[tuple[float, float]]:
-    """Corner points of a polygon around the origin, y pointing down, turned by `turn` radians."""
+    """Return the corners of a polygon around the origin, y pointing down, turned by `turn` radians."""
     if kind == "square":
         steps, radii = [math.pi / 4 + i * math.pi / 2 for i in range(4)], [radius * 1.2] * 4
     elif kind == "triangle":
@@ -201,7 +202,7 @@ def _outline(kind: str, radius: float, turn: float) -> list[tuple[float, float]]
 def _paint(
     canvas: ImageDraw.ImageDraw, kind: str, at: tuple[float, float], radius: float, turn: float, rgb: Rgb
 ) -> None:
-    """Draws one shape around `at`, all lengths in pixels of the canvas."""
+    """Draw one shape around `at`; lengths in pixels of the canvas."""
     if kind == "circle":
         canvas.ellipse((at[0] - radius, at[1] - radius, at[0] + radius, at[1] + radius), fill=rgb)
     else:
@@ -228,7 +229,7 @@ def _finished(image: Image.Image, size: Size, quality: int | None) -> Image.Imag
 
 @dataclass(frozen=True)
 class Placed:
-    """The drawing of a shape: middle and radius in pixels, rotation in radians, and colour."""
+    """A shape as it is drawn: centre and radius in pixels, rotation in radians, and colour."""
 
     kind: str
     at: tuple[float, float]
@@ -266,7 +267,7 @@ def _place(scene: Scene, size: Size) -> tuple[list[Placed], Rgb, int | None]:
 
 
 def draw(scene: Scene, size: Size) -> Image.Image:
-    """The scene as an RGB image of `size` (width, height); the same scene gives the same image."""
+    """Draw a scene as an RGB image of `size` (width, height). Deterministic."""
     image, canvas = _canvas(size, (0, 0, 0))
     placed, ground, quality = _place(scene, image.size)
     canvas.rectangle((0, 0, *image.size), fill=ground)
@@ -276,7 +277,7 @@ def draw(scene: Scene, size: Size) -> Image.Image:
 
 
 def boxes(scene: Scene, size: Size) -> list[tuple[float, float, float, float]]:
-    """Left, top, right and bottom of every shape of a scene drawn at `size`, as shares of its width and height."""
+    """Return left, top, right and bottom of every shape of a scene drawn at `size`, as shares of width and height."""
     bounds = [shape.bounds() for shape in _place(scene, size)[0]]
     return [
         (max(0.0, left / size[0]), max(0.0, top / size[1]), min(1.0, right / size[0]), min(1.0, bottom / size[1]))
@@ -285,7 +286,7 @@ def boxes(scene: Scene, size: Size) -> list[tuple[float, float, float, float]]:
 
 
 def draw_clip(clip: Clip, size: Size) -> list[Image.Image]:
-    """The clip's frames in order, each an RGB image of `size` (width, height)."""
+    """Return a clip's frames in order, each an RGB image of `size` (width, height)."""
     rng = Random(clip.seed)
     shapes = [clip.mover] + ([clip.still] if clip.still else [])
     tints = [_tint(rng, shape.colour) for shape in shapes]
@@ -407,7 +408,7 @@ def phrases(text: str) -> list[str]:
 
 
 def varied(rng: Random, text: str) -> str:
-    """Vary a question as people type it: in lower or upper case, without its full stop, or with a courtesy."""
+    """Vary a question as people type it: lower or upper case, without its full stop, or with a courtesy."""
     kind = rng.random()
     if kind < 0.15:
         text = text.lower()
@@ -489,18 +490,18 @@ def _about_presence(rng: Random, scene: Scene) -> tuple[str, str]:
 
 
 def specific(rng: Random, scene: Scene) -> tuple[str, str]:
-    """A question about one thing in the scene, and its answer."""
+    """Return a question about one thing in the scene, and its answer."""
     ask = rng.choice((_about_colour, _about_where, _about_place, _about_count, _about_presence))
     return ask(rng, scene)
 
 
 def box_mark(name: str, image: int, shape: int) -> str:
-    """Return the answer's part that says where a shape is; `with_boxes` replaces the mark in it."""
+    """Return a mark for a shape's position in an answer; `with_boxes` replaces it by numbers."""
     return f"<ref>{name}</ref><box>{{box {image} {shape}}}</box>"
 
 
 def about_box(rng: Random, scene: Scene, image: int) -> tuple[str, str]:
-    """Ask where shapes of image `image` (counted from 0) are; the answer has a mark for each."""
+    """Ask for the positions of shapes in image `image` (from 0); the answer has a mark for each."""
     kind = rng.random()
     if kind < 0.15:
         marks = [box_mark(shape.name, image, i) for i, shape in enumerate(scene.shapes)]
@@ -521,7 +522,7 @@ def thousandths(box: Sequence[float]) -> str:
 
 
 def with_boxes(talk: Conversation, sizes: list[Size]) -> Conversation:
-    """Put the boxes into the answers of a conversation whose images are drawn at `sizes`, in order."""
+    """Replace the marks in a conversation's answers by boxes, for images drawn at `sizes` (in order)."""
     shown = [part for turn in talk.turns for part in turn.parts if not isinstance(part, str)]
 
     def numbers(mark: re.Match[str]) -> str:
@@ -535,7 +536,7 @@ def with_boxes(talk: Conversation, sizes: list[Size]) -> Conversation:
 
 
 def thinking(scenes: list[Scene]) -> str:
-    """The `<think>` block that comes before an answer: number and sort of the shapes of every image shown."""
+    """Return the `<think>` block before an answer: number and kind of the shapes in every image shown."""
     lines = []
     for scene in scenes:
         kinds = joined([article(shape.kind) for shape in scene.shapes])
@@ -544,13 +545,13 @@ def thinking(scenes: list[Scene]) -> str:
 
 
 def _turn(rng: Random, shown: list[Scene | Clip], text: str, answer: str) -> Turn:
-    """A turn that shows its images before the text, sometimes after it."""
+    """Return a turn with its images before the text, sometimes after it."""
     parts: list[str | Scene | Clip] = [*shown]
     return Turn([text, *parts] if rng.random() < 0.2 else [*parts, text] if text else parts, answer)
 
 
 def _first_look(rng: Random, scene: Scene, plain: float = 0.72) -> Turn:
-    """One new image with a question; `plain` is the share of plain requests to describe it."""
+    """Return a question about one new image; `plain` is the share of simple requests to describe it."""
     kind = rng.random()
     if kind < plain:
         text, answer = varied(rng, rng.choice(phrases(ASK_IMAGE))), describe(scene)
@@ -577,7 +578,7 @@ def ask_earlier(rng: Random, index: int, scenes: list[Scene]) -> Turn:
 
 
 def small_talk(rng: Random) -> Turn:
-    """A turn without an image."""
+    """Return a turn without an image."""
     kind = rng.random()
     if kind < 0.34:
         answer = rng.choice(list(SMALL_TALK))
@@ -599,7 +600,7 @@ def small_talk(rng: Random) -> Turn:
 
 
 def _follow_up(rng: Random, scenes: list[Scene]) -> Turn:
-    """A later turn without a new image: about the last image, an earlier one, or small talk."""
+    """Return a later turn without a new image: about the last image, an earlier one, or small talk."""
     kind = rng.random()
     if kind < 0.5:
         question, answer = specific(rng, scenes[-1])
@@ -613,7 +614,8 @@ def _follow_up(rng: Random, scenes: list[Scene]) -> Turn:
 
 
 def conversation(rng: Random, task: str, most: int = 3) -> Conversation:
-    """A random conversation of one of `TASKS`, or about boxes (`box`); `most`: the most shapes in a scene."""
+    """Return a random conversation of one of `TASKS`, or about boxes (`box`). `most`: maximum number of shapes in a
+    scene."""
     talk = Conversation()
     if rng.random() < 0.06:
         talk.system = rng.choice(("You are a helpful assistant.", "Be brief.", "Answer in English.", other_text(rng)))

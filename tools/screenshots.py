@@ -53,7 +53,7 @@ RECORDED = (
     '[{"bbox_2d": [40, 0, 890, 1000], "label": "cat"}, {"bbox_2d": [300, 287, 459, 490], "label": "eye"}, '
     '{"bbox_2d": [652, 367, 758, 547], "label": "eye"}, {"point_2d": [581, 810], "label": "nose"}]'
 )
-"""An answer as Qwen3-VL writes it, about `cat.jpg`."""
+"""An answer about `cat.jpg` in the format of Qwen3-VL."""
 EARLIER = (
     ("two-shapes.png", ("What is in this image?", "How many shapes are there?")),
     ("moving-circle.mp4", ("What happens in this video?",)),
@@ -82,7 +82,7 @@ def save(app: VlmtuiApp, name: str, theme: str = "") -> None:
 
 
 async def attach(app: VlmtuiApp, pilot: Pilot[ExitReport | None], *files: Path) -> None:
-    """Paste the files' paths, and wait until their cost is known."""
+    """Paste the paths of the files, and wait until their token counts are known."""
     chat, screen = app.conversation.require_chat(), app.screen
     assert isinstance(screen, ChatScreen)
     for file in files:
@@ -103,13 +103,13 @@ async def ask(app: VlmtuiApp, pilot: Pilot[ExitReport | None], text: str) -> Non
 
 
 async def new_chat(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Begin another conversation."""
+    """Begin a new conversation."""
     app.run_action_id("new_chat")
     await until(pilot, lambda: not app.conversation.require_chat().exchanges)
 
 
 async def earlier(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Add earlier conversations, for the list of conversations."""
+    """Add older conversations, for the list of conversations."""
     for file, questions in EARLIER:
         await attach(app, pilot, SAMPLES / file)
         for question in questions:
@@ -118,7 +118,7 @@ async def earlier(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def first_pictures(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Draw again what README shows: a chat, and a comparison."""
+    """Redraw the screenshots of the README: a chat, and a comparison."""
     await new_chat(app, pilot)
     await chat(app, pilot)
     save(app, "chat")
@@ -159,7 +159,7 @@ async def compare(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def inspect(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Show the tabs of the inspector for the last answer."""
+    """Show the inspector's views of the last answer."""
     app.run_action_id("inspect")
     await until(pilot, lambda: isinstance(app.screen, InspectorScreen))
     screen = app.screen
@@ -178,7 +178,7 @@ async def inspect(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def fan_out(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Fan out the last message over three temperatures, the last of them too high."""
+    """Fan out the last message over three temperatures, the last of which is too high."""
     app.run_action_id("fan_out", "temperature=0,1,2 seed=1")
     await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
     screen = app.screen
@@ -190,7 +190,7 @@ async def fan_out(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def engines(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Ask the last message on two engines."""
+    """Send the last message to two engines."""
     app.run_action_id("fan_out", "engine=here,transformers")
     await until(pilot, lambda: isinstance(app.screen, ChoiceScreen | FanOutScreen))
     if isinstance(app.screen, ChoiceScreen):  # where both do not fit at once
@@ -217,7 +217,7 @@ async def batch(app: VlmtuiApp, pilot: Pilot[ExitReport | None], paths: Paths) -
 
 
 async def look(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Ask the last message without its image, with a grey and with a blurred one."""
+    """Send the last message without its image, and with a grey and a blurred image."""
     app.run_action_id("look")
     await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
     screen = app.screen
@@ -230,7 +230,7 @@ async def look(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 async def seeing(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     """Show what the model sees, what its answer depends on, and where a recorded answer points; pages of a document, a
-    LoRA adapter; reasoning and a sound, recorded."""
+    LoRA adapter; recorded reasoning and audio."""
     app.run_action_id("seen")
     await until(pilot, lambda: isinstance(app.screen, ModelViewScreen) and app.screen.shown is not None)
     save(app, "seen")
@@ -274,7 +274,7 @@ async def conversations(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None
 
 
 async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Show the screens around a message with attachments that is not sent yet."""
+    """Show the screens around an unsent message with attachments."""
     await attach(app, pilot, PHOTOGRAPHS / "coffee.jpg", PHOTOGRAPHS / "cat.jpg", SAMPLES / "moving-circle.mp4")
     save(app, "attached")
     app.run_action_id("frames")
@@ -292,7 +292,7 @@ async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 async def session(
     paths: Paths, size: tuple[int, int], *, theme: str = "", only: Callable[..., Awaitable[None]] | None = None
 ) -> None:
-    """Play a session: picker, load, conversation, and the screens beside it; or `only` a scene about one image."""
+    """Play a session: picker, load, conversation, and the other screens. `only`: one scene about an image."""
     settings = Settings(graphics="halfcell", theme=theme)
     services = Services(paths, Registry.bundled(), WorkerHost(paths), settings, AsyncStore(paths), keep_alive_s=120)
     app = VlmtuiApp(services)

@@ -1,5 +1,5 @@
-"""Scenes of `screenshots.py` around what a model saw, heard and thought. Answers that the bundled model can't give are
-recorded ones, in a stored conversation."""
+"""Scenes of `screenshots.py` about images, audio and reasoning. Answers that the bundled model can't give come from a
+stored conversation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def documents(app: VlmtuiApp, pilot: Pilot[ExitReport | None], until: Unti
 
 
 async def adapters(app: VlmtuiApp, pilot: Pilot[ExitReport | None], until: Until, save: Save) -> None:
-    """Answer with a LoRA adapter of random matrices, and ask whether it changes anything."""
+    """Answer with a LoRA adapter of random matrices, and ask whether that changes anything."""
     folder = write_adapter(app.services.paths.data / "loras" / "random")
     controller = app.engines
     app.run_action_id("adapter", str(folder))
@@ -78,7 +78,7 @@ async def adapters(app: VlmtuiApp, pilot: Pilot[ExitReport | None], until: Until
 async def recorded(
     app: VlmtuiApp, pilot: Pilot[ExitReport | None], until: Until, save: Save, picture: Path, answer: str
 ) -> None:
-    """Open recorded conversations: reasoning and JSON in the chat; a sound, and its waveform in the inspector."""
+    """Open stored conversations: reasoning and JSON in the chat; an audio file and its waveform in the inspector."""
     media = app.services.paths.media
     boxes = stored(app, "qwen3_vl", stage(picture, media), "Locate the cat, its eyes and its nose.", THOUGHT + answer)
     sound = stage(write_chirp(app.services.paths.data / "chirp.wav"), media)
@@ -104,7 +104,7 @@ async def recorded(
 
 
 def stored(app: VlmtuiApp, family: str, attachment: Attachment, question: str, answer: str) -> ConversationId:
-    """Store a conversation as if a model of the family had answered."""
+    """Store a conversation with answers that a model of the family would give."""
     paths, record = app.services.paths, app.services.registry[family]
     model = model_of(record)
     store = Store.open(paths.data, paths.media)
@@ -141,7 +141,7 @@ def write_chirp(path: Path, rate: int = 16_000) -> Path:
 
 
 def write_adapter(folder: Path, rank: int = 4) -> Path:
-    """Save a LoRA adapter of random matrices for the bundled model, as PEFT does."""
+    """Save a LoRA adapter of random matrices for the bundled model, in PEFT's format."""
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((bundled("shapes") / "config.json").read_text())
     text = config.get("text_config", config)

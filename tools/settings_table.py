@@ -26,7 +26,6 @@ _ONLY_IN_FILE = ("keys", "engines")
 
 
 def page() -> str:
-    """Return the whole page."""
     return "\n".join(
         [
             _HEAD,
@@ -60,7 +59,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def docstrings(kind: type) -> dict[str, str]:
-    """Return the docstring of each field of a class, as one line; a field without a docstring is missing."""
+    """Return the docstring of each field of a class, as one line; fields without a docstring are left out."""
     [definition] = ast.parse(inspect.getsource(kind)).body
     assert isinstance(definition, ast.ClassDef)
     found = {}

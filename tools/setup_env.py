@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Set up `.venv` with everything that vlmtui needs: `python3 tools/setup_env.py`.
 
-Nothing has to be set. Where an NVIDIA GPU is present whose driver is new enough, vLLM's CUDA build is installed, else
-its CPU build, with a CPU build of PyTorch where pip's or uv's configuration offers one or PyTorch's own index answers,
-else with PyPI's. `VLMTUI_VARIANT=cpu` or `cuda` chooses one, and the choice is kept until you name the other.
+No configuration is needed. With an NVIDIA GPU whose driver is new enough, vLLM's CUDA build is installed; otherwise its
+CPU build, with a CPU build of PyTorch if pip's or uv's configuration or PyTorch's own index offers one, else with
+PyPI's. `VLMTUI_VARIANT=cpu` or `cuda` chooses a build; the choice is kept until you choose the other.
 
-A finished set-up is recognised at once and nothing is done; an interrupted one begins again with what was downloaded.
-Exit code: 0 when `.venv` is ready, 1 when a step failed, 130 when interrupted.
+If `.venv` is complete, nothing is done. An interrupted set-up starts again with the cached downloads. Exit code: 0 when
+`.venv` is ready, 1 when a step failed, 130 when interrupted.
 
-This file starts under Pythons that are too old for vlmtui itself (3.7 and later), to find a newer one or to say so.
+This file runs with Pythons that are too old for vlmtui itself (3.7 and later), to find a newer one or to report that
+there is none.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STATE = VENV / "vlmtui-setup"
-"""Holds the variant and, once all is installed, its fingerprint."""
+"""A file with the variant and, after a complete installation, its fingerprint."""
 DEVELOPMENT = ROOT / "requirements" / "dev.txt"
 
 OLDEST, NEWEST = (3, 11), (3, 14)
@@ -32,7 +33,7 @@ PYTHONS = ("python3.13", "python3.12", "python3.11", "python3.14")
 
 
 def fingerprint(variant: str) -> str:
-    """Return a hash of all that decides what is in `.venv`; empty if the environment's Python is missing."""
+    """Return a hash of everything that determines the content of `.venv`; empty if its Python is missing."""
     if not PYTHON.exists():
         return ""
     digest = hashlib.sha256()
@@ -45,7 +46,8 @@ def fingerprint(variant: str) -> str:
 
 
 def wanted_variant(kept: str) -> str:
-    """`cpu` or `cuda`: what VLMTUI_VARIANT says, else what is installed already, else what fits; says why the last."""
+    """Return `cpu` or `cuda`: VLMTUI_VARIANT, else the installed variant, else what fits this machine; prints why it
+    fits."""
     from vlmtui.engines.builds import VARIANTS, find_hardware
 
     named = os.environ.get("VLMTUI_VARIANT", "").strip().lower()
@@ -65,7 +67,7 @@ def failed(message: str, hint: str) -> Exception:
 
 
 def set_up(variant: str) -> None:
-    """Make `.venv`, or go on with the one that is there if it works and is of the same variant."""
+    """Create `.venv`, or continue with an existing one if it works and has the same variant."""
     from vlmtui.engines.builds import VARIANTS
     from vlmtui.engines.uv import uv_for
 
@@ -83,13 +85,13 @@ def set_up(variant: str) -> None:
 
 
 def state() -> tuple[str, str]:
-    """Return the variant that `.venv` is for, and the fingerprint of what is in it; empty if it is not finished."""
+    """Return the variant of `.venv`, and the fingerprint of its content; empty if it is not complete."""
     words = STATE.read_text(encoding="utf-8").split() if STATE.exists() else []
     return (words[0] if words else "", words[1] if len(words) > 1 else "")
 
 
 def is_finished() -> bool:
-    """Return whether `.venv` is complete and matches this checkout."""
+    """Return True if `.venv` is complete and matches this checkout."""
     variant, found = state()
     named = os.environ.get("VLMTUI_VARIANT", "").strip().lower()
     return bool(found) and named in ("", variant) and found == fingerprint(variant)
@@ -127,7 +129,7 @@ def main() -> int:
 
 
 def prepare() -> int:
-    """Set up `.venv` unless it is finished. Raises VlmtuiError, OSError and KeyboardInterrupt."""
+    """Set up `.venv` if it is not complete. Raises VlmtuiError, OSError and KeyboardInterrupt."""
     from vlmtui.engines.uv import installation_lock
 
     if is_finished():

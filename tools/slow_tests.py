@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write `tests/slow.txt`, the tests that `make test-fast` leaves out because of what they cost: `make slow-tests`.
+"""Write `tests/slow.txt`, the tests that are too slow for `make test-fast`: `make slow-tests`.
 
 Runs the unit and screen tests that start no processes, and lists each test that takes more than `LIMIT_S` seconds of
-processor time, its dearest case counted. That time hardly depends on how busy the machine is. Tests in `KEPT` stay in
-the fast loop whatever they cost. `tests/conftest.py` marks what is listed as slow; `make test-fast` fails when one that
-is not takes more than three seconds.
+processor time; of a parametrized test, the slowest case counts. Processor time hardly depends on the load of the
+machine. Tests in `KEPT` are never listed. `tests/conftest.py` marks the listed tests as slow; `make test-fast` fails if
+another test takes more than three seconds.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 LIMIT_S = 0.35
 KEPT = ("tests/unit/test_architecture.py::", "tests/unit/inspection/test_lint.py::")
-"""How the ids begin of tests that are run in any case: the build of the house, which every change may break, and the
-only ones of a feature, of which the first imports Transformers."""
+"""Beginnings of the ids of tests that always run: the structure of the source, which every change may break; and the
+only tests of a feature, of which the first imports Transformers."""
 LISTED = Path(__file__).resolve().parents[1] / "tests" / "slow.txt"
 _HEAD = """\
 # What takes more than {limit} seconds of processor time: not in `make test-fast`; `make slow-tests` writes this.
@@ -27,7 +27,7 @@ _HEAD = """\
 
 
 def slow(costs: Mapping[str, float]) -> list[str]:
-    """Return the tests of which a case costs too much, sorted. `costs`: seconds by the ids of the cases."""
+    """Return the tests with a case that costs too much, sorted. `costs`: seconds by the ids of the cases."""
     found = {case.partition("[")[0] for case, seconds in costs.items() if seconds > LIMIT_S}
     return sorted(name for name in found if not name.startswith(KEPT))
 

@@ -1,7 +1,7 @@
 """The text layers of the bundled model with changed matrices, for training on a CPU.
 
-In bfloat16, with matrices of the same input joined, and compiled for one shape: three times as fast as the model's own
-`forward` on a CPU with AMX. The last layer is computed for the tokens alone that something is learnt from.
+Uses bfloat16, joins matrices with the same input, and compiles for one shape: three times as fast as the model's own
+`forward` on a CPU with AMX. Computes the last layer only for the tokens in the loss.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Weights = tuple[Any, ...]
 
 
 class Layers:
-    """The text layers of the bundled model with changed matrices: the results of its own `forward`, much faster."""
+    """The text layers of the bundled model with changed matrices. Same results as its own `forward`, but much
+    faster."""
 
     def __init__(self, model: Any) -> None:
         self.text, self.image_token = model.model.language_model, model.config.image_token_id
@@ -29,11 +30,11 @@ class Layers:
         self.inner, self.outer = (torch.compile(layer, dynamic=False) for layer in (inner_layer, outer_layer))
 
     def read(self, ids: Any, positions: Any, looks: Any, at: Any, changes: dict[str, Any]) -> tuple[Any, Any, Any]:
-        """Return the hidden states (B, T, WIDTH) of the tokens `at` (B, T): after all layers, before the last one, and
-        before the two last.
+        """Return the hidden states (B, T, WIDTH) of the tokens at `at` (B, T): after all layers, before the last one,
+        and before the last two.
 
-        `ids`: (B, L), `positions`: (3, B, L), `looks`: all image tokens in order (tokens, WIDTH), `changes`: what is
-        added to the matrices.
+        `ids`: (B, L), `positions`: (3, B, L), `looks`: all image tokens in order (tokens, WIDTH), `changes`: values to
+        add to the matrices.
         """
         hidden = self.text.embed_tokens(ids)
         mask = (ids == self.image_token)[..., None].expand_as(hidden)
@@ -99,7 +100,7 @@ def inner_layer(hidden: Any, turn: tuple[Any, Any], mask: Any, weights: Weights)
 
 
 def outer_layer(hidden: Any, turn: tuple[Any, Any], mask: Any, weights: Weights, at: Any) -> tuple[Any, Any]:
-    """The last layer, at the tokens `at` alone; returns these tokens before it, too."""
+    """Compute the last layer for the tokens at `at`; also return the hidden states of these tokens before it."""
     joined, bias, out = weights[:3]
     known = normed(hidden, weights[5])
     pair = functional.linear(known, joined[WIDTH:], bias[WIDTH:]).view(*hidden.shape[:2], 2, SIDE).transpose(1, 2)

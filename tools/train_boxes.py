@@ -1,11 +1,11 @@
-"""Trains `boxes`, the LoRA adapter of the bundled model that says where a shape is. The model itself stays as it is.
+"""Trains `boxes`, the LoRA adapter of the bundled model that answers with a shape's position.
 
     PYTHONPATH=src/vlmtui/worker/site python tools/train_boxes.py --cache /path/cache --checkpoint /path/boxes.pt \
         --minutes 60 --export src/vlmtui/bundled/shapes/adapters/boxes
 
 The vision tower is not changed, so every image goes through it once: its image tokens are kept in `--cache`, which
 later runs use again. (A small network that reads them finds the edges of 99.5 % of the shapes in square images with
-IoU 0.8.) What is learnt are low-rank changes of the matrices of the text layers.
+IoU 0.8.) Training learns low-rank changes of the matrices of the text layers.
 
 Besides the tokens of the answer, linear heads teach them, which only training uses: at every digit, all four edges are
 read after two layers and after three, and what the digits before leave of the number after three, so that the last
@@ -43,23 +43,24 @@ from train_shapes import Both, Grid, Maker, Student, cells_of, edges_of, grid_of
 
 MODEL = Path(__file__).parent.parent / "src" / "vlmtui" / "bundled" / "shapes"
 SHARD = 1000
-"""Images a file of the cache."""
+"""Number of images per cache file."""
 LENGTH, ANSWER = 112, 44
-"""Tokens of a sequence and of its answer; the few longer conversations are drawn again."""
+"""Tokens of a sequence and of its answer; the few longer conversations are replaced by others."""
 DIGITS = (1.0, 0.7, 0.2)
-"""Weights of a number's digits."""
+"""Loss weights of a number's digits."""
 RESTS = (1.0, 0.5, 0.1)
-"""The same for the head that reads what is left of the number."""
+"""Loss weights for the head that predicts the rest of the number."""
 WORDS = 0.15
-"""Weight of the other tokens of an answer."""
+"""Loss weight of the other tokens of an answer."""
 SQUARE = 0.5
-"""The share of square images beside those that come by chance; of the others, rare aspects come more often."""
+"""The share of square images besides those that are square by chance. Of the others, rare aspects are drawn more
+often."""
 HINTS = 5.0
-"""Weight of what the heads read."""
+"""Loss weight of the linear heads."""
 
 
 def size_of(rng: Random) -> scenes.Size:
-    """Return a size as `tools/eval_shapes.py` draws images, made smaller if the model sees the same of it."""
+    """Return a size as in `tools/eval_shapes.py`, shrunk if the model sees the same."""
     if rng.random() < 0.12:
         side = rng.choice((64, 112, 128, 224, 256, 336, 448, 512))
         return side, side
@@ -70,7 +71,7 @@ def size_of(rng: Random) -> scenes.Size:
 
 
 def draw_shards(folder: Path, split: scenes.Split, most: int, numbers: Sequence[int]) -> None:
-    """Write the image tokens (images, tokens, width) of drawn scenes, by grid, with what is in their nine places."""
+    """Write the image tokens (images, tokens, width) of drawn scenes, by grid, and what is in their nine places."""
     torch.set_num_threads(1)
     student = Student(bundled_model(), "cpu")
     for number in numbers:
@@ -146,7 +147,7 @@ class Batch:
 
 
 class Author:
-    """Makes batches of images and conversations about them."""
+    """Makes batches of conversations about images."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.maker, self.tokenizer = Maker(tokenizer), tokenizer
@@ -154,7 +155,7 @@ class Author:
         self.starts = {tokenizer.token_to_id(mark) for mark in "(,"}
 
     def talk(self, rng: Random, cells: Any, edges: Any) -> scenes.Conversation:
-        """A question about where the shape of a scene is, asked in any way, and its answer."""
+        """Return a question about the position of a scene's shape, in random wording, and its answer."""
         (place,) = np.flatnonzero(cells[:, 0])
         colour, kind = cells[place]
         scene = scenes.Scene((scenes.Shape(list(scenes.COLOURS)[colour - 1], scenes.KINDS[kind - 1], int(place)),))
@@ -203,7 +204,7 @@ class Author:
 
 
 class Changes:
-    """The adapter: every matrix of the text layers gets the product of two thin ones added."""
+    """The adapter: adds a product of two low-rank matrices to every matrix of the text layers."""
 
     def __init__(self, layers: Layers, rank: int) -> None:
         self.names = layers.names
@@ -214,7 +215,7 @@ class Changes:
         self.matrices = torch.nn.ModuleList([self.first, self.second])
 
     def groups(self) -> list[dict[str, Any]]:
-        """The matrices with the pace at which they learn."""
+        """The matrices with their learning-rate factors."""
         found = []
         for thin, pace in ((self.first, 0.5), (self.second, 1.0)):
             for name, matrix in zip(self.names, thin, strict=True):
@@ -226,7 +227,7 @@ class Changes:
         return {name: two @ one for name, one, two in zip(self.names, self.first, self.second, strict=True)}
 
     def export(self, folder: Path) -> None:
-        """Write the adapter as PEFT does."""
+        """Write the adapter in PEFT's format."""
         rank, weights = len(self.first[0]), {}
         for name, one, two in zip(self.names, self.first, self.second, strict=True):
             module = f"base_model.model.model.language_model.{name.removesuffix('.weight')}"
@@ -243,7 +244,7 @@ class Changes:
 
 
 class Run:
-    """A training run: what it changes, its progress and its files."""
+    """A training run: its adapter, progress and files."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.step, self.rng = args, 0, Random(args.seed)
@@ -300,12 +301,12 @@ class Run:
 
     @staticmethod
     def off(head: torch.nn.Linear, hidden: Any, boxes: Any) -> torch.Tensor:
-        """Return the error of the edges that a head reads, as a share of the shape's size."""
+        """Return the error of the edges that a head predicts, as a share of the shape's size."""
         off = (head(functional.rms_norm(hidden, (WIDTH,))) - boxes) / (boxes[:, 2:] - boxes[:, :2]).repeat(1, 2)
         return functional.smooth_l1_loss(off, torch.zeros_like(off), beta=0.05)
 
     def train(self, pictures: Pictures) -> None:
-        """Train until the time is over. The learning rate falls to nothing with the time."""
+        """Train until the time is over. The learning rate falls to zero over the time."""
         spent, last = 0.0, time.monotonic()
         while (left := 1 - spent / (self.args.minutes * 60)) > 0:
             rate = self.args.peak * left * min(1, (self.step + 1) / 50)

@@ -7,19 +7,19 @@ from the checkpoint (also after a SIGTERM, which saves), and `--start FOLDER` be
 and tokenizer and a fresh optimiser. Needs torch, transformers, tokenizers, Pillow and numpy; runs on a CPU or, with
 `--device cuda`, on a GPU. On a busy CPU, set `OMP_WAIT_POLICY=passive`: threads that spin waste much of what is left.
 
-What helped, each judged by one run: a small rotary base with about equal sections (with the usual 10,000 the width has
+These helped, each judged by one run: a small rotary base with about equal sections (with the usual 10,000 the width has
 only the slowest frequencies, and places were not learnt); the vision tower alone first (colour and kind in each of nine
 places, from two linear heads), several times cheaper per image than a full step; single images next, then half of all
 batches with several images; small batches and many steps.
 
 Muon for the matrices of the blocks came last, together with clearer drawings; neither was judged alone.
 
-Three rows of image tokens at the least, whatever the aspect: with two of them wide images were read badly.
+At least three rows of image tokens, whatever the aspect: with two, wide images were read badly.
 
-Boxes are no part of it: an adapter says them (`tools/train_boxes.py`). A try to train them into the model itself, for
-12 minutes on a large GPU, got half of them right and made questions about earlier images 5 % worse.
+The model does not learn boxes, but an adapter does (`tools/train_boxes.py`). An attempt to train them into the model
+itself, for 12 minutes on a large GPU, got half of them right and made questions about earlier images 5 % worse.
 
-What is still weak: a question about one thing among several (its colour, its place). A phase with many such questions
+Questions about one thing among several (its colour, its place) are still answered badly. A phase with many of these
 about one image made everything else worse; another 84 minutes of the last mixture made them better, too.
 """
 
@@ -76,24 +76,24 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 """
 BATCH = {"one": 20, "many": 9, "video": 12, "earlier": 9, "text": 10, "look": 64}
 LONGEST = {"one": 156, "many": 330, "earlier": 350, "video": 165}
-"""Longest sequences, in tokens, of most batches: less padding, so more steps."""
+"""Maximum length of sequences, in tokens, in most batches: less padding gives more steps."""
 CELLS = 0.5
-"""Weight of the loss that only teaches the vision tower."""
+"""Weight of the loss that only trains the vision tower."""
 EDGES = 20.0
-"""Weight of the edges of the shapes, which are shares of the image's width and height."""
+"""Weight of the loss on the shapes' edges, which are shares of the image's width and height."""
 LOOK_FIRST = 0.29
 """The share of the time in which only the vision tower is trained."""
 END = 4.0
-"""Weight of the end of an answer in conversations without an image: one token in a long count says where to stop."""
+"""Weight of the end token in conversations without an image: in a long count, one token decides where to stop."""
 STRETCHED = 0.3
-"""The share of the images that are not square whose aspect is far from 1, so that these are seen often enough."""
+"""The share of non-square images with an aspect far from 1, so that these occur often enough."""
 FULL = 0.62
 """The share of the time after which scenes and conversations have their full variety."""
 Grid = tuple[int, int]
 
 
 def build_tokenizer() -> Tokenizer:
-    """A byte-level BPE in which every word of the domain and every number to 200 is one token."""
+    """Return a byte-level BPE in which every word of the domain and every number up to 200 is one token."""
     words: Counter[str] = Counter()
     for index in range(3000):
         for task in scenes.TASKS:
@@ -114,7 +114,7 @@ def build_tokenizer() -> Tokenizer:
 
 
 def build_model(tokenizer: Tokenizer) -> Qwen2VLForConditionalGeneration:
-    """A fresh Qwen2-VL of about three million parameters."""
+    """Return a new Qwen2-VL with about three million parameters."""
     token = {name: tokenizer.token_to_id(name) for name in SPECIALS}
     text = {
         "vocab_size": math.ceil(tokenizer.get_vocab_size() / 16) * 16, "hidden_size": 192, "intermediate_size": 512,
@@ -176,12 +176,12 @@ def similar_size(rng: Random, size: scenes.Size) -> scenes.Size:
 
 
 def units_of(part: scenes.Scene | scenes.Clip) -> int:
-    """Images, or pairs of frames, of a scene or clip."""
+    """Return the images, or pairs of frames, of a scene or clip."""
     return 1 if isinstance(part, scenes.Scene) else -(-part.frames // PAIR)
 
 
 def cells_of(part: scenes.Scene | scenes.Clip) -> Any:
-    """Colour and kind in the nine places (9, 2), as `Batch.cells` counts them."""
+    """Return colour and kind in the nine places (9, 2), numbered as in `Batch.cells`."""
     table = np.full((9, 2), 0 if isinstance(part, scenes.Scene) else -1)
     for shape in part.shapes if isinstance(part, scenes.Scene) else ():
         table[shape.place] = list(scenes.COLOURS).index(shape.colour) + 1, scenes.KINDS.index(shape.kind) + 1
@@ -189,7 +189,7 @@ def cells_of(part: scenes.Scene | scenes.Clip) -> Any:
 
 
 def edges_of(part: scenes.Scene | scenes.Clip, size: scenes.Size) -> Any:
-    """Left, top, right and bottom (9, 4) of what is drawn in the nine places at this size: see `Batch`."""
+    """Return left, top, right and bottom (9, 4) of the shapes in the nine places at this size: see `Batch`."""
     table = np.zeros((9, 4), np.float32)
     if isinstance(part, scenes.Scene):
         for shape, box in zip(part.shapes, scenes.boxes(part, size), strict=True):
@@ -198,29 +198,29 @@ def edges_of(part: scenes.Scene | scenes.Clip, size: scenes.Size) -> Any:
 
 
 def move_of(part: scenes.Scene | scenes.Clip, unit: Any) -> int:
-    """The direction that two frames (2, height, width, 3) show, as `Batch.moves` counts it."""
+    """Return the direction that two frames (2, height, width, 3) show, numbered as in `Batch.moves`."""
     if isinstance(part, scenes.Scene) or np.array_equal(unit[0], unit[1]):
         return -1
     return list(scenes.DIRECTIONS).index(part.direction)
 
 
 def glance(rng: Random, most: int) -> scenes.Conversation:
-    """Make a conversation of an image without text."""
+    """Return a conversation of one image without text."""
     return scenes.Conversation([scenes.Turn([scenes.random_scene(rng, most)], "")])
 
 
 class Maker:
-    """Turn conversations into batches; holds the tokenizer."""
+    """Makes batches of conversations with a tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text in which special tokens may be spelt out."""
+        """Return the token ids of a text that may contain special tokens."""
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def batch(self, rng: Random, task: str, count: int, most: int, square: float = 0.25) -> Batch:
-        """`count` conversations of a task whose images have one or two different grids."""
+        """Return `count` conversations of a task whose images have one or two different grids."""
         sizes = [self._size(rng, square) for _ in range(2 if task in ("many", "earlier") else 1)]
         frames: dict[Grid, list[Any]] = {}
         cells: dict[Grid, list[Any]] = {}
@@ -271,7 +271,8 @@ class Maker:
 
     @staticmethod
     def _units(part: scenes.Scene | scenes.Clip, size: scenes.Size, grid: Grid) -> list[Any]:
-        """A scene as one frame, a clip as pairs of frames: each (1 or 2, height, width, 3) at the size of the grid."""
+        """Return a scene as one frame, or a clip as pairs of frames: each (1 or 2, height, width, 3) at the size of the
+        grid."""
         images = [scenes.draw(part, size)] if isinstance(part, scenes.Scene) else scenes.draw_clip(part, size)
         target = (grid[1] * 28, grid[0] * 28)
         if isinstance(part, scenes.Scene):
@@ -281,7 +282,8 @@ class Maker:
         return [np.stack(arrays[i : i + 2]) for i in range(0, len(arrays), 2)]
 
     def _row(self, talk: scenes.Conversation, media: list[tuple[Grid, int]]) -> tuple[list[int], list[int], Any]:
-        """Token ids, turn numbers of the answer tokens (0 elsewhere) and positions (3, L) of one conversation."""
+        """Return token ids, turn numbers of the answer tokens (0 elsewhere) and positions (3, L) of one
+        conversation."""
         ids: list[int] = []
         wanted: list[int] = []
         shown = iter(media)
@@ -303,7 +305,7 @@ class Maker:
         return ids, wanted, self._positions(ids, media)
 
     def _positions(self, ids: list[int], media: list[tuple[Grid, int]]) -> Any:
-        """M-RoPE positions (3, L): text advances all three by one, an image spans time, rows and columns."""
+        """Return M-RoPE positions (3, L): text advances all three by one, an image spans time, rows and columns."""
         pads = {self.tokenizer.token_to_id("<|image_pad|>"), self.tokenizer.token_to_id("<|video_pad|>")}
         places: list[Any] = []
         shown = iter(media)
@@ -320,11 +322,8 @@ class Maker:
 
 
 def plan(rng: Random, step: int, progress: float) -> list[tuple[str, int, float]]:
-    """The tasks of one optimiser step, each with the most shapes a scene may have and the share of square images.
-
-    The vision tower learns alone at first (`look`); then come easy scenes, and conversations with several images once
-    single ones are understood.
-    """
+    """Return the tasks of one optimiser step, each with the maximum number of shapes and the share of square images.
+    First only the vision tower learns (`look`), then easy scenes, then conversations with several images."""
     if progress < LOOK_FIRST:
         return [("look", 3, 0.4)]
     if progress < 0.4:
@@ -367,7 +366,7 @@ class Student:
         self.heads = torch.nn.ModuleList([self.colour, self.kind, self.motion, self.edges]).to(device)
 
     def look(self, frames: Any, grid: Grid) -> torch.Tensor:
-        """Image tokens (units, rows * columns, hidden) of uint8 frames (units, 1 or 2, height, width, 3)."""
+        """Return image tokens (units, rows * columns, hidden) of uint8 frames (units, 1 or 2, height, width, 3)."""
         visual, (rows, columns) = self.model.model.visual, grid
         pixels = torch.from_numpy(frames).to(self.device).float() / 255
         pixels = (pixels - pixels.new_tensor(MEAN)) / pixels.new_tensor(STD)
@@ -393,7 +392,8 @@ class Student:
         return visual.merger(hidden.reshape(-1, hidden.shape[-1])).view(len(frames), rows * columns, -1)
 
     def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Logits (N, vocabulary) for the N answer tokens of a batch, their ids (N,) and the loss of `cell_loss`."""
+        """Return logits (N, vocabulary) for the N answer tokens of a batch, their ids (N,) and the loss of
+        `cell_loss`."""
         inner = self.model.model
         tables = (torch.from_numpy(table).to(self.device) for table in (batch.ids, batch.wanted, batch.positions))
         ids, wanted, positions = tables
@@ -415,9 +415,7 @@ class Student:
 
     def move_loss(self, looks: torch.Tensor, moves: Any) -> torch.Tensor:
         """Return the loss of reading a motion's direction from the image tokens (units, tokens, hidden) of two frames.
-
-        Only training uses this, like `cell_loss`; one token that sees it is enough.
-        """
+        Used only in training, like `cell_loss`."""
         told = self.motion(looks).logsumexp(1)
         return functional.cross_entropy(told, torch.from_numpy(moves).to(self.device), ignore_index=-1)
 
@@ -450,7 +448,7 @@ class Student:
         return losses[0] + losses[1] + EDGES * (off * there).sum() / (4 * there.sum()).clamp(min=1)
 
     def watch(self, maker: Maker, task: str, count: int) -> tuple[float, float]:
-        """Return the shares of first and of later turns that greedy decoding answers correctly, on fresh samples."""
+        """Return the shares of first and of later turns that greedy decoding answers correctly, on new samples."""
         batch = maker.batch(scenes.rng_for("eval", "watch", task), task, count, 3)
         with torch.no_grad():
             logits, ids, _ = self.logits(batch)
@@ -465,7 +463,7 @@ class Student:
 
 
 def export(model: Qwen2VLForConditionalGeneration, tokenizer: Tokenizer, folder: Path) -> None:
-    """Writes the checkpoint folder that transformers and vLLM load; files are replaced one by one, atomically."""
+    """Write the checkpoint folder for transformers and vLLM; replaces files one by one, atomically."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         fresh = Path(name)
         half = Qwen2VLForConditionalGeneration(model.config)
@@ -541,7 +539,7 @@ def orthogonal(grad: torch.Tensor, coefficients: tuple[float, float, float], ste
 
 
 class Both:
-    """One optimiser of two: Muon for the matrices of the blocks, AdamW for all other weights."""
+    """An optimiser that combines two: Muon for the matrices of the blocks, AdamW for all other weights."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self.parts = parts
@@ -567,7 +565,7 @@ class Both:
 
 
 class Run:
-    """One training run: the model, its optimiser, its progress and its files."""
+    """A training run: the model, its optimiser, its progress and its files."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         state = torch.load(args.checkpoint, weights_only=False) if args.resume else None
@@ -597,7 +595,7 @@ class Run:
 
     @staticmethod
     def origin(start: Path | None, state: Any) -> tuple[Tokenizer, Qwen2VLForConditionalGeneration]:
-        """Return the tokenizer and model to start from: those of an exported folder, or new weights."""
+        """Return the tokenizer and model to start from: an exported folder's, or new ones."""
         if start and not state:
             model = Qwen2VLForConditionalGeneration.from_pretrained(
                 start, dtype=torch.float32, attn_implementation="sdpa"
@@ -649,7 +647,7 @@ class Run:
         self.step += 1
 
     def save(self) -> None:
-        """Writes the checkpoint and the export, and prints the accuracies."""
+        """Write the checkpoint and the export, and print the accuracies."""
         state: dict[str, Any] = {part: getattr(self.student, part).state_dict() for part in ("model", "heads")}
         state |= {"optimiser": self.optimiser.state_dict(), "tokenizer": self.tokenizer.to_str()}
         fresh = self.args.checkpoint.with_suffix(".new")
@@ -661,7 +659,7 @@ class Run:
         self.saved = time.monotonic()
 
     def train(self, share: Any, batches: queue.Queue[list[Batch]]) -> None:
-        """Train on batches from the queue until the time is over or the process is asked to end; save at the end."""
+        """Train on batches from the queue until the time is over or a signal ends the process; save at the end."""
         last, ended = time.monotonic(), False
 
         def end(*_: object) -> None:
@@ -683,7 +681,7 @@ class Run:
 
 
 def fetched(made: Any) -> queue.Queue[list[Batch]]:
-    """Read batches from another process's queue ahead of their use."""
+    """Yield batches from another process's queue, prefetched."""
     ahead: queue.Queue[list[Batch]] = queue.Queue(maxsize=3)
 
     def fetch() -> None:

@@ -1,7 +1,8 @@
-"""Writes the multimodal architectures of the installed vLLM into the registry; run it after a vLLM upgrade.
+"""Writes the multimodal architectures of the installed vLLM to `registry/architectures.json`; run it after a vLLM
+upgrade.
 
-Prints which routes through another version of vLLM, a class of vlmtui or Transformers are no longer needed. Reads the
-tables of vLLM's registry as source text, so it needs neither torch nor a minute.
+Also prints routes through another version of vLLM, a class of vlmtui or Transformers that are no longer needed. Reads
+vLLM's registry as source text, so it needs no torch and is fast.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ TARGET = Path(__file__).parent.parent / "src" / "vlmtui" / "registry" / "archite
 
 
 def tables() -> dict[str, dict[str, object]]:
-    """Return the literal tables of vLLM's model registry by name. Raises FileNotFoundError without vLLM."""
+    """Return the literal tables of vLLM's model registry, by name. Raises FileNotFoundError without vLLM."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         raise FileNotFoundError("vLLM is not installed")
@@ -35,7 +36,7 @@ def tables() -> dict[str, dict[str, object]]:
 
 
 def transformers_classes() -> list[str]:
-    """The classes of the installed Transformers for images and text, read as source text."""
+    """Return the installed Transformers' classes for images and text, read as source text."""
     spec = importlib.util.find_spec("transformers")
     if spec is None or spec.origin is None:
         raise FileNotFoundError("Transformers is not installed")
@@ -49,8 +50,8 @@ def transformers_classes() -> list[str]:
 
 
 def installed() -> dict[str, object]:
-    """The version; the architectures that take images or videos; those that were dropped, with their last version;
-    those of plugins, with where these are; and those of Transformers."""
+    """Return vLLM's version; the architectures that take images or videos; removed ones, with their last version; those
+    of plugins, with their places; and those of Transformers."""
     found = tables()
     backend = [name for name, served in found["_TRANSFORMERS_SUPPORTED_MODELS"].items() if "MultiModal" in str(served)]
     return {
@@ -63,7 +64,7 @@ def installed() -> dict[str, object]:
 
 
 def unneeded_routes(families: Iterable[Family], multimodal: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for each route that goes around a class that this version of vLLM has and can run."""
+    """Yield a sentence for each route that avoids a class although this version of vLLM has it and can run it."""
     version = known_architectures().vllm
     for family in families:
         if any(version in route.broken for route in family.routes):

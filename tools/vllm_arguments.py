@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Note the argument names of a vLLM release: `python tools/vllm_arguments.py VERSION PACKAGE-FOLDER`.
+"""Write the argument names of a vLLM release to `tests/data/vllm_arguments.json`: `python tools/vllm_arguments.py
+VERSION PACKAGE-FOLDER`.
 
-Reads the classes in which vLLM declares its engine's and its server's arguments, without importing them, and writes
-their names into `tests/data/vllm_arguments.json`. `tests/unit/registry/test_engine_arguments.py` then fails for each
-name that `vlmtui.registry.engine_arguments` does not class.
+Reads the classes that declare the arguments of vLLM's engine and server, without importing them.
+`tests/unit/registry/test_engine_arguments.py` then fails for each name that `vlmtui.registry.engine_arguments` does not
+classify.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ KNOWN = Path(__file__).resolve().parents[1] / "tests" / "data" / "vllm_arguments
 
 
 def declared(package: Path) -> set[str]:
-    """Return the fields of every class in the files where vLLM declares arguments. `package`: its folder `vllm`."""
+    """Return the fields of every class in the files that declare vLLM's arguments. `package`: its folder `vllm`."""
     files = [package / "engine" / "arg_utils.py", *package.glob("entrypoints/**/cli_args.py")]
     classes = [node for file in files for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
     return {

@@ -1,11 +1,11 @@
 """The cost of streaming answers: the app against a bare Textual chat, in turn, in one run.
 
 `python -m benchmarks.streaming [--rounds N] [--quick] [--begin]`: 11 minutes. Both run in pseudo-terminals of 120×40,
-with the stand-in engine in a real worker; each of N rounds (5) plays one session of each. Prints the medians of both,
-the median ratio of the rounds and the budgets; exits 1 outside a budget. Single sessions follow: compare, fan-out, a
-while at rest, a screen of 200×60, a link of 10 kB/s and 200 ms, memory. `--quick`: one round at 120×40, without slow
-link and memory (two minutes). `--begin`: only from Enter to the first token (two minutes). CPU is the program's own
-processor time, without the worker's.
+with the stand-in engine in a real worker; each of N rounds (5) plays one session of each. Prints both medians, the
+median ratio of the rounds and the budgets; exit code 1: a budget is exceeded. Then single sessions: compare, fan-out,
+idle time, a screen of 200×60, a connection of 10 kB/s and 200 ms, memory. `--quick`: one round at 120×40, without slow
+connection and memory (two minutes). `--begin`: only from Enter to the first token (two minutes). CPU is the program's
+own processor time, without the worker's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.streaming.sessions import Figures, session_env
 
 
 class Budget(NamedTuple):
-    """The most that a figure may be: of itself, of its ratio to the bare chat's in the same run, or of both."""
+    """The maximum of a figure: absolute, as a ratio to the bare chat's figure in the same run, or both."""
 
     value: float | None = None
     ratio: float | None = None
@@ -44,7 +44,7 @@ BUDGETS = {
     "idle bytes a second": Budget(0),
     "memory with 200 turns, 50 images": Budget(1.5),
 }
-"""Limits that a person feels."""
+"""Limits that a person notices."""
 _PAINTS = 5
 _ROUNDS = 5
 
@@ -87,7 +87,7 @@ def alone(figures: Figures) -> list[Line]:
 
 
 def first_paint(folder: Path, rounds: int) -> list[Line]:
-    """Return the first paint of the program itself, without a model, as `benchmarks.first_paint` measures it."""
+    """Return the time of the program's first paint, without a model, as in `benchmarks.first_paint`."""
     ours, bare = app_command(), sessions.command(folder, is_app=False)[:3]
     env = session_env(folder, is_app=True)
     pairs = [
@@ -101,7 +101,8 @@ def first_paint(folder: Path, rounds: int) -> list[Line]:
 
 
 def both(measure: Callable[..., Figures], folder: Path, rounds: int) -> list[Line]:
-    """Return rows of both, measured in turn, with the data of the rounds before: what is done once a day is done."""
+    """Return rows of both, measured in turn. Reuses the data of earlier rounds, so that daily tasks are done
+    already."""
     return compared([(measure(folder, is_app=False), measure(folder, is_app=True)) for _ in range(rounds)])
 
 
@@ -112,7 +113,7 @@ def show(lines: Sequence[Line]) -> list[Line]:
 
 
 def verdict(lines: Sequence[Line]) -> int:
-    """Print what is outside its budget; returns the exit status."""
+    """Print the figures outside their budgets; return the exit code."""
     over = [line.name for line in lines if not line.is_within]
     print(f"outside the budget: {', '.join(over)}" if over else "all within the budgets")
     return 1 if over else 0

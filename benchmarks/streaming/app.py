@@ -1,4 +1,4 @@
-"""The application as it is, with the worker of `benchmarks.streaming.engine`: `python -m … [options of vlmtui]`."""
+"""The real app with the worker of `benchmarks.streaming.engine`: `python -m … [options of vlmtui]`."""
 
 from __future__ import annotations
 

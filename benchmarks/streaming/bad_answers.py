@@ -1,4 +1,4 @@
-"""Answers that no layout is made for; `benchmarks.streaming.engine` gives them as fast as they go."""
+"""Answers that are hard to lay out. `benchmarks.streaming.engine` sends them as fast as it can."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _table(size: int) -> Iterator[str]:
 
 
 def _code(size: int) -> Iterator[str]:
-    """A code block of so many lines that never ends."""
+    """Yield an unclosed code block of `size` lines."""
     yield "\n\n```python\n"
     for number in range(size):
         yield f"def shape_{number}(one: Shape, *others: Shape) -> str: return f'{{one}} of {{others}}'  # {number}\n"

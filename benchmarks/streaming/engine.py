@@ -1,8 +1,8 @@
-"""The stand-in engine: a real worker with the real guardian and server, whose tokens come at a given pace.
+"""The stand-in engine: a real worker with the real guardian and server, whose tokens arrive at a given pace.
 
-A question `say COUNT RATE NAME` is answered with COUNT tokens of Markdown, RATE a second (0: as fast as they go); the
-first token is `⟨NAME`, the last one `NAME⟩`. `give KIND SIZE NAME` is answered with one of `bad_answers`. Requests are
-noted in the file $STREAMING_NOTES, a JSON line each.
+The question `say COUNT RATE NAME` is answered with COUNT tokens of Markdown, RATE per second (0: as fast as possible);
+the first token is `⟨NAME`, the last one `NAME⟩`. `give KIND SIZE NAME` is answered with one of `bad_answers`. The times
+of requests are written to the file $STREAMING_NOTES, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ SPEC = _model_spec()
 
 
 def host(paths: Paths) -> WorkerHost:
-    """Return a host whose workers are this module's."""
+    """Return a host that starts this module's workers."""
     words = ("-m", "benchmarks.streaming.engine")
     return WorkerHost(paths, Launcher(lambda spec: WorkerProgram(words)))
 
@@ -110,13 +110,13 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def read_notes(path: Path) -> list[Note]:
-    """Return what was noted so far."""
+    """Return the notes so far."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [msgspec.json.decode(line, type=Note) for line in lines]
 
 
 class Talker:
-    """A hosted engine."""
+    """The stand-in engine, as the worker runs it."""
 
     def __init__(self, spec: LoadSpec) -> None:
         self.info = msgspec.structs.replace(scripted_info(spec), max_model_len=1_000_000)
@@ -151,7 +151,8 @@ class Talker:
 
 
 def _asked(prompt: str) -> tuple[str, int, Iterator[str]] | None:
-    """Return the name, the tokens a second and the tokens of the answer to the last question; None: it asks nothing."""
+    """Return the name, the tokens per second and the tokens of the answer to the last question; None if it is no such
+    question."""
     said, given = list(QUESTION.finditer(prompt)), list(BAD_QUESTION.finditer(prompt))
     if given and (not said or given[-1].start() > said[-1].start()):
         kind, size, name = given[-1].groups()
@@ -163,7 +164,7 @@ def _asked(prompt: str) -> tuple[str, int, Iterator[str]] | None:
 
 
 def write_note(name: str, came: float, first: float, last: float) -> None:
-    """Note an answer in the file $STREAMING_NOTES."""
+    """Append a note to the file $STREAMING_NOTES."""
     note = json.dumps({"name": name, "came": came, "first": first, "last": last})
     with Path(os.environ[NOTES]).open("a") as notes:
         notes.write(f"{note}\n")

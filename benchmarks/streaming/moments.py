@@ -1,9 +1,9 @@
-"""A session of the app in a pseudo-terminal, decoded by two emulators and held against Textual's own full render.
+"""A session of the app in a pseudo-terminal, decoded by two emulators and compared with Textual's own full render.
 
 `python -m benchmarks.streaming.moments [--moments N] [--seed N]`. Answers stream, text is typed, the transcript
-scrolls, screens open and close. At random moments (200) the app notes how many bytes it has written, and what Textual
-would write for the whole screen. What pyte and tmux show of the bytes until then must be, cell by cell, what they show
-of that. Prints how many moments were equal; exits 1 unless all were.
+scrolls, screens open and close. At random moments (200) the app writes down how many bytes it has written, and
+Textual's rendering of the whole screen. Fed with the bytes until then, pyte and tmux must show the same cells as for
+that rendering. Prints how many moments were equal; exit code 1 unless all were.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _KEYS = (
     "\x1bOP",
     "\x1b",
 )
-"""Pages, letters, the message cursor, the help and the way back."""
+"""Paging, letters, the message cursor, the help, and Esc."""
 
 
 def record(folder: Path, *, moments: int, seed: int, limit_s: float = 900.0) -> tuple[bytes, list[Moment]]:
-    """Play a session until so many moments are noted. Returns what it wrote, and the moments."""
+    """Play a session until this many moments are recorded. Return the app's output, and the moments."""
     notes, random = folder / "moments", Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "benchmarks.streaming.moments_app", str(notes), str(seed)]
@@ -59,7 +59,7 @@ def record(folder: Path, *, moments: int, seed: int, limit_s: float = 900.0) -> 
             app.type(f"say 400 120 m{number}z")
             time.sleep(0.3)
             app.type("\r")
-            time.sleep(0.6)  # the answer grows ahead of the layout, which a key would bring
+            time.sleep(0.6)  # a key would lay the transcript out, but the answer should grow ahead of its layout
             for _ in range(30):
                 time.sleep(random.uniform(0.02, 0.3))
                 app.type(random.choice(_KEYS))
@@ -74,13 +74,13 @@ def record(folder: Path, *, moments: int, seed: int, limit_s: float = 900.0) -> 
 
 
 def read_moments(notes: Path) -> list[Moment]:
-    """Return the moments that were noted so far."""
+    """Return the moments recorded so far."""
     lines = notes.read_bytes().split(b"\n")[:-1] if notes.exists() else []
     return [msgspec.json.decode(line, type=Moment) for line in lines]
 
 
 def equal_moments(written: bytes, moments: list[Moment], terminal: Pyte | Tmux, anew: Pyte | Tmux) -> list[str]:
-    """Return what differs at each moment, by the number of the moment; empty: all are equal."""
+    """Return the differences by the number of the moment; empty: all are equal."""
     found, at = [], 0
     for number, moment in enumerate(moments):
         terminal.feed(written[at : moment.written].decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""The application of `benchmarks.streaming.app`, which notes at random moments what Textual would draw.
+"""The app of `benchmarks.streaming.app`, which at random moments writes down Textual's rendering of the screen.
 
 `python -m benchmarks.streaming.moments_app FILE SEED [options of vlmtui]`.
 """
@@ -27,7 +27,7 @@ _ROUNDS = 3
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """The bytes written so far, and a full render."""
+    """The number of bytes written so far, and a full render."""
 
     written: int
     """Bytes."""
@@ -35,7 +35,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 def full_render(screen: Screen[Any]) -> str:
-    """Return the screen as Textual's own compositor would write all of it."""
+    """Return the whole screen as Textual's own compositor writes it."""
     compositor = screen._compositor
     chops = Compositor._render_chops(compositor, compositor.size.region, lambda y: True)
     strips: list[Iterable[Strip]] = [line.values() for line in chops]
@@ -43,7 +43,7 @@ def full_render(screen: Screen[Any]) -> str:
 
 
 def is_settled(screen: Screen[Any]) -> bool:
-    """Return whether everything that has changed is drawn."""
+    """Return True if all changes are drawn."""
     app: App[Any] = screen.app
     if app._batch_count or screen._dirty_widgets or screen._compositor._dirty_regions:
         return False

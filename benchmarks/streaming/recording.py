@@ -1,4 +1,5 @@
-"""A program in a pseudo-terminal: what it wrote and when, decoded afterwards, so that decoding costs it nothing."""
+"""Records a program in a pseudo-terminal with times. The output is decoded afterwards, so that decoding does not slow
+the program."""
 
 from __future__ import annotations
 
@@ -19,8 +20,7 @@ from ptyprocess import PtyProcess
 
 _FRAMES_ASKED, _FRAMES_YES = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
 _SWITCH_S = 0.0002
-"""Longest time for which decoding what came keeps the reading thread from noting when the next bytes come; five
-milliseconds without."""
+"""Maximum delay of the reading thread by decoding; five milliseconds by default."""
 _DEVICE_ASKED, _DEVICE_IS = b"\x1b[c", b"\x1b[?62;c"
 
 
@@ -33,14 +33,14 @@ class Link(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Bytes of the program, and when they arrived."""
+    """A piece of the program's output, and when it arrived."""
 
     at: float
     data: bytes
 
 
 class Recording:
-    """A running program. A thread reads what it writes; times are `time.monotonic`."""
+    """A running program. A thread reads its output; times are `time.monotonic`."""
 
     def __init__(
         self,
@@ -80,11 +80,11 @@ class Recording:
         self._process.close(force=True)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Tell the program another size; what is decoded here keeps the first one."""
+        """Tell the program a new terminal size; decoding keeps the first size."""
         self._process.setwinsize(rows, columns)
 
     def stop_reading(self) -> None:
-        """Take nothing of what the program writes, as a hung connection does."""
+        """Stop reading the program's output, as a hung connection does."""
         self._reads.clear()
 
     def read_again(self) -> None:
@@ -97,12 +97,12 @@ class Recording:
 
     @property
     def cpu_s(self) -> float:
-        """Seconds of processor time so far, as `clock_getcpuclockid` of glibc finds the clock of another process."""
+        """Seconds of processor time so far, read from the process's clock as glibc's `clock_getcpuclockid` does."""
         return time.clock_gettime(~self.pid << 3 | 2)
 
     @property
     def wakeups(self) -> int:
-        """The number of times that its threads have slept and woken so far."""
+        """How often its threads have slept and woken so far."""
         return sum(_switches(task) for task in Path(f"/proc/{self.pid}/task").iterdir())
 
     @property
@@ -111,7 +111,7 @@ class Recording:
         return int(psutil.Process(self.pid).memory_full_info().pss)
 
     def type(self, text: str) -> float:
-        """Type a text; returns when."""
+        """Type a text; return the time."""
         at = time.monotonic()
         if self._link is not None:
             time.sleep(self._link.delay_s)
@@ -119,7 +119,7 @@ class Recording:
         return at
 
     def wait_for(self, needle: str, *, timeout_s: float = 60.0) -> float:
-        """Wait until the screen shows the text; returns when it did. Raises TimeoutError with the screen."""
+        """Wait until the screen shows the text; return the time. Raises TimeoutError with the screen."""
         seen: dict[str, float] = {}
         self.until(lambda: needle in self.watch([needle], seen), f"{needle!r}", timeout_s=timeout_s)
         return seen[needle]
@@ -134,7 +134,7 @@ class Recording:
             time.sleep(0.005)
 
     def watch(self, needles: Iterable[str], seen: dict[str, float]) -> dict[str, float]:
-        """Decode what arrived meanwhile; note in `seen` when each text was first on the screen."""
+        """Decode the new output; record in `seen` when each text first appeared on the screen."""
         missing = [needle for needle in needles if needle not in seen]
         while True:
             text = self.text if missing else ""
@@ -158,7 +158,7 @@ class Recording:
         return "\n".join(self._rows)
 
     def wait_for_end(self, timeout_s: float = 30.0) -> float:
-        """Wait until the program has ended; returns when it was seen to have."""
+        """Wait until the program has ended; return the time."""
         deadline = time.monotonic() + timeout_s
         while self._process.isalive():
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The sessions that both programs play, and their figures."""
+"""The sessions that both programs play, and the measured figures."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Figures = dict[str, float]
 """Measured values by name; times in milliseconds."""
 
 _KEYS = "vqxkzjvwqkxzjqvxzkwjqxvkzjwqvxkz"
-"""Letters that are typed one by one: a text that stands nowhere else on the screen."""
+"""Letters to type one by one; no other text on the screen contains them."""
 _KEY_EVERY_S = 0.15
 _STARTED_S = 3.0
-"""After this the app has done what it does once after its start."""
+"""Seconds after which the app has finished its start-up tasks."""
 _IDLE_S = 5.0
 _names = (f"q{number}z" for number in itertools.count(1))
 
@@ -33,20 +33,20 @@ class Stream(NamedTuple):
 
     note: Note
     asked: float
-    """The time of Enter."""
+    """When Enter was pressed."""
     first: float
-    """The time at which the first token is on the screen; if it scrolls away at once, that of the last token."""
+    """When the first token was on the screen; if it scrolls away at once, the last token."""
     last: float
     cpu_s: float
     bytes: int
     echoes: list[float]
     """Milliseconds from each key to its letter on the screen."""
     gap: float
-    """Longest time in ms without any byte while the answer came."""
+    """Longest time in ms without output while the answer streamed."""
 
 
 class Session:
-    """A program that is ready to be asked."""
+    """A program that is ready for a question."""
 
     def __init__(self, recording: Recording, notes: Path, *, is_app: bool, enter: str = "\r") -> None:
         """`enter`: the key that sends."""
@@ -56,7 +56,7 @@ class Session:
         self._enter = enter
 
     def ask(self, count: int, rate: int, *, keys: int = 0) -> Stream:
-        """Ask for an answer, wait until all of it is on the screen; type `keys` letters meanwhile."""
+        """Request an answer and wait until all of it is on the screen; type `keys` letters meanwhile."""
         recording, name = self.recording, next(_names)
         question = f"say {count} {rate} {name}"
         recording.type(question)
@@ -84,7 +84,7 @@ class Session:
         return Stream(note, asked, seen.get(first, seen[last]), seen[last], used, wrote, echoes, gap * 1000)
 
     def type_idle(self, keys: int) -> list[float]:
-        """Type letters while nothing happens; returns milliseconds to each echo."""
+        """Type letters while nothing else happens; return the milliseconds to each echo."""
         typed = self._type_slowly(keys, after=time.monotonic())
         seen: dict[str, float] = {}
         prefixes = [_KEYS[: number + 1] for number in range(keys)]
@@ -94,7 +94,7 @@ class Session:
         return [(seen[prefix] - at) * 1000 for prefix, at in zip(prefixes, typed, strict=True)]
 
     def answers(self, count: int) -> list[Note]:
-        """Wait until the engine has given so many answers in all; returns the newest of them."""
+        """Wait until the engine has given this many answers in total; return the newest."""
         self.recording.until(lambda: len(read_notes(self._notes)) >= count, f"{count} answers", timeout_s=90)
         return read_notes(self._notes)
 
@@ -103,7 +103,7 @@ class Session:
         return len(read_notes(self._notes))
 
     def quit(self) -> float:
-        """End the program; returns milliseconds."""
+        """End the program; return the milliseconds."""
         at = self.recording.type("\x11")
         return (self.recording.wait_for_end() - at) * 1000
 
@@ -126,7 +126,7 @@ class Session:
 
 
 def command(folder: Path, *, is_app: bool) -> list[str]:
-    """Return the command of the app, or of the bare chat with its data in `folder`."""
+    """Return the command of the app, or of the bare chat, with its data in `folder`."""
     words = ["benchmarks.streaming.app"] if is_app else ["benchmarks.bare_chat", str(folder / "bare")]
     return [sys.executable, "-m", *words]
 
@@ -147,7 +147,7 @@ def session_env(folder: Path, *, is_app: bool) -> dict[str, str]:
 def session(
     folder: Path, *, is_app: bool, size: tuple[int, int] = (120, 40), link: Link | None = None, resume: bool = False
 ) -> Iterator[Session]:
-    """Start the app or the bare chat with data in `folder`, and wait until it can be asked."""
+    """Start the app or the bare chat with data in `folder`, and wait until it is ready for a question."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ["--model", "shapes", "--graphics", "halfcell", *(["--continue"] * resume)] if is_app else []
     env = session_env(folder, is_app=is_app)
@@ -202,7 +202,7 @@ def large(folder: Path, *, is_app: bool) -> Figures:
 
 
 def slow_link(folder: Path, *, is_app: bool) -> Figures:
-    """An answer over a link of 10 kB/s and 200 ms there and back."""
+    """An answer over a connection of 10 kB/s and 200 ms round trip."""
     with session(folder, is_app=is_app, link=Link(10_000, 0.1)) as one:
         stream = one.ask(400, 100, keys=20)
     return {
@@ -217,8 +217,8 @@ def p95(values: list[float]) -> float:
 
 
 def lanes(folder: Path) -> Figures:
-    """Two answers at once and eight, of 1,000 tokens each at 100 tok/s, against one; then a second in which nothing
-    happens. Idle is measured from 12 s after the start: until then, what was deleted long ago is looked for."""
+    """Two and eight simultaneous answers of 1,000 tokens at 100 tokens per second, against one; then an idle second.
+    Idle is measured 12 s after the start, when the search for old deleted conversations is over."""
     with session(folder, is_app=True) as one:
         recording = one.recording
         alone = one.ask(1000, 100).cpu_s
@@ -247,7 +247,7 @@ def lanes(folder: Path) -> Figures:
 
 
 def _cpu_of(one: Session, keys: str, answers: int) -> float:
-    """Seconds of processor time of so many answers that the keys start."""
+    """Return the seconds of processor time of the answers that these keys start."""
     before, cpu_s = one.answered, one.recording.cpu_s
     one.recording.type(keys)
     one.answers(before + answers)
