@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-import tomllib
 from collections.abc import Callable
 from importlib import resources
+
+import tomli
 
 from vlmtui.registry import loader
 from vlmtui.registry.loader import Registry
@@ -22,7 +23,7 @@ RATIO, MILLISECONDS = 1.5, 60.0
 def bare() -> None:
     """Parse every file as TOML only."""
     for file in (resources.files("vlmtui.registry") / "families").iterdir():
-        tomllib.loads(file.read_text(encoding="utf-8"))
+        tomli.loads(file.read_text(encoding="utf-8"))
 
 
 def parsed() -> None:

@@ -108,10 +108,13 @@ def open_chat(
     with TerminalQuestion() as question:
         if application.settings.graphics not in ("off", "halfcell"):
             question.ask()
+        # Modules stay: they are not searched for cycles while they are imported, nor later, when a full collection
+        # would delay a key by 20 ms.
+        gc.disable()
         from vlmtui.ui.app import VlmtuiApp
 
         app = VlmtuiApp(services, question)
-        # Every module is here to stay. A full collection that looks at all of them holds up a key for 20 ms.
         gc.freeze()
+        gc.enable()
         report = app.run()
     return app.return_code or 0, report

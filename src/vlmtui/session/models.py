@@ -19,11 +19,11 @@ from vlmtui.registry.match import Model, model_of, resolve, with_backend, with_e
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.registry.routes import choices_of, mark_of, model_closed
 from vlmtui.registry.schema import Family
-from vlmtui.session.exchange import Exchange
 from vlmtui.text import counted, one_line
 
 if TYPE_CHECKING:
     from vlmtui.engine.remote_models import Server
+    from vlmtui.session.exchange import Exchange
     from vlmtui.worker.backends.remote.probe import ServedModel
 
 
