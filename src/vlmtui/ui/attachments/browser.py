@@ -1,4 +1,4 @@
-"""The file browser: folders, a filter, marks, and a preview."""
+"""The file browser: folders and media files with a filter, marks and a preview."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FileList(RowList[FolderEntry]):
     can_focus = False
 
     def __init__(self, marked: Mapping[Path, FolderEntry], *, id: str | None = None) -> None:
-        """`marked` is read whenever a line is drawn."""
+        """`marked`: the marked files, read whenever a line is drawn."""
         super().__init__(id=id)
         self._marked = marked
 
@@ -73,7 +73,7 @@ class FolderTitle(Static):
         self._text = ""
 
     def show(self, folder: Path | None, otherwise: str = "") -> None:
-        """Show this folder; without one, the other text."""
+        """Show the path of `folder`, or else the text `otherwise`."""
         self._text = one_line(home_short(folder)) if folder else otherwise
         self._fit()
 
@@ -84,7 +84,8 @@ class FolderTitle(Static):
 
 
 class FilterInput(LineInput):
-    """Keeps the focus. Keys without a use in an empty filter go to the browser; so does Space after an arrow key."""
+    """The filter field, which keeps the focus. It passes keys that an empty filter can't use to the browser, and Space
+    after an arrow key."""
 
     is_browsing = True
     """True if Space marks a file. False while the user types a filter or path."""
@@ -121,16 +122,16 @@ def _fitting(path: str, width: int) -> str:
 _PIXELS = (400, 400)
 _WAVEFORM = (320, 80)
 _KEPT_MAX = 24
-"""Most pictures cached for going back; half a megabyte each."""
+"""Maximum number of cached previews; half a megabyte each."""
 _DELAY_S = 0.08
 """Seconds that the highlight must rest on a file before it is opened, so that a held arrow key opens none."""
 _ROWS_MIN = 4
-"""Fewest rows for a picture; below that, the facts share a line."""
+"""Minimum rows for an image; a lower preview shows only the facts, in one line."""
 
 
 class FilePreview(Vertical):
-    """A picture, or a video's first frame, above its facts. Opens one file at a time; files scrolled past are
-    skipped."""
+    """The preview image of a file, above facts about the file. Opens one file at a time, and skips files scrolled
+    past."""
 
     DEFAULT_CSS = """
     FilePreview {
@@ -141,7 +142,7 @@ class FilePreview(Vertical):
 
     @dataclass
     class PreviewReady(Message):
-        """A file's picture, if it has one, and its facts or its problem."""
+        """A file's preview image, if it has one, and the facts or the problem."""
 
         entry: FolderEntry
         image: Image | None
@@ -159,7 +160,8 @@ class FilePreview(Vertical):
         yield Static(classes="facts", markup=False)
 
     def show(self, entry: FolderEntry | None) -> None:
-        """Show this file soon; None: nothing. Only this widget's own handlers draw, so that no two draw at once."""
+        """Show a file soon; None: show nothing. Only this widget's message handlers draw, which therefore never happens
+        twice at once."""
         if entry == self._wanted:
             return
         self._wanted = entry
@@ -173,7 +175,7 @@ class FilePreview(Vertical):
 
     @property
     def facts_text(self) -> str:
-        """Return the facts as text."""
+        """The facts as text."""
         return str(self.query_one(".facts", Static).render())
 
     @on(events.Resize)
@@ -198,7 +200,7 @@ class FilePreview(Vertical):
             self._open()
 
     def _open(self) -> None:
-        """Read the highlighted file for its preview; if another file is being read, wait: its end calls this again."""
+        """Start reading the highlighted file, unless another file is being read, which calls this again at its end."""
         if self._opening is None and self._wanted is not None and self._wanted not in self._seen:
             self._opening = self._wanted
             self._look(self._wanted)
@@ -241,18 +243,18 @@ def preview_file(entry: FolderEntry, estimate: EstimateTokens | None = None) -> 
 
 
 class _Picture(NamedTuple):
-    """A small upright RGB picture, its media kind, its full size in pixels, and its facts."""
+    """A preview image (upright, RGB), the file's modality, its full size in pixels, and its facts."""
 
     image: Image
     modality: Modality
     size: tuple[int, int]
     facts: tuple[str, ...]
     frames: int | None = None
-    """Frames of an animation; a video's are not counted for a preview."""
+    """Number of frames of an animation; None for a video, whose frames are not counted."""
 
 
 def _first_picture(path: Path) -> _Picture:
-    """Return the file's picture, or a video's first frame. Raises VlmtuiError."""
+    """Return an image, a video's first frame, audio's waveform or a document's first page. Raises VlmtuiError."""
     from vlmtui.media.sniff import Kind
     from vlmtui.media.stage import file_type, is_sound
 
@@ -350,7 +352,7 @@ class FilesChoice(msgspec.Struct, frozen=True):
 
 
 class BrowserScreen(ModalScreen[list[Path] | None]):
-    """Returns the chosen files, or None. `folder` is the folder shown last."""
+    """The browser; returns the chosen files, or None if cancelled. `folder` is the folder shown last."""
 
     CSS_PATH = "browser.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
@@ -360,7 +362,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     @dataclass
     class FolderRead(Message):
-        """A folder's entries, or why it cannot be read. Without a folder: the recent ones."""
+        """The entries of a folder (None: the recent folders), or the error."""
 
         folder: Path | None
         outcome: list[FolderEntry] | VlmtuiError
@@ -373,22 +375,22 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         look: FolderView | None = None,
         estimate: EstimateTokens | None = None,
     ) -> None:
-        """`recent` remembers the chosen files. `look` is updated with the user's changes. `estimate` returns the
-        tokens of an attachment."""
+        """`recent` remembers the folders of chosen files; `look`: the sort order and hidden files, which the user can
+        change; `estimate` returns the tokens of an attachment."""
         super().__init__()
         self._estimate = estimate
         self.folder = folder.absolute()
         self._marks: dict[Path, FolderEntry] = {}
         self._asked: Path | None = self.folder
-        """The folder requested last; results for another one are outdated. None: the recent folders."""
+        """The folder requested last, whose entries may not be read yet. None: the recent folders."""
         self._shows_recent = False
         self._recent = recent
         self._look = look or FolderView()
         self._entries: list[FolderEntry] = []
         self._shown: list[FolderEntry] = []
-        """Those that match the filter, in their order."""
+        """The entries that match the filter, as sorted."""
         self._trouble = ""
-        """Why the typed folder cannot be shown."""
+        """Why the typed folder can't be shown; empty: it can."""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="panel"):
@@ -581,7 +583,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self.query_one("#state").set_class(bool(self._trouble), "-trouble")
 
     def _open(self, folder: Path | None) -> None:
-        """Show this folder, or the recent ones, once it is read, unless another one is requested before."""
+        """Read a folder in a thread, then show it unless another was requested meanwhile. None: the recent folders."""
         self._asked = folder
         self._list(folder)
         self.set_timer(_SLOW_S, self._tell_slow)

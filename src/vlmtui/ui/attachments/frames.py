@@ -54,7 +54,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @dataclass
     class SheetMade(Message):
-        """The frames of a sampling, or why there are none. `screen`: the screen size that it was made for."""
+        """The frames that a sampling takes, or the error. `screen`: the size of the screen that they were drawn for."""
 
         sampling: VideoSampling
         screen: Size
@@ -79,7 +79,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         self._takes_video = takes_video
         self._most_images = most_images
         self._wanted: tuple[VideoSampling, Size] | None = None
-        """The sampling and screen size requested last; results for others are outdated."""
+        """The sampling and screen size requested last; other results are outdated."""
         self._failed = False
         self._settling: Timer | None = None
 
@@ -193,7 +193,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @property
     def _room(self) -> Room | None:
-        """Return the room for the frames; None if pictures are off."""
+        """The space for frames; None if images are off."""
         sheet, graphics = self.query_one("#sheet"), self._graphics
         if graphics.mode == "off":
             return None
@@ -251,7 +251,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         told.display = bool(problem)
 
     def _rows(self, sheet: Sheet) -> list[Widget]:
-        """Return a picture and a line of times for each row; only the times if pictures are off."""
+        """Return an image and a line of times for each row of frames; only the times if images are off."""
         if not sheet.rows:
             times = [f"{number:>4}  {clock(time)}" for number, time in enumerate(sheet.times_s, 1)]
             return [Static("\n".join(times), classes="list", markup=False)]

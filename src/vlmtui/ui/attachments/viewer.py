@@ -40,12 +40,12 @@ _PAN_STEP = 0.25
 SETTLE_S = 0.1
 """Seconds that an attachment must be shown before it is decoded, so that a held key skips it."""
 _SLOW_PX = 4_000_000
-"""Pixels above which a smaller picture is shown first, because decoding takes long."""
+"""Pixels above which a thumbnail is shown first, because decoding takes long."""
 _QUICK_PX = (320, 320)
 
 
 class ViewerScreen(ModalScreen[None]):
-    """Full screen. `at` is the index of the first attachment to show; `cache` is the folder of the thumbnails."""
+    """The viewer. `at`: the index of the first attachment to show; `cache`: the folder of the thumbnails."""
 
     CSS_PATH = "viewer.tcss"
     SCOPE = "viewer"
@@ -53,14 +53,14 @@ class ViewerScreen(ModalScreen[None]):
 
     @dataclass
     class PixelsRead(Message):
-        """An attachment's pixels, or why there are none."""
+        """An attachment's pixels, or the error."""
 
         at: int
         outcome: StoredPixels | VlmtuiError
 
     @dataclass
     class Drawn(Message):
-        """A view scaled for the screen. `room` is the size it was made for, in pixels."""
+        """A view scaled for the screen. `room`: the width and height that it was scaled for, in pixels."""
 
         view: Viewport
         room: tuple[int, int]
@@ -75,7 +75,7 @@ class ViewerScreen(ModalScreen[None]):
         numbers: Sequence[int] | None = None,
         settle_s: float = SETTLE_S,
     ) -> None:
-        """`numbers`: the numbers to show; default from 1. `settle_s`: seconds that an attachment must be shown
+        """`numbers`: the attachments' numbers; None: from 1. `settle_s`: seconds that an attachment must be shown
         before it is decoded."""
         super().__init__()
         self._settle_s = settle_s
@@ -168,19 +168,19 @@ class ViewerScreen(ModalScreen[None]):
         self._show(msgspec.structs.replace(self.view, frame=min(max(self.view.frame + step, 0), max(count - 1, 0))))
 
     def action_zoom(self, direction: int) -> None:
-        """Zoom around the centre; never smaller than the screen fits."""
+        """Zoom around the centre; the smallest zoom shows the whole image."""
         zoom = self.view.zoom * _ZOOM_STEP**direction
         self._show(msgspec.structs.replace(self.view, zoom=1.0 if zoom < _ZOOM_STEP**0.5 else min(zoom, _ZOOM_MAX)))
 
     def action_pan(self, across: int, down: int) -> None:
-        """Move within a zoomed picture, up to its edges."""
+        """Move within a zoomed image, up to its edges."""
         if self._source is not None:
             wide, high = self.view.seen(self._source.size, self._room)
             x, y = self.view.x + across * wide * _PAN_STEP, self.view.y + down * high * _PAN_STEP
             self._show(msgspec.structs.replace(self.view, x=x, y=y))
 
     def action_reset(self) -> None:
-        """Show the whole picture."""
+        """Show the whole image."""
         self._show(Viewport(self.view.at, self.view.frame))
 
     def action_facts(self) -> None:
@@ -201,7 +201,7 @@ class ViewerScreen(ModalScreen[None]):
 
     @property
     def _room(self) -> tuple[int, int]:
-        """Pixels available for a picture, at least 1 each way."""
+        """Width and height available for the image, in pixels, at least 1."""
         columns, rows = self.query_one("#stage").content_size
         return max(columns, 1) * self._graphics.cell[0], max(rows, 1) * self._graphics.cell[1]
 
@@ -226,7 +226,7 @@ class ViewerScreen(ModalScreen[None]):
         reason.display = bool(text)
 
     def _tell(self) -> None:
-        """Update the lines around the picture, and the facts."""
+        """Update the lines around the image, and the facts."""
         if not self.query("#side"):  # the viewer was closed meanwhile
             return
         view, current = self.view, self._current

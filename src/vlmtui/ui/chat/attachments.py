@@ -1,4 +1,4 @@
-"""The attachments of the draft: where they come from, how they are shown, and what can be done with them."""
+"""The draft's attachments: the bar that shows them, and the actions that add, view and change them."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from vlmtui.ui.chat.screen import ChatScreen
 
 PICTURE = 32
-"""Most cells of a picture's width."""
+"""Maximum width of a thumbnail, in cells."""
 GUTTER = 2
 _PICTURE_ROWS = 5
 _TALL = 32
-"""Fewest terminal rows for pictures of the attachments."""
+"""Terminal rows from which on the draft's attachments have thumbnails."""
 _ANIMATIONS = ("GIF", "WEBP", "PNG", "AVIF")
 
 
 class AttachmentBar(Vertical):
-    """The attachments side by side, then the cost. Hidden without attachments."""
+    """The attachments side by side, the number of files still loading, and the prompt's tokens. Hidden if empty."""
 
     DEFAULT_CSS = """
     AttachmentBar {
@@ -83,7 +83,7 @@ class AttachmentBar(Vertical):
         yield self._cost
 
     async def show(self, staged: Mapping[int, Attachment], *, pending: int) -> None:
-        """Show these attachments by number, in this order, and how many more are loading."""
+        """Show attachments with their numbers, in this order. `pending`: the number of files still loading."""
         async with self._busy:
             await self._show(staged, pending)
 
@@ -107,7 +107,7 @@ class AttachmentBar(Vertical):
         self._update_display()
 
     def tell_tokens(self, tokens: Mapping[int, int], *, are_estimates: bool = False) -> None:
-        """Show the tokens of each attachment, by number. Estimates stand where nothing was counted."""
+        """Show each attachment's tokens, by its number. An estimate is shown only if there is no count."""
         if are_estimates:
             self._estimates = dict(tokens)
         else:
@@ -116,7 +116,7 @@ class AttachmentBar(Vertical):
             self._tell(view, number)
 
     def tell_cost(self, text: str, remedy: Remedy | None = None, *, too_much: bool = False) -> None:
-        """Show the tokens of the whole prompt, and the keys that reduce them."""
+        """Show a text about the whole prompt's tokens, with the key of `remedy`."""
         self._say(self._cost, with_remedy(self.app, text, remedy))
         self._cost.set_class(too_much, "-too-much")
         self._update_display()
@@ -141,7 +141,7 @@ class AttachmentBar(Vertical):
 
 
 class AttachmentSources(ChatPart):
-    """Adds images and videos from every source to the draft."""
+    """Adds media to the draft: from paths and addresses, the file browser, the clipboard, the inbox folder."""
 
     def __init__(self, screen: ChatScreen) -> None:
         super().__init__(screen)
@@ -162,7 +162,7 @@ class AttachmentSources(ChatPart):
         self._screen.start(self._paste_picture, "gather")
 
     def action_inbox(self) -> None:
-        """Attach new files from the inbox; if there are none, show how to copy files there."""
+        """Attach new files from the inbox folder; if there are none, show the command that copies files there."""
         if self._arrived:
             arrived, self._arrived = self._arrived, []
             self.attach_files(arrived)
@@ -170,7 +170,7 @@ class AttachmentSources(ChatPart):
             self._screen.start(self._offer_inbox, "gather")
 
     def attach_files(self, sources: Sequence[Path | str]) -> None:
-        """Attach files, and pictures at web addresses, at the cursor. Asks first if there are many."""
+        """Attach files and web addresses at the cursor; ask first if there are more than ASK_ABOVE."""
         files = [source for source in sources if isinstance(source, Path)]
         if files:
             self._folder = files[-1].parent
@@ -234,7 +234,7 @@ class AttachmentSources(ChatPart):
 
 
 class MessageAttachments(ChatPart):
-    """The user's actions on attachments."""
+    """Views, changes and removes attachments."""
 
     def tell_taken(self, attachment: Attachment) -> None:
         """Notify the user which page or frame was attached, if the file has several."""
@@ -246,13 +246,13 @@ class MessageAttachments(ChatPart):
             self._screen.tell(f"{name} is animated: attached as a video. /page 1 attaches a frame.")
 
     def tell_limits(self) -> None:
-        """Tell which media of the conversation the model does not accept."""
+        """Warn about media of the conversation that the model does not accept."""
         model = self._engines.model
         if model is not None and (problem := excess_media(self._chat.branch.all, model.family)):
             self._screen.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
 
     def action_view(self, number: str = "") -> None:
-        """Show attachment `number` in full size, or else the selected message's first or the newest."""
+        """Show attachment `number` in full size; without a number the selected message's, or else the newest."""
         numbered = self._chat.attachments_by_number()
         marked = self._screen.marked
         if marked is not None and marked.exchange.user.attachments and not number:
@@ -331,7 +331,8 @@ class MessageAttachments(ChatPart):
             self._screen.tell(f"{attachments_named(exchange)} now sent again with every prompt.", seconds=8)
 
     def _chosen(self, number: str, fits: Callable[[Attachment], bool]) -> list[DraftToken]:
-        """Return the draft's attachments that fit; if a number is given, only the one that has it."""
+        """Return the draft's attachments for which `fits` is true; with a number, only the attachment with this
+        number."""
         tokens = [token for token in self._chat.draft.tokens if token.attachment and fits(token.attachment)]
         return [token for token in tokens if not number or str(token.number) == number]
 
@@ -343,7 +344,7 @@ class MessageAttachments(ChatPart):
             self._screen.start(partial(self._change_one, token, change), "stage")
 
     async def _change_one(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> None:
-        """Replace an attachment with a changed one."""
+        """Replace an attachment with the result of `change`, which runs in a thread."""
         assert token.attachment is not None
         changed = await asyncio.to_thread(change, token.attachment)
         self._screen.panel.replace(token.number, changed)

@@ -1,4 +1,4 @@
-"""The blocks of the transcript: messages with their pictures, and answers with their reasoning."""
+"""The transcript's blocks: messages with their attachments, and answers with their reasoning."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from vlmtui.ui.widgets.clicks import clickable
 from vlmtui.ui.widgets.thumbnails import Thumbnails, Wanted, name_line
 
 _ROOMS = ((50, 150, 60, 20), (36, 0, PICTURE, 10), (0, 0, PICTURE, 6))
-"""Size limits of pictures, by terminal size: least rows and columns of the terminal, most columns and rows of a
-picture."""
+"""Thumbnail sizes by terminal size: minimum rows and columns of the terminal, maximum columns and rows of a
+thumbnail."""
 REASONING = "reasoning"
-"""The result of `clicked` on the title of the reasoning."""
+"""The result of `AnswerBlock.clicked` for the title of the reasoning."""
 _MARKS = "$muted 80%"
 _DETAIL_MAX = 600
-"""Most characters of a failure's detail; its end is the most useful."""
+"""Maximum characters shown of a failure's detail, from its end."""
 _LAST_LINES = 3
-"""Lines shown of reasoning that streams, while it is folded."""
+"""Lines shown of folded reasoning while it streams."""
 _BLINK_S = 0.1
-"""Seconds; for shorter reasoning no duration is shown."""
+"""Seconds of reasoning from which on the duration is shown."""
 _TAIL = 1500
-"""Most characters laid out while reasoning streams: laying out long text ten times a second is slow."""
+"""Maximum characters of reasoning laid out while it streams, since this happens ten times a second."""
 
 
 class Part(Enum):
-    """A part of an exchange."""
+    """The two parts of an exchange: the user's message, and the answer."""
 
     MESSAGE = "message"
     ANSWER = "answer"
@@ -59,7 +59,7 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Marked:
-    """A message or an answer."""
+    """A message or an answer of the transcript, to be selected or acted on."""
 
     exchange: Exchange
     part: Part
@@ -70,13 +70,13 @@ class Marked:
 
     @property
     def parts(self) -> list[AnswerPart]:
-        """The parts of an answer; none of a message."""
+        """An answer's parts, e.g. reasoning, code and tables; empty for a message."""
         answer = self.exchange.answer
         return [] if self.part is Part.MESSAGE else answer_parts(answer.parts(answer.text))
 
     @property
     def turn(self) -> TurnId | None:
-        """The id of the turn; None until the turn is stored."""
+        """The id in the store; None until the message or answer is stored."""
         return self.exchange.user_id if self.part is Part.MESSAGE else self.exchange.answer_id
 
     @property
@@ -85,32 +85,32 @@ class Marked:
 
 
 class _Tile(NamedTuple):
-    """An attachment in the grid."""
+    """A thumbnail and the lines below it, in a message's grid of attachments."""
 
     at: int
     wanted: Wanted
     rows: int
-    """Rows of its picture."""
+    """Rows of the thumbnail."""
     words: tuple[Content, ...]
-    """The lines below it."""
+    """The lines below the thumbnail."""
 
 
 class MessageBlock(Block):
-    """The attachments side by side, with the text below. A click finds the number of an attachment, from 0."""
+    """A message: its attachments side by side, and the text below. `clicked` returns the index of an attachment."""
 
     margin = 1
     edge = "$accent"
 
     def __init__(self, exchange: Exchange, thumbnails: Thumbnails, terminal: Widget) -> None:
-        """`terminal`: any widget, whose app has the size of the terminal."""
+        """`terminal`: a mounted widget, whose app knows the terminal's size."""
         super().__init__()
         self.exchange = exchange
         self.first_number: int | None = None
-        """Number of its first attachment in the prompt; None: left out of prompts."""
+        """The number of the first attachment in the prompt; None: the attachments are left out of prompts."""
         self._thumbnails = thumbnails
         self._terminal = terminal
         self._tiles: list[tuple[int, int, _Tile]] = []
-        """The first line and column of each attachment."""
+        """The first line, first column and tile of each attachment."""
         self._tile_width = 0
 
     @property
@@ -173,13 +173,13 @@ class MessageBlock(Block):
 
 
 def written(turn: Turn, first_number: int | None) -> Content:
-    """Return the text with a token for each attachment; control characters visible."""
+    """Return a message's text, with `[Image #1]` for an attachment, and control characters made visible."""
     pieces: list[Content | tuple[str, str]] = []
     number = first_number
     for at, part in enumerate(turn.parts):
         match part:
             case Text(text):
-                # As in the composer: the space behind attachments at the start is only for the eye.
+                # As in the composer, show a space after attachments at the start, which is not part of the text.
                 is_first = at > 0 and all(isinstance(one, Media) for one in turn.parts[:at])
                 pieces.append(Content(" " * is_first + visible(text)))
             case Media(attachment):
@@ -191,15 +191,15 @@ def written(turn: Turn, first_number: int | None) -> Content:
 
 
 def _room(terminal: Size) -> tuple[int, int]:
-    """Return most columns and rows of a picture."""
+    """Return the maximum columns and rows of a thumbnail."""
     fits = (room for height, width, *room in _ROOMS if terminal.height >= height and terminal.width >= width)
     columns, rows = next(fits)
     return columns, rows
 
 
 class AnswerBlock(Block):
-    """An answer, growing or finished. Reasoning shows its last lines while it streams, and only its title once the
-    model answers, until it is unfolded. Reasoning without an answer unfolds at its end."""
+    """An answer, streaming or complete. Reasoning starts folded: its last lines while it streams, then its title. If
+    the answer ends without other text, the reasoning unfolds."""
 
     margin = 1
 
@@ -209,20 +209,20 @@ class AnswerBlock(Block):
         self.exchange = exchange
         self.answer = exchange.answer
         self._text = ""
-        """The text so far, control characters visible."""
+        """The text so far, control characters made visible."""
         self._pieces = 0
-        """The number of the answer's pieces in it."""
+        """The number of the answer's pieces that `_text` contains."""
         self.parts = ThinkingParts("", "", is_thinking=False)
         self.is_open = False
         """True if the reasoning is unfolded."""
         self._is_over = False
         self._markdown = MarkdownBlock()
         self._thinking: tuple[object, Lines] = (None, [])
-        """The lines of the reasoning, and the values that they depend on."""
+        """A cache: the values that the lines of the reasoning depend on, and these lines."""
         self.take_new()
 
     def restart(self) -> None:
-        """Show the exchange's new answer from its start."""
+        """Show the exchange's new answer instead of the previous answer."""
         self.answer = self.exchange.answer
         self._text, self._pieces, self._is_over = "", 0, False
         self.is_open = False
@@ -243,7 +243,7 @@ class AnswerBlock(Block):
 
     @property
     def waits(self) -> bool:
-        """True while the block shows the seconds that the answer has waited or reasoned."""
+        """True while the block shows seconds that pass: until the answer's text begins."""
         return self.answer.outcome is None and not self.parts.answer
 
     def toggle_reasoning(self) -> bool:
@@ -292,7 +292,7 @@ class AnswerBlock(Block):
 
 
 def reasoning_lines(parts: ThinkingParts, title: str, width: int, *, is_open: bool) -> Lines:
-    """Return the title; below it the reasoning if it is unfolded, or its last lines while it streams."""
+    """Return the title, and below it the whole reasoning if `is_open`, or its last lines while it streams."""
     lines = [one(f"{'▼' if is_open else '▶'} {title}", "$muted")]
     text, room = parts.thinking, max(1, width - 2)
     if parts.is_thinking:
@@ -305,8 +305,8 @@ def reasoning_lines(parts: ThinkingParts, title: str, width: int, *, is_open: bo
 
 
 def reasoning_title(answer: Answer, parts: ThinkingParts) -> str:
-    """Return `Thinking… 3 s · 120 tokens` while it runs, then `Thought · 4.2 s · 210 tokens`; words if its tokens are
-    unknown."""
+    """Return `Thinking… 3 s · 120 tokens` while it runs, then `Thought · 4.2 s · 210 tokens`; if the tokens are
+    unknown, words are counted."""
     if parts.is_thinking:
         running = answer.thought.seconds
         facts = [f"{int(running)} s"] if running is not None and running >= 1 else []
@@ -321,8 +321,8 @@ def reasoning_title(answer: Answer, parts: ThinkingParts) -> str:
 
 
 def marks_line(exchange: Exchange) -> Content:
-    """Return the marks of an answer, `raw` if a raw prompt made it, and its branches with arrows to click:
-    `‹ answer 2/3 ›`."""
+    """Return the line below an answer: why it is incomplete or came late, `raw` for a raw prompt, and its branches with
+    arrows to click, `‹ answer 2/3 ›`."""
     own = answer_marks(exchange.answer)
     marks = [Content.styled(own, _MARKS)] if own else []
     marks += [Content.styled("raw", _MARKS)] if exchange.mode == "raw" else []
@@ -336,7 +336,7 @@ def marks_line(exchange: Exchange) -> Content:
 
 
 def failure_note(app: App[Any], answer: Answer) -> Content:
-    """Return what happened, why, and what to do; empty when nothing failed."""
+    """Return the failure's message, detail and hint, and the key that sends again; empty if nothing failed."""
     failure = answer.failure
     if failure is None:
         return Content()
@@ -354,7 +354,8 @@ def failure_note(app: App[Any], answer: Answer) -> Content:
 
 
 def waiting_text(answer: Answer, seconds: float) -> str:
-    """Return what an answer without tokens waits for, and for how long: `processing 1,234 prompt tokens · 3 s`."""
+    """Return the reason for waiting and its duration, before the first token: `processing 1,234 prompt tokens · 3
+    s`."""
     if seconds < 1:
         return "…"
     if answer.prompt is None:

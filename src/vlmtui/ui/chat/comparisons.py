@@ -1,4 +1,4 @@
-"""Compares the chat template with a raw prompt, and sends one message several ways at once."""
+"""The actions that open comparisons (chat template and raw prompt) and fan-outs (one message, several answers)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _WRITE_AFTER_S = 1.0
 
 
 class FanOuts(ChatPart):
-    """Creates and shows fan-outs; keeps the newest until one of its answers is used."""
+    """Sends one message several ways at once, e.g. with several seeds. Keeps the newest fan-out until an answer is
+    used."""
 
     def __init__(self, screen: ChatScreen) -> None:
         super().__init__(screen)
@@ -41,18 +42,19 @@ class FanOuts(ChatPart):
         """The newest fan-out without a chosen answer, and its message."""
 
     def action_fan_out(self, text: str = "") -> None:
-        """Send the draft or the last message several ways at once; a form asks for the plan if none is given."""
+        """Send the draft or the last message several ways at once. `text`: the plan, e.g. `seed=1,2`; empty: a form
+        asks."""
         self._screen.take_composer_text()
         self._screen.start_dialog(partial(self._fan_out, text))
 
     def action_look(self) -> None:
-        """Send the draft or the last message with its pictures, without them, and with changed ones."""
+        """Send the draft or the last message with its images, without them, and with changed images."""
         self._screen.take_composer_text()
         self._screen.start_dialog(self._look)
 
     async def look_at(self, message: ComparedMessage) -> bool:
-        """Send this message with, without and with changed pictures. Return True if one of the answers is used. Raises
-        VlmtuiError."""
+        """Send this message with its images, without them, and with changed images. Return True if the conversation
+        continues with one of the answers. Raises VlmtuiError."""
         fan_out = self._earlier(message)
         if fan_out is None or fan_out.plan.parameter != PICTURE:
             fan_out = await self._planned(look_plan(message), message)
@@ -71,7 +73,8 @@ class FanOuts(ChatPart):
             await self._show(fan_out, message)
 
     async def _show(self, fan_out: FanOut, message: ComparedMessage) -> bool:
-        """Show it, and further ones requested there; return whether an answer was used. Raises VlmtuiError."""
+        """Show a fan-out, and those that the user requests from its screen. Return True if the conversation continues
+        with one of the answers. Raises VlmtuiError."""
         while True:
             self._open = (fan_out, message)
             chosen = await self._app.open_fan_out(fan_out)
@@ -114,8 +117,8 @@ class FanOuts(ChatPart):
         )
 
     async def _engines_of(self, names: Mapping[str, str]) -> LaneEngines | None:
-        """Return the engines of lanes, by their labels. Before further ones are loaded here, show the memory that they
-        need, and ask how to load them. None if cancelled. Raises VlmtuiError."""
+        """Return the engines of a fan-out. `names`: a model or server for each label. If models must be loaded, show
+        the memory that they need, and ask how to load them; None if cancelled. Raises VlmtuiError."""
         controller, services = self._engines, self._screen.services
         trust = TrustStore(services.paths)
         servers, registry = services.settings.engines, services.registry
@@ -134,7 +137,7 @@ class FanOuts(ChatPart):
         return engines
 
     def _return_to(self, model: Model) -> None:
-        """Load the app's model again, which made room for another one."""
+        """Load the chat's model again, which was unloaded to make room for another model."""
         self._screen.start(partial(self._load_again, model), "engine")
 
     async def _load_again(self, model: Model) -> None:
@@ -154,7 +157,7 @@ class FanOuts(ChatPart):
 
 
 class Comparisons(ChatPart):
-    """Opens comparisons, sends their message, and stores their raw prompt."""
+    """Opens comparisons, sends the compared message, and stores the raw prompt."""
 
     def __init__(self, screen: ChatScreen) -> None:
         super().__init__(screen)

@@ -40,12 +40,12 @@ from vlmtui.ui.keys import default_keys, key_bindings
 from vlmtui.ui.terminal.key_queue import run_before_keys
 
 _AT_ONCE = min(4, max(1, (os.cpu_count() or 1) - 1))
-"""Files opened at the same time; leaves a core for the screen."""
+"""Maximum number of files opened at the same time; leaves a CPU core for the screen."""
 
 
 def _own_keys() -> list[Binding]:
-    """Return the keys of Textual's text area but for those of the editor's actions and the function keys, each with an
-    id for the keymap."""
+    """Return the bindings of Textual's TextArea, without F6, F7 and the keys of vlmtui's editor actions. Each has an id
+    for the keymap."""
     ours = {key for action in SCOPES["editor"].actions for key in default_keys(action.id)} | {"f6", "f7"}
     own = Binding.make_bindings(TextArea.BINDINGS)
     return [replace(binding, id=f"text_area.{binding.key}") for binding in own if binding.key not in ours]
@@ -54,7 +54,8 @@ def _own_keys() -> list[Binding]:
 class Composer(TextArea, inherit_bindings=False):
     """A multi-line text area. Enter sends, Shift+Enter and Ctrl+J break the line; a pasted line break never sends.
 
-    A token of an attachment acts as one piece: the cursor jumps over it, and it is deleted whole.
+    A token such as `[Image #1]`, which stands for an attachment, acts like one character: the cursor jumps over it, and
+    it is deleted whole.
     """
 
     BINDINGS = [*bindings("editor"), *_own_keys()]
@@ -80,27 +81,27 @@ class Composer(TextArea, inherit_bindings=False):
 
     @dataclass
     class PathsPasted(Message):
-        """The pasted or dropped text consists only of existing files, at least one of them a picture or video."""
+        """The pasted or dropped text consists only of paths of existing files, at least one of them a media file."""
 
         paths: list[Path]
 
     @dataclass
     class ScrollWanted(Message):
-        """PageUp or PageDown, for the transcript."""
+        """PageUp (-1) or PageDown (1) was pressed, to scroll the transcript."""
 
         pages: int
 
     @dataclass
     class MenuKey(Message):
-        """A key for the open command menu: `up`, `down`, `tab` or `escape`."""
+        """A key for the open menu or question above: `up`, `down`, `tab` or `escape`."""
 
         key: str
 
     class SelectionWanted(Message):
-        """↑ in an empty composer: select a message above."""
+        """↑ was pressed in an empty composer, to select a message."""
 
     class Interrupted(Message):
-        """Ctrl+C without a selection."""
+        """Ctrl+C was pressed without selected text."""
 
     def __init__(self, prompts: PromptHistory, draft: Draft, *, id: str | None = None) -> None:
         self.draft = draft
@@ -116,10 +117,10 @@ class Composer(TextArea, inherit_bindings=False):
         self.prompts = prompts
 
     def on_mount(self) -> None:
-        """Free the keys that the user assigned to actions of the chat."""
+        """Unbind keys of the text area that the user has assigned to other actions."""
         chosen = key_bindings(self.app).chosen("chat", "app")
         self.app.update_keymap({f"text_area.{key}": UNBOUND for key in chosen})
-        self.cursor_blink = False  # an idle screen sends nothing
+        self.cursor_blink = False  # an idle screen writes nothing to the terminal
 
     async def on_key(self, event: events.Key) -> None:
         # Textual calls the text area's own handler after this one, unless prevented.
@@ -144,18 +145,19 @@ class Composer(TextArea, inherit_bindings=False):
             self._leave_gap(event.text[:1])
 
     def _leave_gap(self, first: str) -> None:
-        """Insert a space if `first` is about to be written directly behind the attachments at the start."""
+        """Insert a space if text that begins with `first` is about to be written directly after the attachments at the
+        start."""
         is_behind = not self.selected_text and 0 < self.draft.lead_in(self.text) == self.cursor_offset
         if is_behind and first not in "/@" and not first.isspace():
             self.insert(" ", self.cursor_location)
 
     @property
     def menu_is_open(self) -> bool:
-        """True while the arrow keys go to a menu above."""
+        """True while a menu or question above takes the arrow keys."""
         return any(menu.display for menu in self.screen.query("SuggestionMenu, PathOffer"))
 
     def _take_key(self, key: str) -> bool:
-        """Handle a key; False to leave it to the text area."""
+        """Handle a key; return False if the text area should handle it."""
         if key in ("up", "down", "tab", "escape") and self.menu_is_open:
             self.post_message(self.MenuKey(key))
             return True
@@ -195,7 +197,7 @@ class Composer(TextArea, inherit_bindings=False):
 
     @property
     def path_span(self) -> Span | None:
-        """Return the `@path` being typed."""
+        """The `@path` at the cursor."""
         return path_at(self.text, self._index_of(self.cursor_location)) if "@" in self.text else None
 
     def replace_span(self, start: int, end: int, text: str) -> None:
@@ -217,14 +219,14 @@ class Composer(TextArea, inherit_bindings=False):
         return self._index_of(self.cursor_location)
 
     def replace_token(self, old: str, new: str) -> None:
-        """Replace a token, if the text still contains it."""
+        """Replace an attachment's token wherever it is in the text."""
         at = self.text.find(old)
         while at >= 0 and old != new:
             self.replace(new, self._location_of(at), self._location_of(at + len(old)))
             at = self.text.find(old, at + len(new))
 
     def validate_selection(self, selection: Selection) -> Selection:
-        """Keep the ends of a selection outside tokens: continue in the direction of the movement."""
+        """Move ends of a selection that are within a token to its edge, in the direction of the cursor's movement."""
         start, end = selection
         if "[" not in self.text:
             return selection
@@ -251,7 +253,7 @@ class Composer(TextArea, inherit_bindings=False):
         return self._recall(self.prompts.older(self.text))
 
     def _recall(self, text: str | None) -> bool:
-        """Show another message. Its attachments stay, in front."""
+        """Show a message of the history. The draft's attachments stay, in front."""
         if text is None:
             return False
         tokens = "" if self.draft.tokens_in(text) else self.draft.only_tokens()
@@ -261,7 +263,7 @@ class Composer(TextArea, inherit_bindings=False):
 
 
 class ComposerPanel(Vertical):
-    """Tells messages from commands, and opens attached files. The draft stays until it is sent."""
+    """The composer with its menus and attachments. Opens attached files, and tells slash commands from messages."""
 
     DEFAULT_CSS = """
     ComposerPanel {
@@ -272,11 +274,11 @@ class ComposerPanel(Vertical):
     """
 
     class MessageWritten(Message):
-        """Enter after a message: the draft holds it. Posted once all its files are loaded."""
+        """Send the draft: Enter was pressed, and all its files are loaded."""
 
     @dataclass
     class CommandGiven(Message):
-        """Enter after a slash command, known or not."""
+        """Enter was pressed after a slash command, which may be unknown."""
 
         command: SlashCommand
 
@@ -285,7 +287,7 @@ class ComposerPanel(Vertical):
 
     @dataclass
     class FileChecked(Message):
-        """A file was opened: it is attached, or cannot be sent."""
+        """A file was opened and attached, or can't be attached."""
 
         outcome: Attachment | VlmtuiError
 
@@ -298,7 +300,7 @@ class ComposerPanel(Vertical):
         self._to_send: str | None = None
         """The text for which Enter was pressed while files were loading."""
         self._written_as: dict[int, str] = {}
-        """The typed text of files that are loading, by number."""
+        """The text that the user typed for files that are loading, by attachment number."""
         self._numbers_above = 0
         self.sampling = VideoSampling()
         """The default sampling of videos."""
@@ -361,7 +363,7 @@ class ComposerPanel(Vertical):
             self.post_message(self.MessageWritten())
 
     def _attach_mentions(self, mentions: list[Mention]) -> None:
-        """Replace the paths that can be attached with tokens."""
+        """Replace the paths in the text with tokens, and open the files."""
         text = self._draft.text
         places = [(one, [(self._reserve(source), source) for source in one.sources]) for one in mentions]
         for one, staged in reversed(places):
@@ -389,7 +391,7 @@ class ComposerPanel(Vertical):
         self.attach(event.paths)
 
     def file_checked(self, number: int, outcome: Attachment | VlmtuiError) -> None:
-        """Attach the opened file with this number; if it cannot be sent, write again what was typed."""
+        """Attach an opened file; if it failed, restore the text that the user typed for it."""
         written = self._written_as.pop(number, "")
         if isinstance(outcome, Attachment):
             self._draft.fill(number, outcome)
@@ -437,7 +439,7 @@ class ComposerPanel(Vertical):
             self._look_at(number, source)
 
     def number_above(self, number: int) -> None:
-        """Number attachments from `number` + 1: the prompt's earlier messages have that many."""
+        """Number the draft's attachments from `number` + 1; earlier messages have `number` attachments."""
         self._numbers_above = number
         if self._composer.text == self._draft.text:  # otherwise a pending update will renumber
             self._renumber()
@@ -459,7 +461,7 @@ class ComposerPanel(Vertical):
         self.post_message(self.DraftChanged())
 
     def replace_with_several(self, number: int, attachments: Sequence[Attachment]) -> None:
-        """Replace the attachment with this number by several."""
+        """Replace an attachment with several attachments."""
         old = next((token for token in self._draft.tokens if token.number == number), None)
         if old is None:
             return
@@ -470,12 +472,13 @@ class ComposerPanel(Vertical):
         self._composer.replace_token(self._draft.text[old.start : old.end], "".join(texts))
 
     def take_text(self, words: str, text: str | None = None) -> None:
-        """Clear a text that was sent (None: all), and add its words to the history. What was typed since then stays."""
+        """Remove the sent `text` (None: all) from the composer, and add `words` to the history. Text typed since then
+        stays."""
         self._prompts.add(words)
         self._composer.take_away(self._composer.text if text is None else text)
 
     def clear_words(self) -> None:
-        """Clear the words of a command, and add it to the history. Attachments stay."""
+        """Clear a command, and add it to the history. Attachments stay."""
         self._prompts.add(self._draft.words)
         self._composer.text = self._draft.only_tokens()
         self._composer.move_cursor(self._composer.document.end)
@@ -499,7 +502,7 @@ class ComposerPanel(Vertical):
         self.file_checked(number, outcome)
 
     def _send_what_waits(self) -> None:
-        """Send the message for which Enter was pressed, unless it changed since."""
+        """Send the message for which Enter was pressed while files were loading, unless it has changed since."""
         if self._to_send is None or self._draft.pending:
             return
         waited, self._to_send = self._to_send, None
@@ -523,19 +526,20 @@ class ComposerPanel(Vertical):
         return self.query_one(PathOffer)
 
     def _reserve(self, source: Path | str = "") -> int:
-        """Reserve a number for an attachment. Clears the undo history, which may name its former owner."""
+        """Reserve a number for an attachment. If it was used before, clear the undo history, which may contain the old
+        token."""
         if self._draft.knows(self._draft.next_number(self._numbers_above)):
             self._composer.history.clear()
         return self._draft.reserve(self._numbers_above, written=as_written(source))
 
     def _renumber(self) -> None:
-        """Renumber attachments as in the prompt."""
+        """Number the attachments as the prompt does."""
         cursor = self._draft.renumber(self._numbers_above, self._composer.cursor_offset)
         if cursor is not None:
             self._composer.put_text(self._draft.text, cursor)
 
     def _suggest(self) -> None:
-        """Offer paths after an `@`, or else the commands that begin with the words."""
+        """Offer paths after an `@`, or else the slash commands that begin with the text."""
         span = self._composer.path_span
         if span is not None:
             self._find_paths(span)
@@ -549,7 +553,7 @@ class ComposerPanel(Vertical):
             self._menu.show_paths(found)
 
     def _take(self, chosen: Action | PathCompletion) -> None:
-        """Complete what is chosen in the menu."""
+        """Insert the menu's command, folder or file."""
         if isinstance(chosen, Action):
             self._complete(chosen)
         else:

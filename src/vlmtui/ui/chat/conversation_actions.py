@@ -1,4 +1,4 @@
-"""The actions on the conversation: branches, settings, the adapter."""
+"""The actions on the whole conversation: branches, settings, the LoRA adapter."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Branches(ChatPart):
         await save_conversation(self._chat, name, self._screen)
 
     async def action_edit(self, number: str = "") -> None:
-        """Edit message `number`, or else the selected one or the last. Sending creates a branch."""
+        """Edit message `number`, or else the selected or the last message. Sending creates a branch."""
         if number and not is_number(number):
             raise bad_input("/edit takes the number of a message.")
         if not number and self._screen.marked is not None:
@@ -111,8 +111,7 @@ class Settings(ChatPart):
         self._screen.start_dialog(partial(self._set_parameter, text))
 
     def action_adapter(self, text: str = "") -> None:
-        """Answer with the adapter in a folder from the next message on; `none`: without one. Empty: choose from a
-        list."""
+        """Use the LoRA adapter in a folder from the next message on. `none`: no adapter; empty: choose from a list."""
         self._screen.start_dialog(partial(self._choose_adapter, text.strip()))
 
     async def _set_parameter(self, text: str) -> None:
@@ -138,7 +137,7 @@ class Settings(ChatPart):
             self._apply(settings, unchanged="The adapter stays the same.")
 
     async def _adapter_from_list(self) -> str | None:
-        """Return the folder that the user chose, or `none`; None if that was cancelled."""
+        """Let the user choose an adapter. Return its folder, NONE for no adapter, or None if cancelled."""
         now = self._chat.settings.adapter
         model = self._engines.model
         near = folders_near(now, model.spec.model if model is not None else "")
@@ -151,7 +150,8 @@ class Settings(ChatPart):
         return None if at is None else NONE if at == 0 else found[at - 1].folder
 
     async def _takes_adapter(self, adapter: Adapter) -> bool:
-        """Return whether the loaded model takes the adapter, or will: it is loaded again if the user agrees."""
+        """Return True if the loaded model accepts the adapter, or if the user agrees to load it again so that it
+        does."""
         model = self._engines.model
         if model is None or takes_adapter(model.spec, adapter):
             return True
@@ -170,4 +170,4 @@ class Settings(ChatPart):
         self._chat.settings = settings
         self._screen.tell(f"{told[0].upper()}{told[1:]}" if told else unchanged)
         self._screen.show_status()
-        self._screen.prompt_cost.count_soon()  # the arguments of the processor may have changed
+        self._screen.prompt_cost.count_soon()  # the image processor's arguments may have changed

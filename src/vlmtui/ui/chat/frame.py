@@ -1,4 +1,5 @@
-"""The frame of the conversation, its facts, the welcome, and the lines of status, queue and editing."""
+"""The parts of the chat screen around transcript and composer: frame, welcome, side pane, and the lines for status,
+queue and editing."""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ _KEYS = (
     "{leader} shows the keys of a screen, {help} all, `vlmtui help tour` first steps.",
 )
 _KEYS_IN_ONE = "{attach} attaches, Enter sends, {help} shows keys, `vlmtui help tour` first steps."
-"""The keys in one line, for a family whose note takes the other line."""
+"""The keys in one line, for model families with a note, which takes the other line."""
 WIDTH = 32
-"""Columns of the pane, including borders."""
+"""Columns of the side pane, including borders."""
 _ROW = WIDTH - 4
 _MOST_SHARES = 12
 _FULL, _EMPTY = "━", "─"
@@ -48,9 +49,9 @@ _LOOKS = {
     EngineState.DEAD: ("✕", "$text-error", "engine ended · {restart_engine} restarts"),
 }
 _STATUS_EVERY_S = 10.0
-"""Seconds between two questions for the engine's memory."""
+"""Seconds between requests for the engine's status."""
 _SHOWN = 3
-"""Messages listed; others are counted."""
+"""Queued messages listed; the others are counted."""
 
 
 class ChatFrame(Vertical):
@@ -118,7 +119,8 @@ class ChatFrame(Vertical):
         self._imported.display = head.is_imported
 
     async def on_click(self, event: events.Click) -> None:
-        """The title opens the list of conversations, `more below` goes there, the facts open the inspector."""
+        """Open the list of conversations at a click on the title, the inspector at the facts; scroll at `more
+        below`."""
         on = clicked(self, event)
         if not is_click(self, event):
             return
@@ -154,7 +156,7 @@ class WelcomePanel(Static):
 
 
 class SidePane(Vertical):
-    """Three titled panels. Only changed ones are repainted."""
+    """Panels for the context, the last prompt and the last answer. Only changed panels are repainted."""
 
     can_focus = False
     DEFAULT_CSS = f"""
@@ -215,7 +217,7 @@ def _fill(panel: Static, rows: list[Content]) -> None:
 
 
 def context_rows(info: EngineInfo, context_used: int | None) -> list[Content]:
-    """Return how full the context is."""
+    """Return a gauge of the context, its tokens, and their share of the limit."""
     used, most = context_used or 0, info.max_model_len
     share = min(1.0, used / most) if most else 0.0
     style = "$text-warning" if share >= _NEARLY_FULL else "$accent"
@@ -256,7 +258,7 @@ def answer_rows(exchange: Exchange) -> list[Content]:
 
 
 def _sampling(exchange: Exchange) -> Sampling | None:
-    """Return the engine's sampling, or that of the request if not reported."""
+    """Return the sampling that the engine reported, or else the requested sampling."""
     if exchange.answer.used is not None:
         return exchange.answer.used
     if exchange.request is not None:
@@ -289,7 +291,7 @@ def _labelled(name: str, value: str) -> Content:
 
 
 class StatusBar(Static):
-    """The status line; truncated at the right on narrow terminals. Asks the engine for its status now and then."""
+    """The line with the model, the engine's state and memory, the settings and the context."""
 
     DEFAULT_CSS = """
     StatusBar { height: 1; padding: 0 2; background: $background; text-wrap: nowrap; text-overflow: ellipsis; }
@@ -339,7 +341,7 @@ class StatusBar(Static):
         self.update(Content.styled("  ·  ", "$faint").join(parts))
 
     def _word(self) -> str:
-        """Return the engine's state in a word or two."""
+        """Return the engine's state for people, with the loading stage or the key that helps."""
         state, progress = self._engines.state, self._engines.progress
         if state is EngineState.READY and self._chat.running is not None:
             return "answering"

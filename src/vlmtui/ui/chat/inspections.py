@@ -1,4 +1,4 @@
-"""Inspects the prompt and the answer of a message."""
+"""The actions that inspect a message: its prompt and answer, and views of its images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vlmtui.ui.chat.part import ChatPart
 
 
 class Inspections(ChatPart):
-    """Opens the inspector."""
+    """Opens the inspector, lint, and the image views."""
 
     def action_inspect(self, number: str = "") -> None:
         """Inspect the prompt and the answer of message `number`, or else of the selected message or the last."""
@@ -33,8 +33,7 @@ class Inspections(ChatPart):
         self._app.open_lint(self._engines.require_model())
 
     def action_locate(self, what: str = "") -> None:
-        """Write the prompt into the message by which the model's family is asked where something is, or when in a
-        video."""
+        """Insert the prompt that the model family's TOML record gives for locating `what` in an image or video."""
         model = self._engines.model
         grounding = model.family.grounding if model is not None else None
         media = {item.modality for item in self._chat.draft.attachments}
@@ -55,7 +54,7 @@ class Inspections(ChatPart):
         self._start(self._show_occlusion, number)
 
     def _start(self, show: Callable[[str], Coroutine[None, None, None]], number: str) -> None:
-        """Open a view of message `number`, or else of the selected message or the last."""
+        """Call `show` for message `number`, or else for the selected or the last message."""
         if not number and self._screen.marked is not None:
             number = str(self._chat.number_of(self._screen.marked.exchange))
         self._screen.start_dialog(partial(show, number))
@@ -85,7 +84,7 @@ class Inspections(ChatPart):
         self._app.open_occlusion(plan, self._number_of(plan.image))
 
     async def _prompt(self, number: str) -> tuple[PromptReport, Prompt]:
-        """Return what is known of a message's answer, and its prompt for the loaded model. Raises VlmtuiError."""
+        """Return the report about a message's answer, and its prompt for the loaded model. Raises VlmtuiError."""
         return await prompt_again(self._chat, exchange_numbered(self._chat, number), self._engines)
 
     def _number_of(self, attachment: Attachment) -> int:

@@ -1,4 +1,4 @@
-"""The base of the chat screen's parts."""
+"""The base class of the chat screen's parts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class ChatPart:
-    """A part of the chat screen. Its methods `action_ID` run actions of the table, whose help says what they do.
+    """A part of the chat screen. A method `action_ID` runs the action ID, which `ui/actions` describes.
 
-    The screen tells a VlmtuiError that they raise, or that the steps raise which they start.
+    If an action, or work that it starts, raises VlmtuiError, the user is notified.
     """
 
     def __init__(self, screen: ChatScreen) -> None:

@@ -1,4 +1,4 @@
-"""The draft's cost in tokens: counted by the engine, or estimated from the model's record."""
+"""The draft's cost in tokens: counted by the engine, or estimated from the model family's TOML record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vlmtui.ui.chat.screen import ChatScreen
 
 _COUNT_AFTER_S = 0.4
-"""Seconds without changes before the cost is requested."""
+"""Seconds without changes before the engine counts the tokens."""
 
 
 class PromptCost(ChatPart):
@@ -26,7 +26,7 @@ class PromptCost(ChatPart):
     def __init__(self, screen: ChatScreen) -> None:
         super().__init__(screen)
         self._question: object = None
-        """The input of the newest count."""
+        """The values that the newest count was made from."""
         self._timer: Timer | None = None
         self.cost: Cost | None = None
         """The cost of the current draft; None: unknown."""
@@ -45,7 +45,7 @@ class PromptCost(ChatPart):
         self.count_soon()
 
     def count_soon(self) -> None:
-        """Request the cost from the engine once nothing has changed for a while."""
+        """Ask the engine for the count once nothing has changed for a while."""
         if self._timer is not None:
             self._timer.stop()
         self._timer = self._screen.set_timer(_COUNT_AFTER_S, self._count_if_new)
@@ -68,8 +68,8 @@ class PromptCost(ChatPart):
                 bar.tell_cost("")
 
     def _count_if_new(self) -> None:
-        """Count unless the input is unchanged. With attachments all words count; a text alone is counted again after
-        some sentences."""
+        """Count if anything has changed that the count depends on; in a text without attachments, only every 500
+        characters."""
         draft, history = self._chat.draft, [(id(item), item.is_left_out) for item in self._chat.exchanges]
         is_ready = self._engines.state is EngineState.READY
         written = draft.words if draft.attachments else len(draft.words) // 500

@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from vlmtui.ui.app import VlmtuiApp
 
 _WIDE = 110
-"""Fewest columns for the side pane."""
+"""Columns from which on the side pane is shown."""
 
 
 class ChatScreen(Screen[None]):
-    """Transcript, attachments, composer, status. Its parts implement the user's actions."""
+    """Transcript, composer with attachments, and status line. `parts` run most of the user's actions."""
 
     CSS_PATH = "screen.tcss"
     AUTO_FOCUS = "Composer"
@@ -68,7 +68,7 @@ class ChatScreen(Screen[None]):
 
     @dataclass
     class ConversationChanged(Message):
-        """An event of the conversation."""
+        """The conversation reported an event, e.g. the end of an answer."""
 
         event: ConversationEvent
 
@@ -93,9 +93,9 @@ class ChatScreen(Screen[None]):
             Branches(self),
             Settings(self),
         )
-        """The parts that run actions of the table."""
+        """The parts with methods `action_ID`."""
         self._changing: object = None
-        """The state that decides what the footer hides."""
+        """The state for which the footer was refreshed last."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self._stands = asyncio.Event()
         """Set once the screen shows its conversation."""
@@ -123,7 +123,7 @@ class ChatScreen(Screen[None]):
         self._stands.set()
 
     def on_screen_resume(self) -> None:
-        """Update settings and title, which another screen may have changed."""
+        """Update the title, which another screen may have changed."""
         self.query_one(ChatFrame).show_title_soon()
 
     def on_unmount(self) -> None:
@@ -205,7 +205,7 @@ class ChatScreen(Screen[None]):
     def _interrupted(self) -> None:
         selected = self.get_selected_text()
         if selected:
-            self.clear_selection()  # the next one stops the answer
+            self.clear_selection()  # the next Ctrl+C stops the answer
             self.copy_text(selected)
         elif self.chat.running is not None:
             self.sender.action_stop()
@@ -254,7 +254,7 @@ class ChatScreen(Screen[None]):
 
     @property
     def _impossible_actions(self) -> frozenset[str]:
-        """The ids of actions that are impossible now: hidden from the footer, keys without effect."""
+        """The ids of actions that can't run now: the footer hides them, and their keys do nothing."""
         answering = self.chat.running is not None
         possible = {
             "stop": answering,
@@ -271,7 +271,7 @@ class ChatScreen(Screen[None]):
         return frozenset() if has_answer else frozenset({"compare", "inspect", "fan_out"})
 
     async def action_run(self, id: str) -> None:
-        """Run an action of the table, which the screen or one of its parts has."""
+        """Run the method `action_ID` of the screen or of one of its parts."""
         method = method_of(self, id)
         assert method is not None, id
         await self.main_app.perform(method)
@@ -285,7 +285,7 @@ class ChatScreen(Screen[None]):
 
     @property
     def marked(self) -> Marked | None:
-        """The selected message or answer: the target of actions without a number."""
+        """The selected message or answer, on which actions without a number act; None: nothing is selected."""
         return self._cursor.marked
 
     def compared_message(self) -> ComparedMessage:
@@ -306,7 +306,7 @@ class ChatScreen(Screen[None]):
 
     @property
     def _is_left(self) -> bool:
-        """True while the screen is removed: its widgets go first, and work on it may still wait."""
+        """True while the screen closes: its widgets are gone, but background work may still run."""
         return not all(self.query(kind) for kind in (StatusBar, Transcript, EditingBar, ComposerPanel, Composer))
 
     def tell(
@@ -317,7 +317,7 @@ class ChatScreen(Screen[None]):
         seconds: float = 4.0,
         severity: SeverityLevel = "information",
     ) -> None:
-        """Show a notification for `seconds`, with the key that remedies it."""
+        """Show a notification for `seconds`. `remedy`: the action that helps; its key is added to the text."""
         self.notify(with_remedy(self.app, visible(text), remedy), severity=severity, timeout=seconds, markup=False)
 
     def tell_error(self, error: VlmtuiError) -> None:
@@ -330,7 +330,7 @@ class ChatScreen(Screen[None]):
         self.run_worker(work, group=group, description=group, exclusive=exclusive)
 
     def start_dialog(self, steps: Steps) -> None:
-        """Run steps that show a screen; further keys wait until it is shown."""
+        """Run steps that open another screen; keys typed ahead wait until it is open."""
         run_before_keys(self, partial(self.main_app.perform, steps))
 
     def copy_text(self, text: str) -> None:
@@ -338,12 +338,12 @@ class ChatScreen(Screen[None]):
         self.app.copy_to_clipboard(text)
 
     def take_composer_text(self) -> None:
-        """Move text typed just now from the composer to the draft."""
+        """Copy the composer's text to the draft, whose update on the last key may still wait."""
         self.chat.draft.text = self.query_one(Composer).text
 
     async def show_conversation(self, *, is_open: bool = False) -> None:
-        """Show the conversation. Waits until the screen is composed; does nothing if it was closed meanwhile.
-        `is_open`: keep the current draft, which is newer than the stored one."""
+        """Show the conversation once the screen is mounted. `is_open`: the conversation was open already, so keep the
+        text in the composer, which is newer than the stored draft."""
         await self._stands.wait()
         if not self.is_attached:
             return
@@ -358,13 +358,14 @@ class ChatScreen(Screen[None]):
         self.show_queue()
 
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
-        """Show a new exchange. `rebuild`: exchanges after the edited message are gone."""
+        """Show a new exchange (a message and its answer). `rebuild`: it replaces others, so fill the transcript
+        again."""
         if rebuild:
             self.transcript.clear()
             await self._fill_transcript()
         else:
             self.transcript.append(exchange, media_above=self.chat.branch.attachments_above)
-            await self.query_one(ChatFrame).show_head()  # the welcome panel goes
+            await self.query_one(ChatFrame).show_head()  # hides the welcome panel
         if not self._is_left:
             self.show_status()
 
@@ -372,7 +373,7 @@ class ChatScreen(Screen[None]):
         await self.query_one(ChatFrame).show_head()
         if self.chat.exchanges and not self._is_left:
             self.transcript.append(*self.chat.exchanges, media_above=self.chat.branch.attachments_above)
-        for cursor in self.query(MessageCursor):  # none where the chat is being left meanwhile
+        for cursor in self.query(MessageCursor):  # none while the screen closes
             await cursor.conversation_shown()
 
     def show_draft(self) -> None:

@@ -25,7 +25,7 @@ from vlmtui.ui.actions import ACTIONS, Action
 FOLDER_MAX = 5000
 """Most names read from a folder."""
 LOOK_S = 0.5
-"""Seconds for opening files without a media suffix to detect their type; then the matches so far are used."""
+"""Maximum seconds for finding completions, since files without a media suffix are opened to detect their type."""
 _WORD = re.compile(r'(?<!\S)@(?:"([^"\n]*)|([^\s"]\S*)?)')
 _COMMAND = 19
 """Columns of a command."""
@@ -33,9 +33,9 @@ _NAME_MIN, _NAME_MAX = 19, 44
 _SHOWN = 4
 """Files listed; others are counted."""
 _MENTION_MAX = 60
-"""Most characters shown of a file that a message names."""
+"""Maximum characters shown of the name of a file."""
 _LOOK_S = 3.0
-"""Seconds for looking up files."""
+"""Maximum seconds for looking up the files that a message names."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class PathCompletion(msgspec.Struct, frozen=True):
-    """A folder, picture or video."""
+    """A folder or media file that completes a typed path."""
 
     path: Path
     is_folder: bool
@@ -61,7 +61,7 @@ class PathCompletion(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The last component, with a slash for a folder. Hostile text."""
+        """The last component, with a slash for a folder. May contain control characters."""
         return self.text.rstrip("/").rpartition("/")[2] + ("/" if self.is_folder else "")
 
     @property
@@ -73,7 +73,7 @@ class PathCompletion(msgspec.Struct, frozen=True):
 
 
 def path_at(text: str, cursor: int) -> Span | None:
-    """Return the `@path` that contains or ends at the cursor (an offset), or None.
+    """Return the `@path` around or before the cursor (an offset), or None.
 
     An `@` counts only at the start and after white space, so not in `me@example.org`. After `@"` the path may contain
     spaces, up to the closing quote or the end of the line.
@@ -128,7 +128,7 @@ def _matches(folder: Path, wanted: str) -> list[tuple[object, str, bool]]:
             rank = _rank(item.name.casefold(), wanted.casefold())
             if rank is not None:
                 is_folder = _is_folder(item)
-                # Continuing into a folder needs its name in the text.
+                # A folder's name goes into the text, which takes no control characters.
                 if is_folder and one_line(item.name) != item.name:
                     continue
                 found.append(((rank, not is_folder, natural(item.name)), item.name, is_folder))
@@ -159,7 +159,7 @@ def matching_actions(text: str) -> list[Action]:
 
 
 class SuggestionMenu(OptionList):
-    """Commands or paths, shown above the composer while there are some; never takes the focus."""
+    """A menu of commands or paths above the composer. Hidden while empty; never takes the focus."""
 
     can_focus = False
     DEFAULT_CSS = """
@@ -183,14 +183,14 @@ class SuggestionMenu(OptionList):
         self._offered: Sequence[Action | PathCompletion] = ()
 
     def show_commands(self, actions: Sequence[Action]) -> None:
-        """Show these; hide the menu if there are none."""
+        """Show commands; hide the menu if there are none."""
         lines = [
             Content.assemble((f"{action.usage:{_COMMAND}}", "bold"), (action.help, "$muted")) for action in actions
         ]
         self._show(actions, lines)
 
     def show_paths(self, candidates: Sequence[PathCompletion]) -> None:
-        """Show these; hide the menu if there are none."""
+        """Show paths; hide the menu if there are none."""
         names = [Content(one_line(candidate.name)) for candidate in candidates]
         longest = max((name.cell_length for name in names), default=0)
         width = max(_NAME_MIN, min(_NAME_MAX, longest))
@@ -217,7 +217,7 @@ class SuggestionMenu(OptionList):
 
 
 class PathOffer(Static):
-    """Shown above the composer while the question is open; never takes the focus."""
+    """Asks above the composer whether to attach the files that a message names. Never takes the focus."""
 
     can_focus = False
     DEFAULT_CSS = """
@@ -237,9 +237,9 @@ class PathOffer(Static):
         super().__init__(id=id, markup=False)
         self.mentions: list[Mention] = []
         self._words = ""
-        """The draft's words when the question was asked."""
+        """The draft's text without attachment tokens, when the question was asked."""
         self._outside: list[int] = []
-        """The offsets of these words in the draft's text then."""
+        """The offset in the draft's whole text of each character of `_words`."""
         self._as_text: str | None = None
         """The text for which the user chose to send paths as text."""
 
@@ -248,15 +248,16 @@ class PathOffer(Static):
         return bool(self.mentions)
 
     def is_due(self, text: str) -> bool:
-        """Return whether a text may name files, and the user did not choose to send it as text."""
+        """Return True if a text may name files, and the user has not chosen to send it as text."""
         return text != self._as_text and may_name_files(text)
 
     def asks_about(self, draft: Draft) -> bool:
-        """Return True while the open question is about this draft's words; its attachments may have changed since."""
+        """Return True while the question is open and the draft's words are unchanged; its attachments may have
+        changed."""
         return self.is_open and draft.words == self._words
 
     def mentions_in(self, draft: Draft) -> list[Mention]:
-        """Return the files found, with their offsets in the draft's text as it is now."""
+        """Return the files that were found, with their offsets in the draft's current text."""
         now = dict(zip(self._outside, draft.outside, strict=True))
         return [msgspec.structs.replace(one, start=now[one.start], end=now[one.end - 1] + 1) for one in self.mentions]
 

@@ -1,4 +1,4 @@
-"""The scrolling conversation, and the cursor on its messages."""
+"""The scrolling conversation, and the line that selects its messages."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.thumbnails import Thumbnails
 
 OLDER = 50
-"""Stored exchanges loaded at a time."""
+"""Number of exchanges (a message and its answer) loaded from the store at a time."""
 _NEAR_TOP = 3
-"""Older exchanges are loaded from this many screens below the top on."""
+"""Screens below the top at which older exchanges are loaded."""
 _PAGES = {"page_up": -1, "page_down": 1}
 
 
 class Transcript(DocumentView):
-    """Follows the newest text until the user scrolls up, and again once the end is in view."""
+    """The conversation's messages and answers. Follows the newest text until the user scrolls up, and again once the
+    end is in view."""
 
     DEFAULT_CSS = """
     Transcript { height: 1fr; padding: 0 0 0 2; background: $background; }
     """
     marked: var[Marked | None] = var(None)
-    """The selected message or answer; part of it stays in view."""
+    """The selected message or answer. When it scrolls out of view, a visible message is selected."""
 
     @dataclass
     class EndSeen(Message):
@@ -55,7 +56,7 @@ class Transcript(DocumentView):
 
         marked: Marked
         branch: int
-        """-1: the one before is wanted, 1: the next one; else 0."""
+        """-1: an arrow to the previous branch was clicked; 1: to the next; 0: no arrow."""
 
     @dataclass
     class OlderWanted(Message):
@@ -68,13 +69,13 @@ class Transcript(DocumentView):
         self._thumbnails = Thumbnails(self, cache, self._picture_drawn)
         self._shown: dict[Exchange, tuple[MessageBlock, AnswerBlock]] = {}
         self._media_above = 0
-        """Number of attachments that later prompts include from before the loaded exchanges."""
+        """Number of attachments before the loaded exchanges that prompts include."""
         self._has_older = True
         self._waits_for_older = False
         self._end_seen = True
         self._rhythm = Rhythm(self, self._show_running)
         self._clock: Timer | None = None
-        """Counts the seconds while an answer waits, or reasons."""
+        """Updates the shown seconds while an answer waits or reasons."""
 
     def on_unmount(self) -> None:
         self._thumbnails.leave()
@@ -98,8 +99,8 @@ class Transcript(DocumentView):
         return exchange in self._shown
 
     def append(self, *exchanges: Exchange, media_above: int = 0) -> None:
-        """Add exchanges at the end, and scroll there. `media_above`: for the first ones, the number of attachments
-        before them."""
+        """Add exchanges at the end, and scroll there. `media_above`: the number of attachments before them, used for
+        the first exchanges only."""
         if not self._shown:
             self._media_above = media_above
         blocks = [block for exchange in exchanges for block in self._blocks_of(exchange)]
@@ -109,8 +110,8 @@ class Transcript(DocumentView):
             self.show_end()
 
     def add_older(self, exchanges: Sequence[Exchange]) -> None:
-        """Add older exchanges in front: `exchanges` are all loaded ones, oldest first. Empty: there are no more. What
-        is in view stays in place."""
+        """Add older exchanges at the start; the view stays in place. `exchanges`: all loaded exchanges, oldest first;
+        if they contain no new exchange, there are no older exchanges."""
         self._waits_for_older = False
         newer = self._shown
         first = next(iter(newer), None)
@@ -128,8 +129,8 @@ class Transcript(DocumentView):
         self.add(*blocks, before=self.document.blocks[0])
 
     def renumber(self, media_above: int) -> None:
-        """Update attachment numbers, and which ones prompts include. `media_above`: how many attachments prompts
-        include from before the loaded exchanges."""
+        """Update the numbers of the attachments that prompts include. `media_above`: the number of such attachments
+        before the loaded exchanges."""
         self._media_above = media_above
         for block in self._number():
             self.changed(block)
@@ -174,7 +175,7 @@ class Transcript(DocumentView):
                 changed.append(message)
         return changed
 
-    # -- answers that grow
+    # -- streaming answers
 
     def _follow(self, exchange: Exchange) -> None:
         exchange.answer.on_event = self._rhythm.wake
@@ -225,7 +226,7 @@ class Transcript(DocumentView):
             block.toggle_json()
             self.changed(block)
 
-    # -- pictures
+    # -- thumbnails
 
     def _picture_drawn(self, attachment: Attachment) -> None:
         for message, _ in self._shown.values():
@@ -270,7 +271,7 @@ class Transcript(DocumentView):
             self.mark(self._block(self.marked))
 
     def resized(self) -> None:
-        """Keep all of the selection in view if it fits: the line about it takes room, too."""
+        """Keep the whole selection in view if it fits; the line that describes it takes a row."""
         if self.marked is not None and self.has(self.marked.exchange):
             block = self._block(self.marked)
             if len(block.lines) <= self.size.height:
@@ -319,7 +320,7 @@ def _marked_of(block: Block) -> Marked | None:
 
 
 class MessageCursor(Static):
-    """Moves the transcript's selection. The chat's own actions act on it."""
+    """The line below the transcript that describes the selected message or answer; its keys move the selection."""
 
     can_focus = True
     SCOPE = "message_cursor"
@@ -337,7 +338,7 @@ class MessageCursor(Static):
         self._chat = chat
         self._transcript = transcript
         self._live: object = None
-        """The conversation of the selection."""
+        """The conversation that the selection belongs to."""
         self._at: Marked | None = None
         self._part: int | None = None
         """Index of the selected part of the answer `_at`; None: the whole answer."""
@@ -349,7 +350,7 @@ class MessageCursor(Static):
 
     @property
     def marked(self) -> Marked | None:
-        """The selection; None if it just left the branch."""
+        """The selection; None if the current branch does not contain it."""
         marked = self._transcript.marked
         return marked if marked is not None and marked.exchange in self._chat.branch.all else None
 
@@ -361,7 +362,7 @@ class MessageCursor(Static):
         return bool(places)
 
     async def select(self, marked: Marked) -> None:
-        """Select this message or answer."""
+        """Select a message or answer, and take the focus."""
         if marked in self._places():
             self._live = self._chat.live
             await self._go_to(marked)
@@ -369,11 +370,11 @@ class MessageCursor(Static):
             self.focus(scroll_visible=False)
 
     def leave(self) -> None:
-        """Return to the composer."""
+        """End the selection, and return to the composer."""
         self._transcript.unmark()
 
     async def conversation_shown(self) -> None:
-        """Handle a redrawn conversation. On another branch of it the cursor stays at its place."""
+        """Update the selection after the transcript was filled again. On another branch, its position stays."""
         marked = self._transcript.marked
         if marked is None:
             return
@@ -397,7 +398,7 @@ class MessageCursor(Static):
         self.app.post_message(events.Paste(event.text))
 
     async def action_move(self, where: str) -> None:
-        """Select another message or answer."""
+        """Select another message or answer. `where`: first, last, up, down, page_up or page_down."""
         marked, places = self.marked, self._places()
         if marked is None or marked not in places:
             self.leave()
@@ -415,7 +416,7 @@ class MessageCursor(Static):
             self.leave()
 
     async def action_open(self) -> None:
-        """View a message's pictures, or show or hide an answer's reasoning or long JSON."""
+        """View a message's attachments, or show or hide an answer's reasoning or long JSON."""
         marked = self.marked
         if marked is None:
             return
@@ -465,7 +466,7 @@ class MessageCursor(Static):
         self.leave()
 
     def _places(self) -> list[Marked]:
-        """Return everything selectable, from the start of the conversation."""
+        """Return all messages and answers that can be selected, oldest first."""
         return [
             Marked(exchange, part)
             for exchange in self._chat.branch.all

@@ -12,11 +12,11 @@ from vlmtui.session.exchange import Exchange
 from vlmtui.ui.chat.part import ChatPart
 
 _SENT_WITHIN_S = 0.05
-"""Seconds that a new message waits to be shown until it is stored and sent: drawing it delays the store's thread."""
+"""Maximum seconds to wait for a message to be stored and sent before it is drawn, which delays the store's thread."""
 
 
 class TurnSender(ChatPart):
-    """Turns the draft into a turn with a running answer. If that fails, nothing changes."""
+    """Sends the draft, and starts its answer. If that fails, nothing changes."""
 
     def send(self) -> None:
         """Send the draft. While the model loads, queue it."""
@@ -61,8 +61,8 @@ class TurnSender(ChatPart):
             self._screen.show_queue()
 
     def open_exchange(self, exchange: Exchange, *, rebuild: bool, sent: tuple[str, str] | None = None) -> None:
-        """Run a new exchange's answer, and show it. `rebuild`: it replaces an earlier one; `sent`: its words, and what
-        the composer holds of it."""
+        """Start a new exchange's answer, and show it. `rebuild`: it replaces other exchanges; `sent`: the words for the
+        history, and the text to remove from the composer."""
         self._screen.start(partial(self._answer, exchange), "answer")
         self._screen.start_dialog(partial(self._clear_and_show, exchange, sent, rebuild=rebuild))
 
@@ -89,7 +89,8 @@ class TurnSender(ChatPart):
             await self._screen.show_exchange(exchange, rebuild=True)
 
     async def _clear_and_show(self, exchange: Exchange, sent: tuple[str, str] | None, *, rebuild: bool) -> None:
-        """Show a new exchange, and clear the composer. Further keys wait: they are typed into an empty composer."""
+        """Clear the composer, and show a new exchange. Keys typed ahead wait, so that they go into the empty
+        composer."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_SENT_WITHIN_S):
                 await self._chat.answers.wait_until_sent(exchange)

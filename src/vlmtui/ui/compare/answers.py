@@ -1,4 +1,4 @@
-"""The answers of a comparison: their panes, the pictures above them, and their difference."""
+"""The answers of a comparison, the thumbnails of its attachments, and the view of the differences."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
     from vlmtui.ui.app import VlmtuiApp
 
 TALL = 30
-"""Fewest screen rows for pictures."""
+"""Screen rows from which on attachments have thumbnails."""
 _ROWS = ((60, 16), (50, 10), (40, 6), (TALL, 3))
-"""Screen rows, and picture rows for screens at least that high."""
+"""Minimum screen rows, and the rows of a thumbnail on screens of this height."""
 LEFT = "$text-error"
-"""The colour of a text that only the chat template's side has."""
+"""The colour of text that is only on the chat template's side."""
 RIGHT = "$text-success"
-"""The colour of a text that only the raw prompt's side has."""
+"""The colour of text that is only on the raw prompt's side."""
 _SPACES = str.maketrans({"\n": "↵", "\t": "⇥", "\r": "␍", " ": "·"})
 _NAMES = {"chat": "the chat template", "raw": "the raw prompt"}
 _COLUMN = 15
 _CONTEXT = 6
-"""Equal tokens shown next to a difference; an image counts as one."""
+"""Equal tokens shown on each side of a difference; an image counts as one token."""
 _WORDS = 400
-"""Characters of an equal part of the answers up to which it is shown completely."""
+"""Maximum characters of equal text in both answers that are shown completely."""
 _SPANS_MAX = 200
 _COUNT_EVERY_S = 0.5
 """Interval in seconds between updates of the number of tokens."""
 _ROOM = 4
-"""Lines by which the room of a running answer grows: each time the whole screen is laid out anew."""
+"""Rows by which the pane of a streaming answer grows, since the screen's layout is computed again each time."""
 _DETAIL_MAX = 400
 
 
 class PictureStrip(HorizontalScroll, can_focus=False):
-    """Thumbnails with their numbers, names, sizes and tokens. Hidden on a low screen, or without pictures."""
+    """Thumbnails with their numbers, names, sizes and tokens. Hidden on a low screen, or without attachments."""
 
     DEFAULT_CSS = """
     PictureStrip {
@@ -83,7 +83,7 @@ class PictureStrip(HorizontalScroll, can_focus=False):
             yield view
 
     async def fit(self, height: int) -> None:
-        """Set the rows for pictures on a screen of this height."""
+        """Choose the rows of the thumbnails for a screen of `height` rows."""
         rows = next((rows for least, rows in _ROWS if height >= least), 0) if self._attachments else 0
         self.display = bool(rows)
         if rows != self._rows:
@@ -91,7 +91,7 @@ class PictureStrip(HorizontalScroll, can_focus=False):
             await self.recompose()
 
     def tell_tokens(self, prompt: PromptReady, sent: Sequence[Attachment]) -> None:
-        """Show the tokens of each picture in this prompt; `sent` are the prompt's attachments."""
+        """Show the tokens of each attachment in this prompt. `sent`: the prompt's attachments."""
         for span in prompt.media:
             if (item := attachment_of(span, sent)) is not None:
                 self._tokens[item.sha256] = span.tokens
@@ -160,7 +160,7 @@ def _spans(spans: Sequence[PromptSpan]) -> Iterator[TextBlock]:
 
 
 def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> TextBlock:
-    """Return the ends of an equal part next to differences; tokens between them are counted."""
+    """Return an equal part: the tokens next to differences, and the number of tokens between them."""
     head = 0 if is_first else _CONTEXT
     tail = 0 if is_last else _CONTEXT
     if len(pieces) <= head + tail + 1:
@@ -231,7 +231,7 @@ def _changed(span: AnswerSpan) -> Iterator[Content]:
 
 
 def _words_shown(text: str) -> str:
-    """Return words as they are, and white space that stands alone visibly."""
+    """Return text to display; text that is only white space is made visible."""
     return visible(text) if text.strip() else shown_token(text).replace("↵", "↵\n")
 
 
@@ -294,8 +294,8 @@ def _verdict(what: str, verdict: str, *, good: bool) -> TextBlock:
 
 
 def divergence_line(difference: Difference) -> Content:
-    """Return `First difference: token 4 · chat blue 91% (red 4%) · raw red 88% (blue 2%)`; empty while there is
-    nothing to compare. Probabilities are included if they were requested."""
+    """Return `First difference: token 4  chat blue 91% (red 4%)   raw red 88% (blue 2%)`, without percentages if no
+    log-probabilities were requested. Empty until both answers are complete."""
     found, answers = difference.divergence, difference.answers
     if answers is None or difference.failed:
         return Content()
@@ -312,12 +312,12 @@ def divergence_line(difference: Difference) -> Content:
 
 
 def shown_token(text: str) -> str:
-    """Return a token on one line, with white space visible, also if it is empty."""
+    """Return a token on one line, with white space made visible; `∅` for an empty token."""
     return one_line(text.translate(_SPACES)) or "∅"
 
 
 def _divergent(token: TokenAt | None, other: TokenAt | None, colour: str) -> list[tuple[str, str]]:
-    """Return a side's token, and the probability of the other side's."""
+    """Return a side's token with its probability, and the probability that this side gave the other side's token."""
     if token is None:
         return [("ended", "$muted")]
     parts = [(shown_token(token.text), f"bold {colour} on $panel")]
@@ -331,10 +331,10 @@ def _divergent(token: TokenAt | None, other: TokenAt | None, colour: str) -> lis
 
 
 class AnswerPanel(Vertical):
-    """An answer as it comes, exactly, and below it how it was made."""
+    """An answer as plain text, streaming or complete, with its facts below."""
 
     def __init__(self, *, has_edge: bool, id: str | None = None) -> None:
-        """`has_edge`: leave room for the bar beside a failure."""
+        """`has_edge`: leave a column for the bar beside a failure."""
         super().__init__(id=id)
         self.answer: Answer | None = None
         self.text = PlainBlock()
@@ -346,17 +346,17 @@ class AnswerPanel(Vertical):
         """True if the whole answer is shown."""
         self._told = ""
         self._told_s = 0.0
-        """When its number of tokens was shown last."""
+        """The time of the last update of the number of tokens, in seconds (`time.monotonic`)."""
 
     def show_answer(self, answer: Answer) -> None:
-        """Show this answer in place of another one. Call `grow` until it is over."""
+        """Show an answer instead of the previous answer. Call `grow` until it returns with `is_over`."""
         self.answer, self.text = answer, PlainBlock()
         self._pieces, self.is_over, self._told = 0, False, ""
         self.view.show(self.text)
         self.view.is_following = answer.outcome is None
 
     def grow(self, waits_for: str = "", stop: str = "") -> bool:
-        """Show new pieces, and at the end the reason for the end. Return True if anything was new. `waits_for`: the
+        """Show new text, and at the end the facts or the failure. Return True if there was news. `waits_for`: the
         reason why the request is not sent yet; `stop`: the key that stops it."""
         answer = self.answer
         if answer is None or self.is_over:
@@ -376,8 +376,8 @@ class AnswerPanel(Vertical):
         return True
 
     def mark(self, difference: AnswerDiff | None, side: int, style: str, gone: str = "") -> None:
-        """Show the words of a side (0: left, 1: right) that the other lacks in a style, and, in the style `gone`, those
-        that it lacks itself; without a difference the answer alone."""
+        """Show words that only this side (0: left, 1: right) has in `style`, and, unless `gone` is empty, insert words
+        that only the other side has in the style `gone`. None: show the answer without marks."""
         if self.answer is None or self.answer.failure is not None or not self.is_over:
             return
         shown = Content(visible(self.answer.text))
@@ -408,7 +408,7 @@ def _failure_block(failure: Failure) -> TextBlock:
 
 
 class AnswerPane(AnswerPanel):
-    """The answer of a comparison's side. Hidden until the side is sent."""
+    """The answer on one side of a comparison. Hidden until its prompt is sent."""
 
     DEFAULT_CSS = """
     AnswerPane {
@@ -423,7 +423,7 @@ class AnswerPane(AnswerPanel):
     """
 
     def __init__(self, stop: str = "", *, id: str) -> None:
-        """`stop`: the id of the action that stops the answer."""
+        """`stop`: the id of the action that stops the answer; empty: none."""
         super().__init__(has_edge=True, id=id)
         self._stop = stop
         self._mark = Static(classes="mark", markup=False)
@@ -450,7 +450,7 @@ class AnswerPane(AnswerPanel):
         self.update_answer()
 
     def tell_stale(self, text: str) -> None:
-        """Note that the prompt of this answer has changed since; empty once it is the same again."""
+        """Show the note that the prompt has changed since this answer; empty: hide the note."""
         said = "\n".join(filter(None, (text, self._warning)))
         self._mark.update(said)
         self._mark.display = bool(said)
@@ -465,7 +465,7 @@ class AnswerPane(AnswerPanel):
         self.give_room()
 
     def give_room(self) -> None:
-        """Be as high as the answer, but leave most of the screen to the prompts."""
+        """Fit the height to the answer, up to two fifths of the screen."""
         rows = max(1, self.view.document.height)
         if not self.is_over:
             rows = -(-rows // _ROOM) * _ROOM

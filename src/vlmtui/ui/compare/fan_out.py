@@ -1,4 +1,4 @@
-"""A fan-out: the form that plans it, and its answers in a grid."""
+"""A fan-out, which sends one message several ways: the form that plans it, and its answers in a grid."""
 
 from __future__ import annotations
 
@@ -67,22 +67,22 @@ _LABELS = {
 }
 _COMMAS = "Values, comma-separated"
 _WARM = 0.8
-"""The temperature suggested with seeds if the conversation has none."""
+"""The temperature suggested for several seeds if the conversation sets none."""
 NARROWEST = 36
-"""Least width of a pane, in cells."""
+"""Minimum width of a tile, in cells."""
 LOWEST = 8
-"""Least height of a pane, in cells."""
+"""Minimum height of a tile, in cells."""
 COLUMNS_MAX = 4
 _ABOUT = 16
-"""A pane shows pictures like a screen with this many more rows."""
+"""Added to a tile's rows for `PictureStrip.fit`, which expects the rows of a whole screen."""
 DIFFERS_STYLE = "bold underline $warning"
 GONE_STYLE = "strike $muted"
 Leave = int | Literal["new_plan", "look"] | None
 
 
 class FanFormScreen(ModalScreen[Plan | None]):
-    """Returns the plan, or None. `question` is the turn's text, the first of the prompts; `system` is the first of
-    the system prompts; `no_seeds`: why seeds cannot be varied, empty if they can."""
+    """The form for a plan; returns it, or None if cancelled. `question`: the message, suggested as the first prompt;
+    `system`: the system prompt, suggested likewise; `no_seeds`: why seeds can't be varied; empty if they can."""
 
     CSS_PATH = "fan_form.tcss"
     SCOPE = "fan_form"
@@ -187,7 +187,7 @@ class FanFormScreen(ModalScreen[Plan | None]):
 
 
 class AnswerTile(AnswerPanel, can_focus=True):
-    """One answer, with its label above and its statistics below."""
+    """An answer, with its label above and its facts below."""
 
     DEFAULT_CSS = """
     AnswerTile {
@@ -203,7 +203,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
     BINDINGS = bindings("answer_tile")
 
     def __init__(self, label: str, answer: Answer, pictures: Sequence[Attachment] = ()) -> None:
-        """`pictures`: those of its prompt, if it has its own."""
+        """`pictures`: the attachments of its prompt, if they differ from those of other answers."""
         super().__init__(has_edge=False)
         self.show_answer(answer)
         self._pictures = PictureStrip(pictures) if pictures else None
@@ -231,7 +231,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
             self._tell()
 
     def grow(self, waits_for: str = "", stop: str = "") -> bool:
-        """Show new text. A complete answer is shown from its beginning, unless the user has scrolled."""
+        """Show new text; at the end, scroll to the beginning, unless the user has scrolled."""
         has_grown = super().grow(waits_for, stop)
         if has_grown and self.is_over and self.view.is_following:
             self.view.is_following = False
@@ -239,7 +239,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
         return has_grown
 
     def tell(self, said: str, *, is_base: bool = False) -> None:
-        """Show how it compares with the base."""
+        """Show how the answer compares with the base, the answer that the others are compared with."""
         self._said = "the base" if is_base else said
         self._tell()
 
@@ -253,7 +253,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
 
 
 class AnswerGrid(VerticalScroll, can_focus=False):
-    """The panes, in as many columns as fit."""
+    """The answers, in as many columns as fit."""
 
     DEFAULT_CSS = """
     AnswerGrid {
@@ -275,11 +275,11 @@ class AnswerGrid(VerticalScroll, can_focus=False):
 
     @property
     def current(self) -> int:
-        """Index of the focused pane."""
+        """Index of the focused answer."""
         return next((number for number, pane in enumerate(self.panes) if pane.has_focus), 0)
 
     def move(self, across: int, down: int) -> None:
-        """Focus the pane beside, above or below, if there is one."""
+        """Focus the answer beside, above or below, if there is one."""
         at = self.current
         row, column = divmod(at, self.columns)
         target = (row + down) * self.columns + column + across
@@ -302,7 +302,7 @@ class AnswerGrid(VerticalScroll, can_focus=False):
 
 
 def difference_in_words(difference: AnswerDiff) -> str:
-    """Describe how an answer differs from the base."""
+    """Return in words how an answer differs from the base."""
     if difference.identical and difference.first_divergence is None:
         return "same as the base"
     if difference.identical:
@@ -312,8 +312,8 @@ def difference_in_words(difference: AnswerDiff) -> str:
 
 
 class FanOutScreen(Screen[Leave]):
-    """Returns the index of the chosen answer, `new_plan` or `look` for another plan, or None. A finished fan-out is
-    only shown."""
+    """The answers of a fan-out, which it runs unless they are complete. Returns the index of the answer to continue
+    with, `new_plan` or `look` for another fan-out, or None."""
 
     CSS_PATH = "fan_out.tcss"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]
@@ -326,7 +326,8 @@ class FanOutScreen(Screen[Leave]):
         self.differences: list[AnswerDiff | None] | None = None
         """None until computed."""
         self.scores: list[LaneScore | None] | None = None
-        """None until computed; a lane's score is None for the base, or if unknown."""
+        """For each answer, how likely the model is to give the base answer to its prompt; None for the base, or if
+        unknown. None until computed."""
         self._timer: Timer | None = None
         self._state = ""
 
@@ -377,14 +378,14 @@ class FanOutScreen(Screen[Leave]):
             pane.tell(" · ".join(filter(None, said)), is_base=number == base and not failed)
         for pane, difference in zip(self._grid.panes, self.differences, strict=True):
             pane.mark(difference, 1, DIFFERS_STYLE, GONE_STYLE)
-            await asyncio.sleep(0)  # a long answer takes as long as a key may wait
+            await asyncio.sleep(0)  # marking a long answer takes as long as a key may wait
 
     def action_move(self, across: int, down: int) -> None:
         """Focus a neighbouring answer."""
         self._grid.move(across, down)
 
     def action_choose(self) -> None:
-        """Continue the conversation with this answer."""
+        """Continue the conversation with the focused answer."""
         lane = self.fan_out.lanes[self._grid.current]
         if lane.is_running:
             self.main_app.tell_error(bad_input("This answer is not complete yet.", remedy=Remedy.STOP_FAN_OUT))
@@ -394,25 +395,25 @@ class FanOutScreen(Screen[Leave]):
             self._leave(self._grid.current)
 
     def action_base(self) -> None:
-        """Compare the others with this answer."""
+        """Compare the other answers with the focused answer."""
         self.fan_out.base = self._grid.current
         self.scores = None
         if not self.fan_out.is_running:
             self._hold_against_base()
 
     def action_copy(self) -> None:
-        """Copy this answer, through the terminal (OSC 52)."""
+        """Copy the focused answer, through the terminal (OSC 52)."""
         text = self.fan_out.lanes[self._grid.current].answer.text
         self.app.copy_to_clipboard(text)
         self.main_app.tell(f"Copied {len(text):,} characters.")
 
     def action_inspect(self) -> None:
-        """Inspect this prompt and answer."""
+        """Inspect the focused answer and its prompt."""
         self.main_app.open_inspector(self.fan_out.report(self._grid.current))
 
     @before_keys
     async def action_export(self) -> None:
-        """Write all answers to a file: to read, for a browser, or to replay."""
+        """Write all answers to a Markdown, HTML or JSON file."""
         if self.fan_out.is_running:
             self.main_app.tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
             return
@@ -420,12 +421,12 @@ class FanOutScreen(Screen[Leave]):
         await ask_export(self.main_app, document, "fan-out.html")
 
     def action_new_plan(self) -> None:
-        """Fan out the same message over other values."""
+        """Ask for another plan for the same message."""
         if not self.fan_out.is_running:
             self._leave("new_plan")
 
     def action_look(self) -> None:
-        """Send the same message without its pictures, and with changed ones."""
+        """Send the same message with its images, without them, and with changed images."""
         if self.fan_out.is_running:
             self.main_app.tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
         else:

@@ -1,4 +1,4 @@
-"""The raw prompt of a comparison: its editor, the attachments of its placeholders, and the findings."""
+"""The raw prompt of a comparison: its editor, the attachments of its placeholders, and findings about it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class RawEditor(TextArea):
                 by_line.setdefault(line, []).append((first - starts[line], last - starts[line], mark.kind))
                 line += 1
         self._marks = by_line
-        self.notify_style_update()  # lines are drawn anew
+        self.notify_style_update()  # draw the lines again
         self.refresh()
 
     def get_line(self, line_index: int) -> Text:
@@ -148,13 +148,13 @@ class RawEditor(TextArea):
             self.scroll_to(0, 0, animate=False)
 
     def line_starts(self) -> list[int]:
-        """Return the offset of each line, then that behind the last."""
+        """Return the offset of each line, and the offset after the last line."""
         assert isinstance(self.document, Document)
         gap = len(self.document.newline)
         return [0, *accumulate(len(line) + gap for line in self.document.lines)]
 
     def row_of(self, index: int, starts: Sequence[int]) -> int:
-        """Return the row, as wrapped, that shows this offset. `starts` are the `line_starts`."""
+        """Return the wrapped row that shows the offset `index`. `starts`: the result of `line_starts`."""
         line = min(bisect_right(starts, index), len(starts) - 1) - 1
         return self.wrapped_document.location_to_offset((line, index - starts[line])).y
 
@@ -211,7 +211,7 @@ class FindingsList(OptionList):
         """Index of the finding visited last; -1: none."""
 
     def show(self, text: str, findings: Sequence[Finding]) -> None:
-        """Show the findings of `text`. The visited one stays visited if it is still there."""
+        """Show the findings about `text`. The visited finding stays visited if it is among them."""
         visited = self.findings[self.current] if self.current >= 0 else None
         self.findings = list(findings)
         with self.prevent(OptionList.OptionHighlighted):
@@ -222,7 +222,7 @@ class FindingsList(OptionList):
         self.display = bool(findings)
 
     def visit(self, number: int) -> Finding | None:
-        """Visit a finding; None if there is none with this number, from 0."""
+        """Visit the finding with this index; None if there is none."""
         if not 0 <= number < len(self.findings):
             return None
         self.current = number
@@ -231,7 +231,7 @@ class FindingsList(OptionList):
         return self.findings[number]
 
     def to_fix(self) -> Finding | None:
-        """Return the visited finding, or else the first with a fix."""
+        """Return the visited finding, or else the first finding with a fix."""
         if self.current >= 0:
             return self.findings[self.current]
         return next((finding for finding in self.findings if finding.fix), None)
@@ -287,7 +287,7 @@ class RawPane(Vertical):
             self.editor.focus()
 
     def fix(self) -> None:
-        """Apply the fix of the visited finding, or of the first one with a fix."""
+        """Apply the fix of the visited finding, or else of the first finding with a fix."""
         finding = self._listed.to_fix()
         if finding is not None:
             self._mend(finding)
@@ -333,7 +333,7 @@ class RawPane(Vertical):
         self.editor.focus()
 
     def _show_places(self, text: str, placed: Sequence[PlaceholderSlot]) -> None:
-        """Show the attachments of the placeholders."""
+        """Highlight the placeholders, and list their attachments below the editor."""
         self.editor.mark(marks_of(text, self._special, placed))
         lines = [self._stands_for(text, one) for one in placed[:_LEGEND_MAX]]
         if len(placed) > _LEGEND_MAX:

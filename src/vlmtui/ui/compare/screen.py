@@ -1,4 +1,4 @@
-"""The comparison of the chat template with a raw prompt: editing, checking, sending, comparing."""
+"""The screen that compares the chat template's prompt with a raw prompt, and the answers to both."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CompareScreen(SidesScreen):
     BINDINGS = bindings(SCOPE)
 
     class BothEnded(Message):
-        """Both sides have an outcome."""
+        """Both answers have ended."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class CompareScreen(SidesScreen):
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
     ) -> None:
-        """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw
-        text; `look` sends it without its pictures, and returns whether one of those answers was used."""
+        """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw prompt;
+        `look` sends it without its images, and returns True if one of those answers was used."""
         super().__init__("Compare", controller.turns[-1].text, controller.attachments)
         self._left = PromptView(id="chat-prompt")
         self.pane = RawPane(controller, id="raw-prompt")
@@ -77,7 +77,7 @@ class CompareScreen(SidesScreen):
         self._look = look
         self._was_told_to_stop = False
         self._told: dict[PromptMode, str] = {"chat": "", "raw": ""}
-        """The facts of the prompts in the heads of the sides."""
+        """The note about its prompt in each side's title."""
 
     @property
     def engines(self) -> AppEngines:
@@ -198,7 +198,7 @@ class CompareScreen(SidesScreen):
 
     @before_keys
     async def action_stored(self) -> None:
-        """Show the earlier comparisons of this turn."""
+        """Show the stored comparisons of this message."""
         try:
             text = await choose_stored_comparison(self.main_app, self.message)
         except VlmtuiError as error:
@@ -221,7 +221,7 @@ class CompareScreen(SidesScreen):
 
     @before_keys
     async def action_look(self) -> None:
-        """Send the same message without its pictures, and with changed ones."""
+        """Send the message with its images, without them, and with changed images."""
         try:
             was_taken = await self._look()
         except VlmtuiError as error:
@@ -231,7 +231,7 @@ class CompareScreen(SidesScreen):
             self.dismiss()
 
     def action_next_finding(self) -> None:
-        """Move the cursor to the next finding."""
+        """Move the cursor to the next finding about the raw prompt."""
         self._look_at_raw()
         self.pane.visit()
 
@@ -366,7 +366,7 @@ class CompareScreen(SidesScreen):
 
     @work(group="turns", exclusive=True)
     async def _pair_turns(self) -> None:
-        """Find the turns of the left prompt that correspond to those of the raw prompt."""
+        """Find which turns of the two prompts correspond, and align them."""
         ready, text = self.controller.chat.prompt, self.controller.draft.text
         if ready is not None:
             pairs = await asyncio.to_thread(self._pairs, ready, text, self._attachments)
@@ -417,7 +417,7 @@ class CompareScreen(SidesScreen):
 
     @work(group="difference", exclusive=True)
     async def find_difference(self) -> None:
-        """Compare the sent prompts; before that, the prompts that would be sent."""
+        """Compare the prompts that were sent, or else those that would be sent."""
         controller = self.controller
         if controller.raw.answer is None:
             try:

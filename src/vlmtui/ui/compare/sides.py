@@ -1,4 +1,4 @@
-"""Both sides of a comparison beside their difference, and the screen of a stored comparison."""
+"""The layout that both comparison screens share, and the screen of a stored comparison."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ TITLES: Mapping[PromptMode, str] = {"chat": "Chat template", "raw": "Raw prompt"
 _NARROW_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat"), ("raw", "Raw"), ("difference", "Difference"))
 _WIDE_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat and raw"), ("difference", "Difference"))
 _ANSWER_MAX = 24
-"""Characters of an answer in the list."""
+"""Maximum characters of an answer in the list of stored comparisons."""
 
 
 class SidesScreen(Screen[None]):
-    """The chat template on the left, the raw prompt on the right. `view` is the current view."""
+    """The base of the comparison screens: chat template on the left, raw prompt on the right, or their difference."""
 
     HINT: tuple[str, ...] = ("sides.next_view",)
-    """Actions shown beside the tabs, as the footer has no room."""
+    """Ids of actions whose keys are shown beside the tabs, since the footer has no room."""
     CSS_PATH = "screen.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall")]
 
     def __init__(self, title: str, question: str, pictures: Sequence[Attachment]) -> None:
-        """`pictures` are numbered by position."""
+        """`pictures`: the attachments to show above the footer, numbered from 1."""
         super().__init__()
         self.view: View = "chat"
         self._heading = title
@@ -112,7 +112,7 @@ class SidesScreen(Screen[None]):
 
     @property
     def tabs(self) -> Sequence[tuple[View, str]]:
-        """Return the views available at this width."""
+        """The views available at this width, with their titles."""
         return _NARROW_TABS if self.is_narrow else _WIDE_TABS
 
     async def on_resize(self) -> None:
@@ -122,8 +122,8 @@ class SidesScreen(Screen[None]):
         await self.query_one(PictureStrip).fit(self.size.height)
 
     def show_difference(self, difference: Difference) -> None:
-        """Show the difference of the prompts and of the answers, mark the words in which these differ, and show the
-        first one below them."""
+        """Show the difference of prompts and answers, underline the words that differ, and name the first differing
+        token."""
         self.query_one(DiffView).show_difference(difference)
         line, found = self.query_one("#divergence", Static), divergence_line(difference)
         line.update(found)
@@ -133,7 +133,7 @@ class SidesScreen(Screen[None]):
             self.answer_pane("raw").mark(difference.answers, 1, f"underline {RIGHT}")
 
     def show_head(self, mode: PromptMode, said: str) -> None:
-        """Show a side's title, followed by a note."""
+        """Show a side's title with the note `said`."""
         told = Content.styled(f" · {said}" if said else "", "not bold $muted")
         self.query_one(f"#{mode}-head", Static).update(Content.assemble(TITLES[mode], told))
 
@@ -141,8 +141,8 @@ class SidesScreen(Screen[None]):
         return self.query_one(f"#{mode}-answer", AnswerPane)
 
     async def on_click(self, event: events.Click) -> None:
-        """A tab turns to its view, the line of folded turns unfolds them, the heading of a side goes there, the line
-        of the first difference to the difference."""
+        """Turn to the view of a clicked tab, unfold clicked turns, focus the side of a clicked title, or show the
+        difference at a click on the line about it."""
         id, told = clicked(self, event).id, event.style.meta
         wanted = "difference" if id == "divergence" else told.get("view")
         view = next((view for view, _ in self.tabs if view == wanted), None)
@@ -201,7 +201,7 @@ class SidesScreen(Screen[None]):
 
 
 async def ask_export(app: VlmtuiApp, document: Comparison, name: str) -> None:
-    """Ask for a file, with this name in the current folder at first, and write a comparison to it."""
+    """Ask for a file, `name` being the suggestion, and write a comparison to it."""
     hint = ".md to read · .html with images · .json to replay"
     chosen = await ask_user(app, NameScreen("Export to", value=name, hint=hint))
     if chosen is None:
@@ -215,7 +215,7 @@ async def ask_export(app: VlmtuiApp, document: Comparison, name: str) -> None:
 
 
 class StoredComparisonScreen(SidesScreen):
-    """Read only."""
+    """A comparison from the store, read-only."""
 
     SCOPE = "stored_comparison"
     BINDINGS = bindings(SCOPE)
@@ -227,7 +227,7 @@ class StoredComparisonScreen(SidesScreen):
         self._pairs: Sequence[TurnPair] = ()
         self._is_folded = True
         self.wants_again: str | None = None
-        """The raw prompt's text, if it is to be run again."""
+        """The raw prompt, if the user wants to send both prompts again."""
 
     def side(self, mode: PromptMode) -> Sequence[Widget]:
         return self._prompts[mode == "raw"], AnswerPane(id=f"{mode}-answer")
@@ -258,7 +258,7 @@ class StoredComparisonScreen(SidesScreen):
             self.main_app.tell("Its raw prompt was not stored as text.")
 
     def action_fold(self) -> None:
-        """Show equal earlier turns in one line, or whole."""
+        """Fold equal earlier turns into one line, or unfold them."""
         self._is_folded = not self._is_folded
         self._show_turns()
 
@@ -296,8 +296,8 @@ class StoredComparisonScreen(SidesScreen):
 
 
 def _stored_pairs(document: Comparison, registry: Registry) -> list[TurnPair]:
-    """Return the turns of both prompts in pairs; none where the model is not known any more, or a side has no prompt.
-    Slow: reads the model's files."""
+    """Return the corresponding turns of both prompts; empty if the model is unknown now, or a side has no prompt.
+    Blocking: reads the model's files."""
     try:
         family = resolve(registry, document.model).family
     except VlmtuiError:
@@ -314,9 +314,9 @@ def _turns(side: Side, numbered: Sequence[Attachment], family: Family) -> list[P
 
 
 async def choose_stored_comparison(app: VlmtuiApp, message: ComparedMessage) -> str | None:
-    """Show one of the turn's comparisons; return the raw prompt's text if it is to be run again.
+    """Show one of the message's stored comparisons; return its raw prompt if the user wants to send both prompts again.
 
-    Await it in steps of `run_before_keys`. Raises VlmtuiError if the store cannot be read.
+    Await it within `run_before_keys`. Raises VlmtuiError if the store can't be read.
     """
     found = [one for one in await message.stored() if _is_pair(one.document)]
     if not found:
@@ -336,7 +336,7 @@ async def choose_stored_comparison(app: VlmtuiApp, message: ComparedMessage) -> 
 
 
 def _numbered(document: Comparison) -> Sequence[Attachment]:
-    """The attachments in the order of their numbers: that of the chat template."""
+    """Return the attachments in the order of their numbers, which is that of the chat template's prompt."""
     first = document.sides[0]
     return attachments_of(first.request) if first.request else ()
 
@@ -351,7 +351,7 @@ def _is_pair(document: Comparison) -> bool:
 
 
 def kept_line(number: int, stored: LoadedComparison) -> Content:
-    """Return the line of a comparison; `number` counts from the oldest, so that no two lines are equal."""
+    """Return the line of a stored comparison in a list. `number`: counted from the oldest, so that all lines differ."""
     found = stored.document.difference
     said = "not compared"
     if found is not None:

@@ -1,5 +1,5 @@
-"""Prompts turn by turn: earlier turns that are equal in one line, a bar beside those that differ, and the left prompt
-in line with the editor of the right one."""
+"""Two prompts turn by turn: equal earlier turns folded into one line, a bar beside differing turns, and both prompts
+aligned and scrolled together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vlmtui.ui.widgets.clicks import clickable
 _STYLES = {"text": "", "special": "bold $secondary", "media": "bold $accent on $panel"}
 _FILLER = Content.styled("┊", "$faint")
 _FILL_MAX = 2000
-"""Rows that are left empty at one place, at most: a turn further down begins where it can."""
+"""Maximum number of empty rows inserted before a turn to align it."""
 
 
 class PromptView(DocumentView, can_focus=True):
@@ -32,7 +32,7 @@ class PromptView(DocumentView, can_focus=True):
     DEFAULT_CSS = "PromptView { height: 1fr; min-height: 3; padding: 0 1; }"
 
     class Resized(Message):
-        """The prompt has another width."""
+        """The prompt's width may have changed."""
 
     def __init__(self, *, id: str, follows: bool = False) -> None:
         super().__init__(follows=follows, from_top=True, id=id)
@@ -42,19 +42,19 @@ class PromptView(DocumentView, can_focus=True):
         self.post_message(self.Resized())
 
     def tell(self, text: str) -> None:
-        """Show why there is no prompt."""
+        """Show a text instead of the prompt."""
         self.show(TextBlock(visible(text)))
 
     def show_runs(self, runs: Sequence[Run]) -> None:
-        """Show a prompt whose turns are not known."""
+        """Show a prompt that is not divided into turns."""
         self.show(PromptBlock(_lines(runs)))
 
 
 def turn_blocks(
     pairs: Sequence[TurnPair], side: int, *, is_folded: bool, key: str
 ) -> Iterator[tuple[PromptBlock | TextBlock, TurnPair]]:
-    """Yield the turns of one side, each with its pair. `is_folded`: equal turns before the newest one of the user are
-    a line, with the pair after them; `key` unfolds them."""
+    """Yield blocks for the turns of one side (0: left, 1: right), each with its pair of turns. `is_folded`: one line
+    stands for equal turns before the newest user turn, yielded with the pair after them; `key` unfolds them."""
     newest = newest_turn(pairs)
     is_compared = any(pair.left for pair in pairs) and any(pair.right for pair in pairs)
     folded: list[TurnPair] = []
@@ -75,12 +75,12 @@ def turn_blocks(
 
 
 def newest_turn(pairs: Sequence[TurnPair]) -> int:
-    """Return the pair of the newest user turn, which is never folded; 0 without one."""
+    """Return the index of the pair with the newest user turn; 0 if there is none."""
     return max((at for at, pair in enumerate(pairs) if pair.left and pair.left.role == "user"), default=0)
 
 
 def _fold_line(pairs: Sequence[TurnPair], last: int, key: str) -> Content:
-    """The line shown in place of equal turns. `last` is the number of the last one."""
+    """Return the line that stands for equal turns. `last`: the number of the last of these turns."""
     first = last - len(pairs) + 1
     role = pairs[0].left.role if pairs[0].left else ""
     which = f"turns {first:,}–{last:,}" if first < last else f"turn {last:,} · {role}"
@@ -91,7 +91,7 @@ def _fold_line(pairs: Sequence[TurnPair], last: int, key: str) -> Content:
 
 
 def _lines_of_turn(turn: PromptTurn, *, is_last: bool) -> list[Content]:
-    """The lines of a turn, without the empty one after the line break that leads to the next turn."""
+    """Return a turn's lines, without the empty line after a line break that ends it."""
     lines = _lines(turn.runs)
     return lines[:-1] if not is_last and len(lines) > 1 and not lines[-1] else lines
 
@@ -102,7 +102,7 @@ def _lines(runs: Sequence[Run]) -> list[Content]:
 
 
 class EmptyRows(Block):
-    """Empty rows, so that a turn begins at the row of its counterpart."""
+    """`count` rows that contain only `sign`, to align the turn after them."""
 
     def __init__(self, count: int, sign: Content) -> None:
         super().__init__()
@@ -114,22 +114,22 @@ class EmptyRows(Block):
 
 
 class AlignedTurns:
-    """Fills the left prompt, aligns its turns with those in the editor, and scrolls both together."""
+    """Fills the left prompt, aligns its turns with those in the raw prompt's editor, and scrolls both together."""
 
     def __init__(self, view: PromptView, editor: RawEditor) -> None:
         self._view = view
         self._editor = editor
         self._pairs: Sequence[TurnPair] = ()
         self._text = ""
-        """The raw prompt that the pairs are of."""
+        """The raw prompt that the pairs were found in."""
         self._beside = [(0, 0)]
-        """Rows of the left prompt with the row of the right prompt that each stands beside, both ascending."""
+        """Pairs of a row of the left prompt and the row of the right prompt beside it, both ascending."""
         self._height = 0
         """The number of rows of the left prompt."""
         self._starts: list[int] = []
         """Offsets of the raw prompt's lines."""
         self._laid_out_for: tuple[object, ...] = ()
-        """The measures on which they depend."""
+        """The sizes for which the rows were computed last."""
         self._is_folded = True
         self._is_new = True
         self._is_scrolling = False
@@ -137,22 +137,22 @@ class AlignedTurns:
         view.watch(view, "scroll_y", self._left_scrolled, init=False)
 
     def show(self, pairs: Sequence[TurnPair], text: str) -> None:
-        """Show these turns; `text` is the raw prompt they were found in."""
+        """Show pairs of turns. `text`: the raw prompt that they were found in."""
         self._pairs, self._text = pairs, text
         self.lay_out()
 
     def fold(self) -> None:
-        """Show equal earlier turns in one line, or whole."""
+        """Fold equal earlier turns into one line, or unfold them."""
         self._is_folded = not self._is_folded
         self.lay_out()
 
     def resized(self) -> None:
-        """Lay out again if sizes have changed: an answer that grows makes both prompts shorter."""
+        """Lay out again if sizes have changed, e.g. because a growing answer takes rows."""
         if self._measures != self._laid_out_for:
             self.lay_out()
 
     def lay_out(self) -> None:
-        """Fill the left prompt, for the sizes of both."""
+        """Fill the left prompt for the current size of both prompts."""
         if self._text != self._editor.text:
             return
         self._starts = self._editor.line_starts()
@@ -180,8 +180,8 @@ class AlignedTurns:
         return bool(self._view.size and self._editor.size)
 
     def _blocks(self, width: int) -> list[Block]:
-        """Return the turns, with empty rows between them, so that each begins at its counterpart's row if the turns
-        before it leave room."""
+        """Return the left turns, with empty rows between them, so that each begins beside its counterpart where the
+        turns before it leave room."""
         found: list[Block] = []
         self._beside, row = [(0, 0)], 0
         key = key_of(self._view.app, "comparison.fold")
@@ -207,7 +207,7 @@ class AlignedTurns:
         return self._editor.row_of(pair.right.start, self._starts) if pair.right and self._is_beside else None
 
     def _differing_rows(self) -> Iterator[int]:
-        """The rows of the right prompt that have a bar."""
+        """Yield the rows of the right prompt that get a bar."""
         editor = self._editor
         for pair in self._pairs:
             if pair.right is not None and not pair.is_equal and editor.size:
@@ -223,7 +223,8 @@ class AlignedTurns:
         return max(round(bottom) - self._height, 0)
 
     def _begin(self) -> None:
-        """At first, go to the first turn that differs, or to the newest one, in a prompt longer than its pane."""
+        """The first time, scroll a prompt longer than its pane to the first differing turn, or else to the newest user
+        turn."""
         editor = self._editor
         if not self._is_new or not editor.max_scroll_y or editor.cursor_location != (0, 0):
             return
@@ -253,7 +254,7 @@ class AlignedTurns:
 
     @contextmanager
     def _scrolling(self) -> Iterator[None]:
-        """Scrolling one side here does not scroll the other in turn."""
+        """While one side is scrolled here, ignore the events that would scroll the other side."""
         self._is_scrolling = True
         try:
             yield
@@ -262,7 +263,8 @@ class AlignedTurns:
 
 
 def _across(pairs: Sequence[tuple[int, int]], here: float) -> float:
-    """Rows follow those of the turn that they are in, up to the next turn."""
+    """Return the row on the other side for the row `here`: as far from the turn's start, but not beyond the next
+    turn."""
     at = max(bisect_right([row for row, _ in pairs], here) - 1, 0)
     there = pairs[at][1] + here - pairs[at][0]
     return min(there, pairs[at + 1][1]) if at + 1 < len(pairs) else there

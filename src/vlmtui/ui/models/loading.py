@@ -1,4 +1,4 @@
-"""The screen of a load: its stages, the newest lines of the log, and why it failed."""
+"""The screen while a model loads: the stages, the newest lines of the engine's log, and a failure."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def clock_text(seconds: float) -> str:
 
 
 class StageList(Static):
-    """The checklist of a load, with a spinner at the current stage. Stages may be skipped: those before the newest
-    count as done."""
+    """The stages of a load, with a spinner at the current stage. All stages before it count as done, as engines may
+    skip some."""
 
     DEFAULT_CSS = "StageList { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }"
 
@@ -96,7 +96,7 @@ class StageList(Static):
         self._draw()
 
     def show(self, progress: LoadProgress | None, began: Mapping[LoadStage, float], *, failed: bool = False) -> None:
-        """Show the progress; None: the load has just begun."""
+        """Show the progress; None: before the first stage."""
         self._progress, self._began, self._failed = progress, began, failed
         self._draw()
 
@@ -142,13 +142,13 @@ def _measure(progress: LoadProgress) -> Content:
 
 _TICK_S = 1.0
 _TYPED_MAX = 400
-"""Most characters shown of the text that was typed ahead; all of it is kept."""
+"""Maximum characters shown of text that the user types during the load; all of it is kept."""
 _TYPED_LINES_MAX = 3
-"""Most lines shown of it."""
+"""Maximum lines shown of this text."""
 
 
 class LoadingScreen(Screen[None]):
-    """Shows the load run by the controller. It posts the user's wishes as messages and starts nothing itself."""
+    """Shows the progress of a load. The app starts and stops loads, on messages from here."""
 
     CSS_PATH = "loading.tcss"
     SCOPE = "loading"
@@ -156,7 +156,7 @@ class LoadingScreen(Screen[None]):
 
     @dataclass
     class TypedAhead(Message):
-        """The whole text typed so far for the message that is sent after the load."""
+        """The user has typed; `text`: all text typed so far, to be put into the composer after the load."""
 
         text: str
 

@@ -31,7 +31,7 @@ from vlmtui.ui.widgets.search_bar import SearchBar, SearchScreen
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TOGETHER = 500
-"""Most lines of the log in a block; the oldest go a block at a time."""
+"""Maximum lines of the log in a block; the oldest block is dropped as a whole."""
 
 
 def log_line(line: str) -> str:
@@ -40,13 +40,13 @@ def log_line(line: str) -> str:
 
 
 class LogBlock(Block):
-    """Lines of a log, more of which come."""
+    """Consecutive lines of a log, which may still grow."""
 
     def __init__(self, written: Sequence[str]) -> None:
         super().__init__()
         self.written = list(written)
         self._taken = 0
-        """The number of those that are laid out."""
+        """The number of lines that are laid out."""
 
     def lay_out(self, width: int) -> Lines:
         known = self.lines if width == self.width else []
@@ -82,15 +82,15 @@ class LogView(DocumentView):
 
 
 _COLUMNS = 60
-"""Parts of the last five minutes in a graph: five seconds each."""
+"""Bars in the graph of the last five minutes, five seconds each."""
 _LABEL, _VALUE = 16, 22
 _TWO_COLUMNS = 2 * (_LABEL + _VALUE)
 _RANKS_MAX = 16
-"""Ranks that have a line of their own."""
+"""Maximum number of ranks listed."""
 
 
 class EnginePanel(Vertical):
-    """Shows an `EngineMeter`. TTFT: time to the first token; ITL: between two tokens; percentiles since it started."""
+    """The metrics of an engine. TTFT: time to first token; ITL: inter-token latency; percentiles since its start."""
 
     DEFAULT_CSS = """
     EnginePanel { height: auto; width: 100%; }
@@ -107,7 +107,7 @@ class EnginePanel(Vertical):
         yield Static(id="ranks", markup=False)
 
     def show(self, meter: EngineMeter, lacking: str) -> None:
-        """Show the newest sample. lacking: the reason why the engine reports none; empty if it does."""
+        """Show the newest metrics. `lacking`: the reason why the engine reports none; empty if it does."""
         found = meter.newest
         has_ranks = found is not None and len(found.ranks) > 1
         self.query_one("#about").display = self.query_one("#speed").display = found is not None
@@ -118,7 +118,7 @@ class EnginePanel(Vertical):
             self.query_one("#ranks", Static).update(_ranks(found.ranks))
 
     def _state(self, meter: EngineMeter, lacking: str) -> list[Content]:
-        """Return a failure, and a line for each fact, or for two of them where there is room."""
+        """Return the failure, if any, and a line for each fact, or for two facts on a wide screen."""
         failed = [] if meter.failure is None else [Content.styled(one_line(meter.failure.message), "$text-warning")]
         if meter.newest is None:
             return failed or [Content.styled(lacking or "Asking the engine…", "$muted")]
@@ -199,7 +199,7 @@ def _rank(rank: RankMetrics) -> str:
 
 
 _BESIDE_COLUMNS = 120
-"""Terminals this wide show the metrics beside the log, others above it."""
+"""Columns from which on the metrics are beside the log; otherwise they are above it."""
 
 
 class LogScreen(SearchScreen):
@@ -260,7 +260,7 @@ class LogScreen(SearchScreen):
         engine = self._measured
         if engine is None or lack(engine.info, "metrics"):
             return
-        with suppress(VlmtuiError):  # that it is gone, the screen's heading says
+        with suppress(VlmtuiError):  # the heading shows that the engine is gone
             async with aclosing(engine.metrics()) as found:
                 async for told in found:
                     self._meter.add(told)

@@ -1,4 +1,4 @@
-"""The list of models, the details of one, and the question before a load."""
+"""The list of models, and the details of the highlighted model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LABEL = 11
 
 
 def model_details(choice: Choice, machine: Machine | None) -> list[TextBlock]:
-    """Return heading, note and facts, one on each line."""
+    """Return a model's heading, note and facts. `machine`: None if its memory is not measured yet."""
     family = choice.family
     if choice.server is not None:
         return _served_details(choice, choice.server)
@@ -109,7 +109,7 @@ def _feature(feature: Feature) -> Content:
 
 
 def _licence(choice: Choice) -> str:
-    """Return the record's licence, which is that of the family's first model; others may differ."""
+    """Return the licence in the family's TOML record, which is that of the family's first model; others may differ."""
     family, model = choice.family, choice.model.spec.model
     if not family.licence:
         return "?"
@@ -176,13 +176,13 @@ def takes_text(choice: Choice) -> str:
 
 
 def row(choice: Choice, machine: Machine | None, width: int) -> Content:
-    """Return one row."""
+    """Return a model's row in the list, `width` cells wide."""
     title_width, name_width = _first_columns(width)
     gap = " " * _GAP
     name = f"{gap}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
     fits = check_fit(choice.model, machine).fit if machine and choice.server is None else Fit.UNKNOWN
     fits_text = _FIT_MARKS[fits] if choice.server is None else _latency_text(choice.server)
-    # Use as few pieces as styles: this list is part of the first paint.
+    # Few pieces of text are fast, and this list is part of the first paint.
     return Content.assemble(
         (_cell(one_line(choice.title), title_width), "bold" if choice.current else ""),
         (f"{name}{gap}{_cell(takes_text(choice), _TAKES)}{gap}", "$muted"),
@@ -194,7 +194,7 @@ def row(choice: Choice, machine: Machine | None, width: int) -> Content:
 
 
 def _latency_text(server: Server) -> str:
-    """Return how soon a server answered, in the place of its memory, which is not known here."""
+    """Return a server's latency, shown instead of the memory, which is unknown for a server."""
     return "" if server.facts is None else f"{server.facts.latency_s * 1000:.0f} ms"
 
 
@@ -243,7 +243,7 @@ class ModelHeader(Widget):
 
 
 class ModelList(RowList[Choice]):
-    """The models. The filter keeps the focus, and the screen moves the highlight."""
+    """The list of models. The filter keeps the focus, and the screen moves the highlight."""
 
     can_focus = False
 
@@ -260,7 +260,7 @@ _WIDE = 100
 
 
 class ModelFilter(LineInput):
-    """The filter field. Enter is bound here, like the arrow keys."""
+    """The filter field, with the list's keys, which would not reach the list."""
 
     BINDINGS = bindings("model_filter")
 
@@ -294,9 +294,9 @@ class ModelsScreen(Screen[None]):
         self.downloaded: list[Model] = []
         self.servers: list[Server] = []
         self.backends: dict[str, BackendChoice] = {}
-        """The kinds of engines that the user chose, by the name of the model."""
+        """The kind of engine that the user chose for a model, by the model's name."""
         self._shows_all = False
-        """True if the list has the models of all records."""
+        """True if the list shows the whole registry, not only the records that are read before the first paint."""
 
     def compose(self) -> ComposeResult:
         # Breakpoints would do the same, but only after all styles were applied once.
@@ -317,7 +317,7 @@ class ModelsScreen(Screen[None]):
         yield FooterBar()
 
     def on_mount(self) -> None:
-        self._fill(self.services.registry.at_hand())  # to read all records takes as long as a paint
+        self._fill(self.services.registry.at_hand())  # reading the whole registry takes as long as a paint
         self.query_one("#filter").focus()
         self.call_after_refresh(self.run_worker, self._look, group="look")
 
@@ -426,7 +426,7 @@ class ModelsScreen(Screen[None]):
         self._fill()
 
     def _fill(self, registry: Registry | None = None) -> None:
-        """Show the models of a registry, by default of the whole one."""
+        """Show the models of a registry; None: the whole registry."""
         self._shows_all = registry is None
         controller = self.engines
         newest = controller.model.spec if controller.model else None
@@ -454,7 +454,7 @@ def _downloaded(registry: Registry) -> list[Model]:
     """Return the vision-language models whose files are on this machine. Blocking."""
     found: list[Model] = []
     for one in downloaded_models():
-        # Others are not vision-language models, or have an empty config.
+        # Skip models that are no vision-language models, or have an empty config.
         with suppress(VlmtuiError):
             found.append(resolve(registry, one.name))
     return found

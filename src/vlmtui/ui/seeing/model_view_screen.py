@@ -1,4 +1,4 @@
-"""A prompt's attachments as the model sees them, beside the original, the sent picture and the difference."""
+"""A prompt's attachments as the model receives them, to compare with the original file and the sent image."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _LAYOUTS = {"": "in a layout that cannot be read", "picture": "one picture", "ti
 
 
 class ModelViewScreen(SeeingScreen[OpenedView]):
-    """One key flicks between the views; beside them the pictures, tiles or frames, with their tokens."""
+    """Four views of an attachment, with a key for the next view, beside a list of images, tiles or frames with their
+    tokens."""
 
     SCOPE = "model_view"
     BINDINGS = bindings(SCOPE)
@@ -60,7 +61,7 @@ class ModelViewScreen(SeeingScreen[OpenedView]):
         self._tell()
 
     def clicked(self, x: float, y: float, reach: float) -> None:
-        """Go to the tile that was clicked, or else show the next view."""
+        """Select the clicked tile, or else show the next view."""
         tiles = _tiles(self.opened) if self.opened is not None and self.kind == "sent" else []
         at = mark_at(tiles, x, y, reach=0)
         if at is None:
@@ -98,7 +99,7 @@ class ModelViewScreen(SeeingScreen[OpenedView]):
 
 
 def sight_of(opened: OpenedView, kind: ViewKind, number: int) -> Sight:
-    """Return one view of picture `number`. Blocking. Raises VlmtuiError if there is none."""
+    """Return the view `kind` of image `number` (from 0). Blocking. Raises VlmtuiError if there is none."""
     medium = opened.view.medium
     if kind == "original":
         if isinstance(opened.original, VlmtuiError):
@@ -125,7 +126,7 @@ def _size(image: Image) -> str:
 
 
 def _tiles(opened: OpenedView) -> list[PlacedMark]:
-    """Return the places of the tiles on the sent picture; none for a single picture and for frames."""
+    """Return the boxes of the tiles on the sent image; empty for a single image and for frames."""
     if len(opened.seen) < 2 or opened.view.attachment.modality == "video":
         return []
     wide, high = opened.sent[0].size

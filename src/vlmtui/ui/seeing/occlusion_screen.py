@@ -1,4 +1,4 @@
-"""Which part of a picture an answer depends on: a heat map, for the whole answer or a word of it."""
+"""The heat map of the parts of an image that an answer, or a word of it, depends on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class OcclusionScreen(SeeingScreen["Image"]):
-    """Tells the cost first; Enter measures; then the heat map for the whole answer, or for the word one is on."""
+    """Shows the cost; after Enter, the heat map for the line of the list: the whole answer or a word."""
 
     SCOPE = "occlusion"
     BINDINGS = bindings(SCOPE)
@@ -36,8 +36,8 @@ class OcclusionScreen(SeeingScreen["Image"]):
     def __init__(
         self, plan: OcclusionPlan, engine: Callable[[], Engine], *, store: Path, folder: Path, number: int
     ) -> None:
-        """`engine` returns the engine or raises VlmtuiError. `store`: where changed pictures are written meanwhile;
-        `folder`: where exports are. `number`: the image's number in the conversation."""
+        """`engine` returns the engine or raises VlmtuiError. `store`: the folder for changed images while measuring;
+        `folder`: the folder for exports; `number`: the image's number in the conversation."""
         super().__init__()
         self.plan = plan
         self.map: OcclusionMap | None = None
@@ -45,7 +45,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
         self._store, self._folder, self._number = store, folder, number
         self._measuring: Worker[None] | None = None
         self._window: int | None = None
-        """The part of the picture that was clicked."""
+        """Index of the clicked part of the image; None: none was clicked."""
 
     def on_mount(self) -> None:
         self.listed.add_option(Content.styled("The whole answer", "bold"))
@@ -65,7 +65,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
         self._tell()
 
     def clicked(self, x: float, y: float, reach: float) -> None:
-        """Tell how likely the answer is without the part that was clicked."""
+        """Show how likely the answer is without the clicked part."""
         if self.map is not None:
             self._window = self.plan.window_at(x, y)
             self._tell()
@@ -76,7 +76,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
         self.action_measure()
 
     def action_close(self) -> None:
-        """Stop measuring; or close."""
+        """Stop measuring; if nothing is being measured, close."""
         if self._measuring is None:
             self.dismiss()
             return
@@ -85,7 +85,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
         self._tell()
 
     def action_measure(self) -> None:
-        """Score the answer with each part of the picture greyed out in turn."""
+        """Score the answer with each part of the image greyed out in turn."""
         if self._measuring is None:
             self.map = None
             self._measuring = self._measure(self.plan)
@@ -145,7 +145,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
 
 
 def _heated(image: Image, found: OcclusionMap | None, tokens: range | None, window: int | None) -> Sight:
-    """Return the picture, with the heat map over it once there is one."""
+    """Return the image, with the heat map over it once it is measured."""
     if found is None:
         return Sight(image)
     return Sight(draw_heat(image, found.heat(tokens), found.part(window, tokens)[0]))

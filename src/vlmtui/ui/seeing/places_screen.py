@@ -1,4 +1,4 @@
-"""The boxes, polygons and points of an answer, on the picture."""
+"""The boxes, polygons and points that an answer gives, drawn on the image or video frame."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _AROUND = 60
-"""Characters of the answer shown on each side of the part that one is on."""
+"""Characters of the answer shown before and after the text of the highlighted mark."""
 _SPAN_MAX = 400
 
 
 class PlacesScreen(SeeingScreen["Image"]):
-    """The picture with numbered marks, the list of them, and the part of the answer that each was read from."""
+    """The image with numbered marks, the list of marks, and the text of the answer that gives the highlighted mark."""
 
     SCOPE = "places"
     BINDINGS = bindings(SCOPE)
@@ -40,7 +40,7 @@ class PlacesScreen(SeeingScreen["Image"]):
         self._folder = folder
         self._medium = places.medium_of(0)
         self._spans: list[tuple[int, int]] = []
-        """The part of the answer for each line of the list."""
+        """Start and end of the text in the answer, for each line of the list."""
 
     def on_mount(self) -> None:
         self._list(0)
@@ -56,7 +56,7 @@ class PlacesScreen(SeeingScreen["Image"]):
         self._tell_span()
 
     def clicked(self, x: float, y: float, reach: float) -> None:
-        """Go to the mark at this place; one that is less than two cells away counts, as a point has no size."""
+        """Highlight the mark at this place, or less than two cells away, since a point has no size."""
         here, placed = self.places.marks_on(self._medium), self.places.placed
         at = mark_at([placed[one] for one in here], x, y, reach=2 * reach)
         if at is not None:
@@ -64,20 +64,20 @@ class PlacesScreen(SeeingScreen["Image"]):
 
     @property
     def chosen(self) -> int | None:
-        """The index of the mark one is on."""
+        """The index of the highlighted mark; None if the highlighted line is a time range or unreadable text."""
         at = self.listed.highlighted
         return at if at is not None and at < len(self.places.marks) else None
 
     def action_convention(self) -> None:
-        """Read the numbers by the next convention."""
+        """Read the coordinates by the next convention, e.g. as pixels or as thousandths of the image."""
         self._read_again(self.places.with_next_scale())
 
     def action_order(self) -> None:
-        """Read the two numbers of each pair in the other order."""
+        """Swap x and y in the coordinates."""
         self._read_again(self.places.with_other_order())
 
     def action_export(self) -> None:
-        """Write the picture with its marks, and the marks as JSON."""
+        """Write the image with its marks, and the marks as JSON."""
         if self.opened is None:
             self.tell_error(bad_input("The picture is not open, so there is nothing to draw on."))
             return
@@ -95,7 +95,7 @@ class PlacesScreen(SeeingScreen["Image"]):
         self.redraw()
 
     def _turn_to_medium(self) -> None:
-        """Show the picture or frame of the mark or range that one is on."""
+        """Show the image or frame of the highlighted mark or time range."""
         at, places = self.listed.highlighted, self.places
         if at is None or at >= len(places.marks) + len(places.ranges):
             return
@@ -112,7 +112,7 @@ class PlacesScreen(SeeingScreen["Image"]):
         self.say("title", f"Where it points · {named}{when}")
 
     def _place_of(self, at: int) -> str:
-        """Say on which picture, or when, mark `at` is; empty if there is but one picture."""
+        """Return the image or the time of mark `at`; empty if there is only one image."""
         medium, second = self.places.medium_of(at)
         if medium.modality == "video":
             return f" at {clock(second)}"
@@ -120,7 +120,7 @@ class PlacesScreen(SeeingScreen["Image"]):
         return f" on ▣ {self._numbers[media.index(medium)]}" if len(media) > 1 else ""
 
     def _list(self, at: int) -> None:
-        """List the marks, the time ranges and the unreadable parts; go to line `at`."""
+        """List the marks, the time ranges and the unreadable parts; highlight line `at`."""
         places, marks = self.places, self.places.placed
         lines = [
             _mark_line(one, badge, self._place_of(number))
@@ -164,7 +164,7 @@ class PlacesScreen(SeeingScreen["Image"]):
 
 
 def _marked(image: Image, places: AnswerPlaces, medium: ShownMedium, chosen: int | None) -> Sight:
-    """Return the image with the marks that lie on it, numbered as in the list."""
+    """Return the image with its marks, numbered as in the list."""
     here, placed, badges = places.marks_on(medium), places.placed, badges_of(places.marks)
     at = here.index(chosen) if chosen in here else None
     return Sight(image, [placed[one] for one in here], at, [badges[one] for one in here])

@@ -1,4 +1,4 @@
-"""The frame of the screens that show what a model saw: a picture with marks on it, and a list beside it."""
+"""The base of the screens about images that a model saw: an image with marks, and a list beside it."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _O = TypeVar("_O")
 
 
 class Sight(NamedTuple):
-    """An RGB picture, the marks to draw on it, and a line about it."""
+    """An RGB image, the marks to draw on it, and a line about it."""
 
     image: Image
     marks: Sequence[PlacedMark] = ()
     chosen: int | None = None
     """The index of the mark to draw last and with a thicker line."""
     badges: Sequence[Badge] | None = None
-    """One a mark; None: numbered from 1."""
+    """A number and colour for each mark; None: numbers from 1."""
     said: str = ""
 
 
 class SeeingScreen(Screen[None], Generic[_O]):
-    """Opens something in a thread, draws it in another, and draws again when the list or the size of the terminal
-    changes. `_O`: what is opened."""
+    """Opens an object of type `_O` in a thread, and draws it in a thread, again whenever the highlighted line or the
+    terminal's size changes."""
 
     CSS_PATH = "seeing.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
@@ -56,23 +56,24 @@ class SeeingScreen(Screen[None], Generic[_O]):
         super().__init__()
         self.opened: _O | None = None
         self.shown: object = None
-        """The state that the drawing on the screen shows; None while there is none."""
+        """The state (key of `sight`, size) that is drawn on the screen; None while nothing is drawn."""
         self._pixels = (1, 1)
-        """Width and height of the picture on the screen."""
+        """Width and height in pixels of the image that is drawn on the screen."""
 
     def sight(self) -> tuple[object, Callable[[], Sight]]:
-        """Return what to draw: a value that differs when the drawing does, and a function that makes it, which is
-        called in a thread and may raise VlmtuiError."""
+        """Return a key that differs whenever the drawing differs, and a function that returns the drawing's data. The
+        function is called in a thread and may raise VlmtuiError."""
         raise NotImplementedError
 
     def list_opened(self) -> None:
-        """Show what `open` has opened in the list and the lines around it."""
+        """Fill the list, and the lines around the image, from `opened`."""
 
     def chosen_changed(self) -> None:
-        """Called when another line of the list is chosen, before the picture is drawn again."""
+        """Called when another line of the list is highlighted, before the image is drawn again."""
 
     def clicked(self, x: float, y: float, reach: float) -> None:
-        """Called for a click on the picture, at a place in its pixels. `reach`: the longer side of a cell."""
+        """Called for a click on the image. `x`, `y`: the place in the image's pixels; `reach`: the longer side of a
+        terminal cell, in these pixels."""
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
@@ -99,12 +100,12 @@ class SeeingScreen(Screen[None], Generic[_O]):
         self.query_one(f"#{where}", Static).update(text)
 
     def open(self, opening: Callable[[], _O]) -> None:
-        """Open something else: `opening` blocks and may raise VlmtuiError. Nothing is drawn until it is there."""
+        """Call `opening` in a thread, where it may block and raise VlmtuiError, and draw its result."""
         self.opened, self.shown = None, None
         self._open(opening)
 
     def redraw(self) -> None:
-        """Draw what `sight` returns, unless that is on the screen."""
+        """Draw `sight()` unless it is on the screen already."""
         if not self.is_attached or self.opened is None:
             return
         wanted = self._wanted
@@ -118,7 +119,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
         self.dismiss()
 
     def action_list(self) -> None:
-        """Show or hide the list. Without it the picture has the whole width."""
+        """Show or hide the list, which leaves the whole width to the image."""
         self.toggle_class("-alone")
         self.call_after_refresh(self.redraw)
 
@@ -148,7 +149,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
                 self.clicked((within.x + 0.5) * across, (within.y + 0.5) * down, max(across, down))
 
     async def _say_why(self, error: VlmtuiError) -> None:
-        """Show the reason in place of the missing picture."""
+        """Show an error instead of the image."""
         await self.query("#stage > .picture").remove()
         reason = self.query_one("#reason", Static)
         reason.update(error_text(self.app, error))
@@ -196,8 +197,8 @@ class SeeingScreen(Screen[None], Generic[_O]):
 
     @work(thread=True, group="export")
     def export(self, folder: Path, name: str, picture: Callable[[], Image], numbers: Callable[[], object]) -> None:
-        """Write a picture (`vlmtui-NAME.png`) and its numbers (`.json`) into a folder, and say where. Both are made
-        in a thread."""
+        """Write an image (`vlmtui-NAME.png`) and its data (`vlmtui-NAME.json`) into a folder, and notify the user.
+        `picture` and `numbers` return them; they are called in a thread."""
         data = msgspec.json.format(msgspec.json.encode(numbers()), indent=2) + b"\n"
         try:
             written = write_numbered(folder, f"vlmtui-{name}.png", as_png(picture()))
