@@ -66,7 +66,7 @@ async def test_missing_views_are_reported(tmp_path: Path) -> None:
         await app.drawn(pilot, "The original file is not there any more")
         assert str(app.seen.query_one("#span", Static).render()) == "", "the line of the view before is gone"
         await pilot.press("4", "down")
-        await app.drawn(pilot, "Which part of the picture")
+        await app.drawn(pilot, "the part of the image that this shows")
         assert not app.seen.query(".picture")
 
 

@@ -279,7 +279,7 @@ class MessageAttachments(ChatPart):
         tokens = self._chat.draft.tokens
         wanted = int(number) if is_number(number) else tokens[-1].number if tokens and not number else 0
         if not self._screen.panel.detach(wanted) and (number or tokens):
-            problem = f"No attachment {one_line(number)} is staged."
+            problem = f"The message has no attachment {one_line(number)}."
             raise bad_input(problem, hint="The numbers are shown above.")
 
     def action_page(self, text: str = "") -> None:
@@ -289,7 +289,7 @@ class MessageAttachments(ChatPart):
             raise bad_input("/page takes the number of a page.")
         chosen = self._chosen(number.strip(), lambda item: item.pages > 1 or _is_animation(item))
         if not chosen:
-            self._screen.tell("The message has no attachment that supports this.")
+            self._screen.tell("The message has no document or animation.")
             return
         again = partial(restage, store=self._screen.services.paths.media, page=int(page))
         self._screen.start(partial(self._change_one, chosen[-1], again), "stage")

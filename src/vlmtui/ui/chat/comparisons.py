@@ -127,8 +127,8 @@ class FanOuts(ChatPart):
             return engines
         need = await asyncio.to_thread(lambda: memory_need(engines.to_load, Machine.measure()))
         wanted = " and ".join(one_line(name) for label, name in names.items() if engines.loaded(label) is None)
-        beside = "Load beside what is loaded" + ("" if need.fits else " (it probably does not fit)")
-        after = "One after the other: unload what is loaded once it has answered"
+        beside = "Load beside the loaded models" + ("" if need.fits else " (it probably does not fit)")
+        after = "One after the other: unload each model once it has answered"
         ways = (*((beside, after) if need.fits else (after, beside)), "Back")
         chosen = await self._app.choose(f"Load {wanted}. {need.text}", ways)
         if chosen is None or ways[chosen] == "Back":

@@ -498,7 +498,7 @@ class ComposerPanel(Vertical):
         except VlmtuiError as error:
             outcome = error
         except OSError as error:
-            outcome = bad_input(f"{source} cannot be read.", detail=str(error))
+            outcome = bad_input(f"Can't read {source}.", detail=str(error))
         self.file_checked(number, outcome)
 
     def _send_what_waits(self) -> None:

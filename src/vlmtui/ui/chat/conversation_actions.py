@@ -145,7 +145,7 @@ class Settings(ChatPart):
         own = ", ".join(one_line(one.name) for one in adapters_of(model.spec)) if model is not None else ""
         lines = [f"{'○' if now else '●'} {f'The model’s own: {own}' if own else 'No adapter'}"]
         lines += [f"{'●' if one.folder == now else '○'} {one.name} · {one.facts}" for one in found]
-        title = "Adapter" if found else "Adapter: none is in this folder. /adapter FOLDER takes one from elsewhere."
+        title = "Adapter" if found else "No adapter in this folder. /adapter FOLDER uses another folder."
         at = await self._app.choose(title, lines)
         return None if at is None else NONE if at == 0 else found[at - 1].folder
 

@@ -60,7 +60,7 @@ _CHOICES: tuple[tuple[str, str, str], ...] = (
 _OF_PICTURES = (PICTURE, PIXELS)
 _LABELS = {
     PICTURE: f"Change of the pictures: {', '.join(PictureChange)}",
-    PIXELS: "Most pixels of a picture, comma-separated",
+    PIXELS: "Maximum pixels of a picture, comma-separated",
     PROMPT: "Prompts, one a line",
     SYSTEM: "System prompts, one a line",
     ENGINE: "Engines: here, transformers, here dtype=bfloat16, a model or server",

@@ -194,7 +194,7 @@ class CompareScreen(SidesScreen):
         self.controller.logprobs = not self.controller.logprobs
         self._show_state()
         if self.controller.logprobs:
-            self.main_app.tell("The next answers include log-probabilities; the first ones take some seconds more.")
+            self.main_app.tell("The next answers include log-probabilities; the first take a few seconds longer.")
 
     @before_keys
     async def action_stored(self) -> None:

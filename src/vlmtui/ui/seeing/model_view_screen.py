@@ -113,12 +113,12 @@ def sight_of(opened: OpenedView, kind: ViewKind, number: int) -> Sight:
         raise bad_input(f"The engine keeps {medium.tensor or 'this'} {_LAYOUTS['']}.")
     if kind == "seen":
         image = opened.seen[number]
-        doubt = "" if medium.is_exact else "Contrast and colours are stretched: how it normalises is unknown."
+        doubt = "" if medium.is_exact else "Contrast and colours are stretched, as the normalisation is unknown."
         return Sight(image, said=f"{_size(image)}, made from {medium.tensor}. {doubt}")
     found = opened.difference(number)
     if found is None:
-        raise bad_input("Which part of the picture this shows was not found, so it cannot be compared.")
-    return Sight(found.image, said=f"{found.mean:.1f} of 255 levels apart in the mean, {found.largest} at most")
+        raise bad_input("Can't compare: the part of the image that this shows was not found.")
+    return Sight(found.image, said=f"{found.mean:.1f} of 255 levels apart on average, {found.largest} at most")
 
 
 def _size(image: Image) -> str:
@@ -159,4 +159,4 @@ def _about(view: ModelView) -> str:
     count = len(medium.pictures) + medium.left_out
     what = f"{count} {medium.layout}" if medium.layout in ("tiles", "frames") else _LAYOUTS[medium.layout]
     name = f" in {medium.tensor}" if medium.tensor else ""
-    return f"The processor made {what}{name}; the engine was given exactly this."
+    return f"The processor made {what}{name}; the engine received exactly this."

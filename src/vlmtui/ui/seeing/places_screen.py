@@ -79,7 +79,7 @@ class PlacesScreen(SeeingScreen["Image"]):
     def action_export(self) -> None:
         """Write the image with its marks, and the marks as JSON."""
         if self.opened is None:
-            self.tell_error(bad_input("The picture is not open, so there is nothing to draw on."))
+            self.tell_error(bad_input("Can't export: the image is not open."))
             return
 
         def picture(image: Image = self.opened, places: AnswerPlaces = self.places) -> Image:
@@ -151,7 +151,7 @@ class PlacesScreen(SeeingScreen["Image"]):
     def _tell_span(self) -> None:
         at = self.listed.highlighted
         if at is None or at >= len(self._spans):
-            self.say("span", "The answer names no place that can be read.")
+            self.say("span", "The answer contains no coordinates that can be read.")
             return
         answer, (start, end) = self.places.answer, self._spans[at]
         before, after = answer[max(0, start - _AROUND) : start], answer[end : end + _AROUND]
