@@ -31,7 +31,7 @@ from vlmtui.ui.compare.answers import AnswerPane, DiffView, PictureStrip
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.raw_prompt import FindingsList, RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
-from vlmtui.ui.compare.sides import StoredComparisonScreen, kept_line
+from vlmtui.ui.compare.sides import StoredComparisonScreen, stored_line
 from vlmtui.ui.compare.turns import PromptView
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.widgets.attachment_view import AttachmentView
@@ -410,7 +410,7 @@ def test_no_two_lines_of_the_kept_comparisons_are_the_same() -> None:
         difference=DiffSummary(prompts_identical=False, answers_identical=True),
     )
     kept = LoadedComparison(1_700_000_000_000, document)
-    lines = [kept_line(number, kept).plain for number in (2, 1)]
+    lines = [stored_line(number, kept).plain for number in (2, 1)]
     assert lines[0] != lines[1]
     assert lines[0].startswith("2  2023-11-1") and lines[0].endswith("…")
     assert "prompts differ, answers identical" in lines[0]

@@ -188,7 +188,7 @@ class FilePreview(Vertical):
             await self._draw(None, ())
 
     @on(PreviewReady)
-    async def _looked_at(self, event: PreviewReady) -> None:
+    async def _preview_ready(self, event: PreviewReady) -> None:
         event.stop()
         self._opening = None
         self._seen[event.entry] = event
@@ -381,7 +381,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self._estimate = estimate
         self.folder = folder.absolute()
         self._marks: dict[Path, FolderEntry] = {}
-        self._asked: Path | None = self.folder
+        self._requested: Path | None = self.folder
         """The folder requested last, whose entries may not be read yet. None: the recent folders."""
         self._shows_recent = False
         self._recent = recent
@@ -389,7 +389,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self._entries: list[FolderEntry] = []
         self._shown: list[FolderEntry] = []
         """The entries that match the filter, as sorted."""
-        self._trouble = ""
+        self._problem = ""
         """Why the typed folder can't be shown; empty: it can."""
 
     def compose(self) -> ComposeResult:
@@ -421,33 +421,33 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             case _ if self._shows_recent:
                 self._open(self.folder)
             case _:
-                self._open((self._asked or self.folder).parent)
+                self._open((self._requested or self.folder).parent)
 
     @on(Input.Changed)
     def _filter_changed(self, event: Input.Changed) -> None:
         typed = typed_path(event.value)
-        if typed and typed[0] != self._asked:
+        if typed and typed[0] != self._requested:
             self._open(typed[0])
         else:
-            self._trouble = ""
+            self._problem = ""
         self._show()
 
     @on(FolderRead)
-    def _listed(self, event: FolderRead) -> None:
-        if event.folder != self._asked:
+    def _folder_read(self, event: FolderRead) -> None:
+        if event.folder != self._requested:
             return
         typed = typed_path(self._filter.value)
         is_typed = typed is not None and typed[0] == event.folder
         if isinstance(event.outcome, VlmtuiError):
-            self._asked = None if self._shows_recent else self.folder
+            self._requested = None if self._shows_recent else self.folder
             if is_typed:
-                self._trouble = one_line(event.outcome.message)
+                self._problem = one_line(event.outcome.message)
                 self._show()
             else:
                 self.notify(one_line(event.outcome.message), severity="error", markup=False)
                 self._show_state()
             return
-        self._trouble = ""
+        self._problem = ""
         came_from = None if self._shows_recent else self.folder
         self._shows_recent = event.folder is None
         self.folder = event.folder or self.folder
@@ -466,18 +466,18 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         """Open the highlighted folder; attach the marked files, or else the highlighted one."""
         entry = self._current
         typed = typed_path(self._filter.value)
-        if self._asked != (None if self._shows_recent else self.folder):
+        if self._requested != (None if self._shows_recent else self.folder):
             return
-        if self._trouble:
-            self.notify(self._trouble, severity="error", markup=False)
+        if self._problem:
+            self.notify(self._problem, severity="error", markup=False)
         elif typed and not typed[1] and not self._filter.is_browsing:
             self._filter.value = ""
         elif entry is not None and entry.is_folder:
             self._open(entry.path)
         elif self._marks:
-            self._leave_with(self.marked)
+            self._return_files(self.marked)
         elif entry is not None:
-            self._leave_with([entry.path])
+            self._return_files([entry.path])
 
     def action_mark(self) -> None:
         """Mark or unmark the highlighted file."""
@@ -554,7 +554,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
     def _current(self) -> FolderEntry | None:
         return self.query_one(FileList).current
 
-    def _leave_with(self, files: list[Path]) -> None:
+    def _return_files(self, files: list[Path]) -> None:
         if self._recent is not None:
             self._recent.remember(files)
         self.dismiss(files)
@@ -563,14 +563,14 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         """Show the matching entries, and keep the highlight if possible."""
         typed = typed_path(self._filter.value)
         wanted = typed[1] if typed else self._filter.value
-        shown = [] if self._trouble else self._look.shown(self._entries, wanted)
+        shown = [] if self._problem else self._look.shown(self._entries, wanted)
         # The recent folders are sorted already, newest first.
         shown = shown if self._shows_recent else self._look.arranged(shown)
         if typed and wanted:
             highlight = next((entry.path for entry in shown if entry.name == wanted), None)
         elif highlight is None and self._current is not None:
             highlight = self._current.path
-        empty = "" if self._trouble else _EMPTY_RECENT if self._shows_recent else _EMPTY
+        empty = "" if self._problem else _EMPTY_RECENT if self._shows_recent else _EMPTY
         at = next((at for at, entry in enumerate(shown) if entry.path == highlight), 0)
         self._shown = shown
         self.query_one(FileList).show(shown, highlight=at, empty=empty)
@@ -579,18 +579,18 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
     def _show_state(self) -> None:
         self.query_one(FolderTitle).show(None if self._shows_recent else self.folder, "Recent folders")
         told = self._look.summary(self._entries, self._shown, self._marks.values(), are_recent=self._shows_recent)
-        self.query_one("#state", Static).update(self._trouble or told)
-        self.query_one("#state").set_class(bool(self._trouble), "-trouble")
+        self.query_one("#state", Static).update(self._problem or told)
+        self.query_one("#state").set_class(bool(self._problem), "-trouble")
 
     def _open(self, folder: Path | None) -> None:
         """Read a folder in a thread, then show it unless another was requested meanwhile. None: the recent folders."""
-        self._asked = folder
+        self._requested = folder
         self._list(folder)
         self.set_timer(_SLOW_S, self._tell_slow)
 
     def _tell_slow(self) -> None:
-        if self._asked is not None and self._asked != self.folder:
-            self.query_one("#state", Static).update(f"Reading {one_line(str(self._asked))} …")
+        if self._requested is not None and self._requested != self.folder:
+            self.query_one("#state", Static).update(f"Reading {one_line(str(self._requested))} …")
 
     @work(thread=True, group="list", exclusive=True)
     def _list(self, folder: Path | None) -> None:

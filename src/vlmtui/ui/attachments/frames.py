@@ -114,7 +114,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     def on_mount(self) -> None:
         self.query_one("#frames", Input).focus()
-        self.call_after_refresh(self._ask)
+        self.call_after_refresh(self._request_frames)
 
     @on(events.Resize)
     def _resized(self) -> None:
@@ -128,10 +128,10 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         self._read()
         if self._settling is not None:
             self._settling.stop()
-        self._settling = self.set_timer(self._settle_s, self._ask)
+        self._settling = self.set_timer(self._settle_s, self._request_frames)
 
     @on(SheetMade)
-    async def _made(self, event: SheetMade) -> None:
+    async def _sheet_made(self, event: SheetMade) -> None:
         if self._is_gone or (event.sampling, event.screen) != self._wanted:
             return
         place = self.query_one("#sheet")
@@ -199,7 +199,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             return None
         return Room(max(1, sheet.size.width), sheet.size.height, graphics.cell, graphics.pixels)
 
-    def _ask(self) -> None:
+    def _request_frames(self) -> None:
         """Read the frames for the fields' values, unless they are shown or being read."""
         if self._is_gone:
             return

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from vlmtui.media.inbox import Inbox
     from vlmtui.ui.chat.screen import ChatScreen
 
-PICTURE = 32
+THUMBNAIL_WIDTH = 32
 """Maximum width of a thumbnail, in cells."""
 GUTTER = 2
-_PICTURE_ROWS = 5
+_THUMBNAIL_ROWS = 5
 _TALL = 32
 """Terminal rows from which on the draft's attachments have thumbnails."""
 _ANIMATIONS = ("GIF", "WEBP", "PNG", "AVIF")
@@ -73,7 +73,9 @@ class AttachmentBar(Vertical):
         self._rows = 0
         self._tokens: dict[int, int] = {}
         self._estimates: dict[int, int] = {}
-        self._grid = ItemGrid(min_column_width=PICTURE, max_column_width=PICTURE + GUTTER, stretch_height=False)
+        self._grid = ItemGrid(
+            min_column_width=THUMBNAIL_WIDTH, max_column_width=THUMBNAIL_WIDTH + GUTTER, stretch_height=False
+        )
         self._pending = Static("", id="pending", markup=False)
         self._cost = Static("", id="cost", markup=False)
 
@@ -91,8 +93,8 @@ class AttachmentBar(Vertical):
         if not self._grid.is_attached:
             return
         self._say(self._pending, f"reading {pending} file{'s' if pending != 1 else ''}…" if pending else "")
-        one_row = len(staged) <= max(1, self.app.size.width // (PICTURE + GUTTER))
-        rows = _PICTURE_ROWS if one_row and self.app.size.height >= _TALL else 0
+        one_row = len(staged) <= max(1, self.app.size.width // (THUMBNAIL_WIDTH + GUTTER))
+        rows = _THUMBNAIL_ROWS if one_row and self.app.size.height >= _TALL else 0
         shown = [(number, view.attachment) for number, view in self._views.items()]
         if rows != self._rows or shown != list(staged.items()):
             old = self._views if rows == self._rows else {}
@@ -123,7 +125,7 @@ class AttachmentBar(Vertical):
 
     def _view(self, number: int, item: Attachment) -> AttachmentView:
         rows = self._rows
-        view = AttachmentView(item, number, cache=self._cache, columns=PICTURE, rows=rows, brief=not rows)
+        view = AttachmentView(item, number, cache=self._cache, columns=THUMBNAIL_WIDTH, rows=rows, brief=not rows)
         self._tell(view, number)
         return view
 

@@ -25,7 +25,7 @@ from vlmtui.session.exchange import Exchange, Siblings
 from vlmtui.session.generation import Answer
 from vlmtui.store.records import TurnId
 from vlmtui.text import one_line, visible
-from vlmtui.ui.chat.attachments import GUTTER, PICTURE
+from vlmtui.ui.chat.attachments import GUTTER, THUMBNAIL_WIDTH
 from vlmtui.ui.document.answer_parts import AnswerPart, answer_parts
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import BLANK, Line, Lines, PictureLine, one, wrapped
@@ -34,7 +34,7 @@ from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.clicks import clickable
 from vlmtui.ui.widgets.thumbnails import Thumbnails, Wanted, name_line
 
-_ROOMS = ((50, 150, 60, 20), (36, 0, PICTURE, 10), (0, 0, PICTURE, 6))
+_ROOMS = ((50, 150, 60, 20), (36, 0, THUMBNAIL_WIDTH, 10), (0, 0, THUMBNAIL_WIDTH, 6))
 """Thumbnail sizes by terminal size: minimum rows and columns of the terminal, maximum columns and rows of a
 thumbnail."""
 REASONING = "reasoning"

@@ -119,10 +119,9 @@ class FanOuts(ChatPart):
     async def _engines_of(self, names: Mapping[str, str]) -> LaneEngines | None:
         """Return the engines of a fan-out. `names`: a model or server for each label. If models must be loaded, show
         the memory that they need, and ask how to load them; None if cancelled. Raises VlmtuiError."""
-        controller, services = self._engines, self._screen.services
-        trust = TrustStore(services.paths)
-        servers, registry = services.settings.engines, services.registry
-        engines = await engines_of(names, controller, registry, servers, trust, self._return_to)
+        services = self._screen.services
+        trust, servers = TrustStore(services.paths), services.settings.engines
+        engines = await engines_of(names, self._engines, services.registry, servers, trust, self._return_to)
         if not engines.to_load:
             return engines
         need = await asyncio.to_thread(lambda: memory_need(engines.to_load, Machine.measure()))

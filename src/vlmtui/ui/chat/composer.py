@@ -124,14 +124,14 @@ class Composer(TextArea, inherit_bindings=False):
 
     async def on_key(self, event: events.Key) -> None:
         # Textual calls the text area's own handler after this one, unless prevented.
-        if self._take_key(event.key):
+        if self._handle_key(event.key):
             event.stop()
             event.prevent_default()
         elif event.key.startswith("alt+"):
             # The event carries a letter, which the text area would type before bindings are checked.
             event.prevent_default()
         elif event.is_printable and event.character:
-            self._leave_gap(event.character)
+            self._insert_gap(event.character)
 
     async def on_paste(self, event: events.Paste) -> None:
         from vlmtui.media.paths import pasted_media
@@ -142,9 +142,9 @@ class Composer(TextArea, inherit_bindings=False):
             event.prevent_default()
             self.post_message(self.PathsPasted(paths))
         else:
-            self._leave_gap(event.text[:1])
+            self._insert_gap(event.text[:1])
 
-    def _leave_gap(self, first: str) -> None:
+    def _insert_gap(self, first: str) -> None:
         """Insert a space if text that begins with `first` is about to be written directly after the attachments at the
         start."""
         is_behind = not self.selected_text and 0 < self.draft.lead_in(self.text) == self.cursor_offset
@@ -156,7 +156,7 @@ class Composer(TextArea, inherit_bindings=False):
         """True while a menu or question above takes the arrow keys."""
         return any(menu.display for menu in self.screen.query("SuggestionMenu, PathOffer"))
 
-    def _take_key(self, key: str) -> bool:
+    def _handle_key(self, key: str) -> bool:
         """Handle a key; return False if the text area should handle it."""
         if key in ("up", "down", "tab", "escape") and self.menu_is_open:
             self.post_message(self.MenuKey(key))
@@ -210,7 +210,7 @@ class Composer(TextArea, inherit_bindings=False):
         if cursor:
             self.move_cursor(self._location_of(cursor))
 
-    def take_away(self, text: str) -> None:
+    def remove_start(self, text: str) -> None:
         """Remove a text from the start; the cursor moves to the end of the rest."""
         self.put_text(rest := self.text.removeprefix(text), len(rest))
 
@@ -321,7 +321,7 @@ class ComposerPanel(Vertical):
         event.stop()
         chosen, typed = self._menu.chosen, self._draft.without_tokens(event.text).strip()
         if chosen is not None and not (isinstance(chosen, Action) and chosen.slash == typed):
-            self._take(chosen)
+            self._insert_choice(chosen)
             return
         command = parse_slash(self._draft.words)
         if command is not None:
@@ -337,11 +337,11 @@ class ComposerPanel(Vertical):
             offer.leave_as_text(text)
             offer.ask([])
         if offer.is_due(text):
-            run_before_keys(self, self._look_for_paths)
+            run_before_keys(self, self._find_mentions)
         else:
             self._send()
 
-    async def _look_for_paths(self) -> None:
+    async def _find_mentions(self) -> None:
         offer, text = self._path_offer, self._draft.blanked
         try:
             mentions = await offer.find(text)
@@ -373,7 +373,7 @@ class ComposerPanel(Vertical):
             if len(staged) == 1:
                 self._written_as[staged[0][0]] = text[one.start : one.end]
             for number, source in staged:
-                self._look_at(number, source)
+                self._open_file(number, source)
         self._composer.move_cursor(self._composer.document.end)
 
     @on(Composer.Changed)
@@ -401,7 +401,7 @@ class ComposerPanel(Vertical):
             self._composer.replace_token(token_text(number), written)
             self._draft.drop(number)
         self.post_message(self.FileChecked(outcome))
-        self.call_later(self._send_what_waits)
+        self.call_later(self._send_waiting)
 
     @on(Composer.MenuKey)
     def _menu_key(self, event: Composer.MenuKey) -> None:
@@ -415,7 +415,7 @@ class ComposerPanel(Vertical):
             case "down":
                 self._menu.action_cursor_down()
             case "tab" if self._menu.chosen:
-                self._take(self._menu.chosen)
+                self._insert_choice(self._menu.chosen)
             case _:
                 self._menu.show_commands([])
 
@@ -429,14 +429,14 @@ class ComposerPanel(Vertical):
     def _menu_clicked(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if self._menu.chosen is not None:
-            self._take(self._menu.chosen)
+            self._insert_choice(self._menu.chosen)
 
     def attach(self, sources: Iterable[Path | str]) -> None:
         """Insert a token for each source at the cursor, and open the files; a string is a web address."""
         for source in sources:
             number = self._reserve(source)
             self._composer.insert(token_text(number))
-            self._look_at(number, source)
+            self._open_file(number, source)
 
     def number_above(self, number: int) -> None:
         """Number the draft's attachments from `number` + 1; earlier messages have `number` attachments."""
@@ -475,7 +475,7 @@ class ComposerPanel(Vertical):
         """Remove the sent `text` (None: all) from the composer, and add `words` to the history. Text typed since then
         stays."""
         self._prompts.add(words)
-        self._composer.take_away(self._composer.text if text is None else text)
+        self._composer.remove_start(self._composer.text if text is None else text)
 
     def clear_words(self) -> None:
         """Clear a command, and add it to the history. Attachments stay."""
@@ -488,7 +488,7 @@ class ComposerPanel(Vertical):
         return self.query_one(AttachmentBar)
 
     @work(group="stage")
-    async def _look_at(self, number: int, source: Path | str) -> None:
+    async def _open_file(self, number: int, source: Path | str) -> None:
         from vlmtui.media.stage import stage_source
 
         media, downloads = self._paths.media, self._paths.cache / "downloads"
@@ -501,7 +501,7 @@ class ComposerPanel(Vertical):
             outcome = bad_input(f"Can't read {source}.", detail=str(error))
         self.file_checked(number, outcome)
 
-    def _send_what_waits(self) -> None:
+    def _send_waiting(self) -> None:
         """Send the message for which Enter was pressed while files were loading, unless it has changed since."""
         if self._to_send is None or self._draft.pending:
             return
@@ -552,14 +552,14 @@ class ComposerPanel(Vertical):
         if span == self._composer.path_span:
             self._menu.show_paths(found)
 
-    def _take(self, chosen: Action | PathCompletion) -> None:
+    def _insert_choice(self, chosen: Action | PathCompletion) -> None:
         """Insert the menu's command, folder or file."""
         if isinstance(chosen, Action):
-            self._complete(chosen)
+            self._insert_command(chosen)
         else:
-            self._take_path(chosen)
+            self._insert_path(chosen)
 
-    def _take_path(self, candidate: PathCompletion) -> None:
+    def _insert_path(self, candidate: PathCompletion) -> None:
         """Complete a folder, or attach a file in place of the typed path."""
         span = self._composer.path_span
         self._menu.show_paths([])
@@ -569,7 +569,7 @@ class ComposerPanel(Vertical):
         if not candidate.is_folder:
             self.attach([candidate.path])
 
-    def _complete(self, action: Action) -> None:
+    def _insert_command(self, action: Action) -> None:
         """Complete the command; run it at once if it takes no argument."""
         typed = f"{action.slash} " if action.argument else action.slash
         self._composer.text = self._draft.only_tokens() + typed

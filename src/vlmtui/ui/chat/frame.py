@@ -319,9 +319,9 @@ class StatusBar(Static):
 
     def show(self) -> None:
         """Update the line."""
-        controller, info, status = self._engines, self._engines.info, self._status
-        glyph, colour, _ = _LOOKS[controller.state]
-        model, *beside = labels([one.spec for one in controller.models]) or ["no model"]
+        engines, info, status = self._engines, self._engines.info, self._status
+        glyph, colour, _ = _LOOKS[engines.state]
+        model, *beside = labels([one.spec for one in engines.models]) or ["no model"]
         parts = [
             Content.assemble((f"{glyph} ", colour), (one_line(model), "bold")),
             Content.styled(self._word(), colour),
@@ -329,7 +329,7 @@ class StatusBar(Static):
         if beside:
             more = f"+ {one_line(beside[0])}" if len(beside) == 1 else f"+ {len(beside)} engines"
             parts.append(Content.styled(more, "$muted"))
-        if status is not None and controller.state is EngineState.READY and status.spec.backend != REMOTE_BACKEND:
+        if status is not None and engines.state is EngineState.READY and status.spec.backend != REMOTE_BACKEND:
             memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
             parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
         parts.append(Content.styled(self._chat.settings.summary, "$muted"))
@@ -366,7 +366,7 @@ class QueueBar(Static):
     }
     """
 
-    def show(self, queued: Sequence[QueuedMessage], controller: AppEngines) -> None:
+    def show(self, queued: Sequence[QueuedMessage], engines: AppEngines) -> None:
         """Show the queue and the reason why it waits."""
         self.display = bool(queued)
         lines = [
@@ -375,16 +375,16 @@ class QueueBar(Static):
         ]
         more = len(queued) - len(lines)
         lines += [Content.styled(f"  … and {more} more", "$muted")] if more else []
-        why = Content.styled(with_keys(self.app, waits_for(controller)), "$muted")
+        why = Content.styled(with_keys(self.app, waits_for(engines)), "$muted")
         self.update(Content("\n").join([*lines, why]))
 
 
-def waits_for(controller: AppEngines) -> str:
+def waits_for(engines: AppEngines) -> str:
     """Return why queued messages are not sent yet, and the keys that help (for `with_keys`)."""
-    model, progress = controller.model, controller.progress
+    model, progress = engines.model, engines.progress
     name = one_line(model.spec.name) if model is not None else "a model"
     take_back = "{take_back} takes it back"
-    match controller.state:
+    match engines.state:
         case EngineState.LOADING:
             stage = f" ({progress.stage.label.lower()})" if progress is not None else ""
             return f"Sent once {name} has loaded{stage}. {take_back}."

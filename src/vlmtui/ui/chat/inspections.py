@@ -60,10 +60,10 @@ class Inspections(ChatPart):
         self._screen.start_dialog(partial(show, number))
 
     async def _inspect(self, number: str) -> None:
-        controller = self._engines
+        engines = self._engines
         exchange = exchange_numbered(self._chat, number)
-        known = await report_of(self._chat, exchange, controller.info)
-        model = controller.model
+        known = await report_of(self._chat, exchange, engines.info)
+        model = engines.model
         again = partial(request_again, self._chat, exchange, known, model.family) if model and known.recipe else None
         self._app.open_inspector(made_here(known, family_of(known, model, self._screen.services.registry)), again=again)
 

@@ -97,7 +97,7 @@ class ChatScreen(Screen[None]):
         self._changing: object = None
         """The state for which the footer was refreshed last."""
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._stands = asyncio.Event()
+        self._filled = asyncio.Event()
         """Set once the screen shows its conversation."""
 
     def compose(self) -> ComposeResult:
@@ -120,7 +120,7 @@ class ChatScreen(Screen[None]):
         self.sender.send_queued()
         self.call_later(self.show_status)
         self.call_after_refresh(self.start, partial(asyncio.to_thread, load_highlighter), "highlighter")
-        self._stands.set()
+        self._filled.set()
 
     def on_screen_resume(self) -> None:
         """Update the title, which another screen may have changed."""
@@ -305,7 +305,7 @@ class ChatScreen(Screen[None]):
         return self.query_one(Transcript)
 
     @property
-    def _is_left(self) -> bool:
+    def _is_closing(self) -> bool:
         """True while the screen closes: its widgets are gone, but background work may still run."""
         return not all(self.query(kind) for kind in (StatusBar, Transcript, EditingBar, ComposerPanel, Composer))
 
@@ -344,12 +344,12 @@ class ChatScreen(Screen[None]):
     async def show_conversation(self, *, is_open: bool = False) -> None:
         """Show the conversation once the screen is mounted. `is_open`: the conversation was open already, so keep the
         text in the composer, which is newer than the stored draft."""
-        await self._stands.wait()
+        await self._filled.wait()
         if not self.is_attached:
             return
         self.transcript.clear()
         await self._fill_transcript()
-        if self._is_left:
+        if self._is_closing:
             return
         if not is_open and self.query_one(Composer).text != self.chat.draft.text:
             self.show_draft()
@@ -366,12 +366,12 @@ class ChatScreen(Screen[None]):
         else:
             self.transcript.append(exchange, media_above=self.chat.branch.attachments_above)
             await self.query_one(ChatFrame).show_head()  # hides the welcome panel
-        if not self._is_left:
+        if not self._is_closing:
             self.show_status()
 
     async def _fill_transcript(self) -> None:
         await self.query_one(ChatFrame).show_head()
-        if self.chat.exchanges and not self._is_left:
+        if self.chat.exchanges and not self._is_closing:
             self.transcript.append(*self.chat.exchanges, media_above=self.chat.branch.attachments_above)
         for cursor in self.query(MessageCursor):  # none while the screen closes
             await cursor.conversation_shown()

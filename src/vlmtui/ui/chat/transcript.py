@@ -80,7 +80,7 @@ class Transcript(DocumentView):
     def on_unmount(self) -> None:
         self._thumbnails.leave()
         for exchange in self._shown:
-            self._let_go(exchange)
+            self._unfollow(exchange)
 
     @property
     def text_width(self) -> int:
@@ -152,7 +152,7 @@ class Transcript(DocumentView):
 
     def clear(self) -> None:
         for exchange in self._shown:
-            self._let_go(exchange)
+            self._unfollow(exchange)
         self._shown = {}
         self._media_above = 0
         self._has_older, self._waits_for_older = True, False
@@ -182,7 +182,7 @@ class Transcript(DocumentView):
         if self._clock is None:
             self._clock = self.set_interval(1.0, self._tick)
 
-    def _let_go(self, exchange: Exchange) -> None:
+    def _unfollow(self, exchange: Exchange) -> None:
         if exchange.answer.on_event == self._rhythm.wake:
             exchange.answer.on_event = None
 
@@ -195,7 +195,7 @@ class Transcript(DocumentView):
         block = self._shown[exchange][1]
         block.take_new()
         if block.answer.outcome is not None:
-            self._let_go(exchange)
+            self._unfollow(exchange)
         self.changed(block)
 
     def _tick(self) -> None:
@@ -337,7 +337,7 @@ class MessageCursor(Static):
         super().__init__(markup=False)
         self._chat = chat
         self._transcript = transcript
-        self._live: object = None
+        self._conversation: object = None
         """The conversation that the selection belongs to."""
         self._at: Marked | None = None
         self._part: int | None = None
@@ -364,7 +364,7 @@ class MessageCursor(Static):
     async def select(self, marked: Marked) -> None:
         """Select a message or answer, and take the focus."""
         if marked in self._places():
-            self._live = self._chat.live
+            self._conversation = self._chat.live
             await self._go_to(marked)
             self.add_class("-shown")
             self.focus(scroll_visible=False)
@@ -381,7 +381,7 @@ class MessageCursor(Static):
         everything = self._chat.branch.all
         if marked.exchange in everything:
             await self._go_to(marked)
-        elif self._live is self._chat.live and 1 <= self._number <= len(everything):
+        elif self._conversation is self._chat.live and 1 <= self._number <= len(everything):
             await self._go_to(Marked(everything[self._number - 1], marked.part))
         else:
             self.leave()

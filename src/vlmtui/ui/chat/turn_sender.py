@@ -20,15 +20,15 @@ class TurnSender(ChatPart):
 
     def send(self) -> None:
         """Send the draft. While the model loads, queue it."""
-        chat, controller = self._chat, self._engines
+        chat, engines = self._chat, self._engines
         written, text, was_editing = chat.draft.words, chat.draft.text, chat.editing is not None
         chat.require_rest()
-        if controller.state is EngineState.LOADING:
+        if engines.state is EngineState.LOADING:
             self._queue(written, text)
             return
-        controller.require_engine()
+        engines.require_engine()
         self._screen.prompt_cost.check_room()
-        exchange = chat.begin(controller.require_model(), controller.info)
+        exchange = chat.begin(engines.require_model(), engines.info)
         self.open_exchange(exchange, rebuild=was_editing, sent=(written, text))
 
     def _queue(self, written: str, text: str) -> None:
@@ -39,13 +39,13 @@ class TurnSender(ChatPart):
 
     def send_queued(self) -> None:
         """Send the first queued message if the engine accepts it now."""
-        chat, controller = self._chat, self._engines
+        chat, engines = self._chat, self._engines
         self._screen.show_queue()
-        if not chat.queue or chat.running is not None or controller.state is not EngineState.READY:
+        if not chat.queue or chat.running is not None or engines.state is not EngineState.READY:
             return
         message = chat.queue.messages[0]
         try:
-            exchange = chat.begin_queued(controller.require_model(), controller.info)
+            exchange = chat.begin_queued(engines.require_model(), engines.info)
         except VlmtuiError as error:
             self.action_take_back()
             self._screen.tell_error(error)
@@ -78,12 +78,12 @@ class TurnSender(ChatPart):
         await self._chat.cancel(self._engines.engine)
 
     async def _regenerate(self, of: Exchange | None) -> None:
-        controller = self._engines
+        engines = self._engines
         is_earlier = of is not None and of is not self._chat.last
-        controller.require_engine()
+        engines.require_engine()
         if is_earlier:
             await self._chat.recorder.flush()
-        exchange = self._chat.answer_again(controller.require_model(), controller.info, of)
+        exchange = self._chat.answer_again(engines.require_model(), engines.info, of)
         self._screen.start(partial(self._answer, exchange), "answer")
         if is_earlier:
             await self._screen.show_exchange(exchange, rebuild=True)

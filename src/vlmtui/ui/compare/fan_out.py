@@ -73,7 +73,7 @@ NARROWEST = 36
 LOWEST = 8
 """Minimum height of a tile, in cells."""
 COLUMNS_MAX = 4
-_ABOUT = 16
+_ROWS_ABOVE = 16
 """Added to a tile's rows for `PictureStrip.fit`, which expects the rows of a whole screen."""
 DIFFERS_STYLE = "bold underline $warning"
 GONE_STYLE = "strike $muted"
@@ -222,7 +222,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
 
     async def on_resize(self) -> None:
         if self._pictures is not None:
-            await self._pictures.fit(self.size.height + _ABOUT)
+            await self._pictures.fit(self.size.height + _ROWS_ABOVE)
 
     def name_engine(self, facts: str) -> None:
         """Show these facts of the engine beside the label."""
@@ -361,7 +361,7 @@ class FanOutScreen(Screen[Leave]):
             self._timer.stop()
         self._grow()
         self._say("#tally", tally_text([lane.answer.text for lane in self.fan_out.lanes if not lane.has_failed]))
-        self._hold_against_base()
+        self._compare_with_base()
 
     async def _show_differences(self) -> None:
         if self.differences is None:
@@ -399,7 +399,7 @@ class FanOutScreen(Screen[Leave]):
         self.fan_out.base = self._grid.current
         self.scores = None
         if not self.fan_out.is_running:
-            self._hold_against_base()
+            self._compare_with_base()
 
     def action_copy(self) -> None:
         """Copy the focused answer, through the terminal (OSC 52)."""
@@ -482,7 +482,7 @@ class FanOutScreen(Screen[Leave]):
         line.update(text)
         line.display = bool(text)
 
-    def _hold_against_base(self) -> None:
+    def _compare_with_base(self) -> None:
         self._compare()
         if self.fan_out.plan.changes_prompt:
             self._score()

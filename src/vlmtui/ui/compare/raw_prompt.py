@@ -290,7 +290,7 @@ class RawPane(Vertical):
         """Apply the fix of the visited finding, or else of the first finding with a fix."""
         finding = self._listed.to_fix()
         if finding is not None:
-            self._mend(finding)
+            self._apply_fix(finding)
 
     @on(TextArea.Changed)
     def _changed(self, event: TextArea.Changed | None = None) -> None:
@@ -318,12 +318,12 @@ class RawPane(Vertical):
         event.stop()
         finding = self._listed.visit(event.option_index)
         if finding is not None:
-            self._mend(finding)
+            self._apply_fix(finding)
 
     def _go_to(self, finding: Finding) -> None:
         self.editor.go_to(finding.start, finding.end)
 
-    def _mend(self, finding: Finding) -> None:
+    def _apply_fix(self, finding: Finding) -> None:
         if finding.fix is None:
             self.notify("This finding has no fix: edit the text.", timeout=6, markup=False)
             return
@@ -335,13 +335,13 @@ class RawPane(Vertical):
     def _show_places(self, text: str, placed: Sequence[PlaceholderSlot]) -> None:
         """Highlight the placeholders, and list their attachments below the editor."""
         self.editor.mark(marks_of(text, self._special, placed))
-        lines = [self._stands_for(text, one) for one in placed[:_LEGEND_MAX]]
+        lines = [self._legend_line(text, one) for one in placed[:_LEGEND_MAX]]
         if len(placed) > _LEGEND_MAX:
             lines[-1] = Content.styled(f"… and {len(placed) - _LEGEND_MAX + 1} more placeholders", "$muted")
         self._legend.update(Content("\n").join(lines))
         self._legend.display = bool(lines)
 
-    def _stands_for(self, text: str, placed: PlaceholderSlot) -> Content:
+    def _legend_line(self, text: str, placed: PlaceholderSlot) -> Content:
         shown = one_line(text[placed.start : placed.end])
         label = one_line(chip(placed.attachment, self._controller.attachments))
         return Content.assemble((shown, "bold $accent on $panel"), f" = {label}")

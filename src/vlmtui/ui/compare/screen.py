@@ -134,7 +134,7 @@ class CompareScreen(SidesScreen):
             self._make_prompts()
 
     @on(BothEnded)
-    def _over(self) -> None:
+    def _both_ended(self) -> None:
         for pane in self.query(AnswerPane):
             pane.update_answer()
         self._pair_turns()
@@ -232,12 +232,12 @@ class CompareScreen(SidesScreen):
 
     def action_next_finding(self) -> None:
         """Move the cursor to the next finding about the raw prompt."""
-        self._look_at_raw()
+        self._focus_raw()
         self.pane.visit()
 
     def action_fix(self) -> None:
         """Apply the fix of the visited finding, or of the first one."""
-        self._look_at_raw()
+        self._focus_raw()
         self.pane.fix()
 
     def action_fold(self) -> None:
@@ -294,7 +294,7 @@ class CompareScreen(SidesScreen):
             case "chat":
                 return self._left if self.is_narrow else self.editor
 
-    def _look_at_raw(self) -> None:
+    def _focus_raw(self) -> None:
         if self.view == "difference" or (self.is_narrow and self.view != "raw"):
             self.turn_to("raw")
         self.editor.focus()

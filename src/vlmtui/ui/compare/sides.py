@@ -325,7 +325,7 @@ async def choose_stored_comparison(app: VlmtuiApp, message: ComparedMessage) -> 
     at = await ask_user(
         app,
         ChoiceScreen(
-            "Comparisons of this message", [kept_line(len(found) - number, one) for number, one in enumerate(found)]
+            "Comparisons of this message", [stored_line(len(found) - number, one) for number, one in enumerate(found)]
         ),
     )
     if at is None:
@@ -350,7 +350,7 @@ def _is_pair(document: Comparison) -> bool:
     return [side.mode for side in document.sides] == ["chat", "raw"]
 
 
-def kept_line(number: int, stored: LoadedComparison) -> Content:
+def stored_line(number: int, stored: LoadedComparison) -> Content:
     """Return the line of a stored comparison in a list. `number`: counted from the oldest, so that all lines differ."""
     found = stored.document.difference
     said = "not compared"

@@ -283,18 +283,18 @@ class LoadingScreen(Screen[None]):
         return self.engines.state is EngineState.DEAD and not self._aborting
 
     def _refresh(self) -> None:
-        controller = self.engines
+        engines = self.engines
         self.query_one("#what", Static).update(self._heading())
         if not self._aborting:
-            self._stages.show(controller.progress, controller.began, failed=self._failed)
+            self._stages.show(engines.progress, engines.began, failed=self._failed)
         self.set_class(self._failed, "-failed")
         self._failure.display = self._failed
-        if controller.error is not None:
-            self._failure.show(controller.error, self._way_back())
-        self._log_view.show_log(controller.log)
+        if engines.error is not None:
+            self._failure.show(engines.error, self._way_back())
+        self._log_view.show_log(engines.log)
         self._tick()
         self.refresh_bindings()
-        if controller.state is EngineState.READY and self.is_current:
+        if engines.state is EngineState.READY and self.is_current:
             self.post_message(self.Loaded())
 
     def _tick(self) -> None:

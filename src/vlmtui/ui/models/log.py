@@ -30,7 +30,7 @@ from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.search_bar import SearchBar, SearchScreen
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_TOGETHER = 500
+_BLOCK_LINES = 500
 """Maximum lines of the log in a block; the oldest block is dropped as a whole."""
 
 
@@ -72,13 +72,13 @@ class LogView(DocumentView):
         self._shown = log.total
         blocks = self.document.blocks
         if new and blocks and isinstance(last := blocks[-1], LogBlock):
-            room = _TOGETHER - len(last.written)
+            room = _BLOCK_LINES - len(last.written)
             last.written += new[:room]
             new = new[room:]
             self.changed(last)
         if new:
-            self.add(*(LogBlock(new[at : at + _TOGETHER]) for at in range(0, len(new), _TOGETHER)))
-            self.drop(*self.document.blocks[: -(LOG_LINES // _TOGETHER) - 1])
+            self.add(*(LogBlock(new[at : at + _BLOCK_LINES]) for at in range(0, len(new), _BLOCK_LINES)))
+            self.drop(*self.document.blocks[: -(LOG_LINES // _BLOCK_LINES) - 1])
 
 
 _COLUMNS = 60
@@ -240,14 +240,14 @@ class LogScreen(SearchScreen):
     @on(EngineLogGrew)
     @on(EngineChanged)
     def _refresh(self) -> None:
-        controller = self.engines
-        self.query_one(LogView).show_log(controller.log)
-        name = one_line(controller.model.spec.name) if controller.model else "no engine"
-        self.query_one("#model", Static).update(f"{name} · {controller.state}")
-        total = controller.log.total
+        engines = self.engines
+        self.query_one(LogView).show_log(engines.log)
+        name = one_line(engines.model.spec.name) if engines.model else "no engine"
+        self.query_one("#model", Static).update(f"{name} · {engines.state}")
+        total = engines.log.total
         self.query_one("#count", Static).update(f"{total:,} line{'' if total == 1 else 's'}")
-        self.query_one("#empty").display = controller.log.total == 0
-        engine = controller.engine if controller.is_loaded else None
+        self.query_one("#empty").display = engines.log.total == 0
+        engine = engines.engine if engines.is_loaded else None
         if engine is not self._measured:
             self._measured = engine
             self._meter.clear()

@@ -319,7 +319,7 @@ class ModelsScreen(Screen[None]):
     def on_mount(self) -> None:
         self._fill(self.services.registry.at_hand())  # reading the whole registry takes as long as a paint
         self.query_one("#filter").focus()
-        self.call_after_refresh(self.run_worker, self._look, group="look")
+        self.call_after_refresh(self.run_worker, self._look_up, group="look")
 
     @on(Input.Changed, "#filter")
     def _filter_changed(self) -> None:
@@ -389,7 +389,7 @@ class ModelsScreen(Screen[None]):
         """True if there is a chat below this screen."""
         return self in self.app.screen_stack[2:]
 
-    async def _look(self) -> None:
+    async def _look_up(self) -> None:
         """Read the records and start slow lookups once the screen is painted."""
         await asyncio.to_thread(self.services.registry.read)
         if not self._shows_all:
@@ -428,9 +428,9 @@ class ModelsScreen(Screen[None]):
     def _fill(self, registry: Registry | None = None) -> None:
         """Show the models of a registry; None: the whole registry."""
         self._shows_all = registry is None
-        controller = self.engines
-        newest = controller.model.spec if controller.model else None
-        loaded = newest if controller.state is EngineState.READY else None
+        engines = self.engines
+        newest = engines.model.spec if engines.model else None
+        loaded = newest if engines.state is EngineState.READY else None
         query = self._query
         rows = model_choices(
             registry or self.services.registry,

@@ -58,7 +58,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
     def sight(self) -> tuple[object, Callable[[], Sight]]:
         assert self.opened is not None
         key = self.map, self._tokens, self._window
-        return key, partial(_heated, self.opened, *key)
+        return key, partial(_heated_image, self.opened, *key)
 
     def chosen_changed(self) -> None:
         self._window = None
@@ -144,7 +144,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
         self.redraw()
 
 
-def _heated(image: Image, found: OcclusionMap | None, tokens: range | None, window: int | None) -> Sight:
+def _heated_image(image: Image, found: OcclusionMap | None, tokens: range | None, window: int | None) -> Sight:
     """Return the image, with the heat map over it once it is measured."""
     if found is None:
         return Sight(image)

@@ -49,7 +49,7 @@ class PlacesScreen(SeeingScreen["Image"]):
     def sight(self) -> tuple[object, Callable[[], Sight]]:
         assert self.opened is not None
         key = self.places.grounding, self.chosen, self._medium
-        return key, partial(_marked, self.opened, self.places, self._medium, self.chosen)
+        return key, partial(_marked_image, self.opened, self.places, self._medium, self.chosen)
 
     def chosen_changed(self) -> None:
         self._turn_to_medium()
@@ -83,7 +83,7 @@ class PlacesScreen(SeeingScreen["Image"]):
             return
 
         def picture(image: Image = self.opened, places: AnswerPlaces = self.places) -> Image:
-            drawn = _marked(image, places, self._medium, None)
+            drawn = _marked_image(image, places, self._medium, None)
             return draw_marks(image, drawn.marks, badges=drawn.badges)
 
         self.export(self._folder, "places", picture, self.places.as_json)
@@ -163,7 +163,7 @@ class PlacesScreen(SeeingScreen["Image"]):
         self.say("span", Content("").join(parts))
 
 
-def _marked(image: Image, places: AnswerPlaces, medium: ShownMedium, chosen: int | None) -> Sight:
+def _marked_image(image: Image, places: AnswerPlaces, medium: ShownMedium, chosen: int | None) -> Sight:
     """Return the image with its marks, numbered as in the list."""
     here, placed, badges = places.marks_on(medium), places.placed, badges_of(places.marks)
     at = here.index(chosen) if chosen in here else None

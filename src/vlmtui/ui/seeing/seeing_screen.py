@@ -148,7 +148,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
                 across, down = self._pixels[0] / room.width, self._pixels[1] / room.height
                 self.clicked((within.x + 0.5) * across, (within.y + 0.5) * down, max(across, down))
 
-    async def _say_why(self, error: VlmtuiError) -> None:
+    async def _show_error(self, error: VlmtuiError) -> None:
         """Show an error instead of the image."""
         await self.query("#stage > .picture").remove()
         reason = self.query_one("#reason", Static)
@@ -160,7 +160,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
         try:
             self.opened = await asyncio.to_thread(opening)
         except VlmtuiError as error:
-            await self._say_why(error)
+            await self._show_error(error)
             return
         self.list_opened()
         self.redraw()
@@ -178,7 +178,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
         except VlmtuiError as error:
             self.shown = wanted
             self.say("span", "")
-            await self._say_why(error)
+            await self._show_error(error)
             return
         if wanted != self._wanted:
             return
