@@ -1,1 +1,1 @@
-"""Analyse and compare what a model is given and what it answers. Pure: no files, no engine, no screen."""
+"""Analyse and compare prompts and answers. No engine, no screen."""

@@ -1,4 +1,4 @@
-"""The difference of two answers, word by word, and counts of equal ones."""
+"""Compare two answers word by word, and count equal answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS = re.compile(rf"\s+|[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
 
 
 class AnswerSpan(msgspec.Struct, frozen=True):
-    """A text that both answers share, or two texts at the same place that differ."""
+    """A text that both answers share, or two differing texts at the same place."""
 
     operation: Operation
     left: str
@@ -27,13 +27,13 @@ class AnswerDiff(msgspec.Struct, frozen=True):
     """The difference of two answers."""
 
     spans: tuple[AnswerSpan, ...]
-    """The spans in order: all left texts joined are the left answer, all right texts joined the right answer."""
+    """The spans in order. Joined, the left texts are the left answer, and the right texts the right answer."""
     identical: bool
-    """True if the texts are equal. The tokens may still differ: then `first_divergence` is not None."""
+    """True if the texts are equal. The token ids may still differ (`first_divergence`)."""
     first_difference: int | None
-    """Offset in characters of the first differing word, in both answers; None when the texts are the same."""
+    """The offset in characters of the first differing word, the same in both answers; None if the texts are equal."""
     first_divergence: int | None
-    """Index of the first differing token of both answers; None when the ids are equal or not given."""
+    """The index of the first differing token; None if the token ids are equal or unknown."""
 
 
 def answer_diff(
@@ -42,10 +42,8 @@ def answer_diff(
     left_ids: Sequence[int] | None = None,
     right_ids: Sequence[int] | None = None,
 ) -> AnswerDiff:
-    """Compare two answers by words, white space included, and by their token ids where both are given.
-
-    Chinese and Japanese are compared by characters.
-    """
+    """Compare two answers by words and white space (Chinese and Japanese by characters), and by token ids if both
+    sides have them."""
     one, other = words_of(left), words_of(right)
     spans = tuple(
         AnswerSpan(
@@ -65,7 +63,7 @@ def answer_diff(
 
 
 def words_of(text: str) -> list[str]:
-    """Split into words, marks and runs of white space; joined they are `text`."""
+    """Split into words, punctuation marks and runs of white space; joined they are `text`."""
     return _WORDS.findall(text)
 
 
@@ -79,12 +77,12 @@ _QUOTE_MAX = 48
 
 
 def tally(answers: Iterable[str]) -> list[tuple[str, int]]:
-    """Return the different answers with their counts, the most frequent first; surrounding space is ignored."""
+    """Return (answer, count), the most frequent first. White space around an answer is ignored."""
     return Counter(answer.strip() for answer in answers).most_common()
 
 
 def tally_text(answers: Iterable[str]) -> str:
-    """Return `3 × “a red circle” · 1 × “a blue circle”`; empty for fewer than two answers. Safe to show."""
+    """Return `3 × “a red circle” · 1 × “a blue circle”`, safe to show; "" for fewer than two answers."""
     found = tally(answers)
     total = sum(count for _, count in found)
     if total < 2:

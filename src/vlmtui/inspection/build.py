@@ -1,4 +1,4 @@
-"""Turn the engine's events into what the inspector shows and exports: pieces, prompts to compare, a document."""
+"""Turn an engine's events into prompts to compare, and into the comparison document (`replay.py`)."""
 
 from __future__ import annotations
 
@@ -41,10 +41,8 @@ _NAMES = {"chat": "the chat template", "raw": "the raw prompt"}
 
 
 def prompt_tokens(prompt: PromptReady, attachments: Sequence[Attachment], *, name: str = "") -> PromptTokens:
-    """Return the prompt, ready for `prompt_diff`; `name` is how findings call it (`the chat template`).
-
-    `attachments` are those of the request, in the order of their placeholders.
-    """
+    """Return the prompt for `prompt_diff`. `attachments`: in the order of their placeholders. `name`: the prompt's name
+    in findings, such as `the chat template`."""
     return PromptTokens(
         ids=prompt.token_ids,
         texts=texts_of(prompt.token_ids, prompt.vocabulary),
@@ -57,12 +55,12 @@ def prompt_tokens(prompt: PromptReady, attachments: Sequence[Attachment], *, nam
 
 
 def pieces(prompt: PromptReady, attachments: Sequence[Attachment]) -> list[Piece]:
-    """Return the prompt's pieces in order: one for each token, one for a whole image or video."""
+    """Return the prompt's pieces in order: a piece for each token, and a single piece for an image or video."""
     return prompt_tokens(prompt, attachments).pieces()
 
 
 def texts_of(token_ids: Iterable[int], vocabulary: Vocabulary) -> tuple[str, ...]:
-    """Return the tokens' texts; for a token missing from the vocabulary its number, `⟨1234⟩`. Hostile."""
+    """Return the tokens' texts; for a token that is not in the vocabulary its id, `⟨1234⟩`. Hostile."""
     return tuple(vocabulary[token].text if token in vocabulary else f"⟨{token}⟩" for token in token_ids)
 
 
@@ -80,8 +78,8 @@ def side_of(
 ) -> Side:
     """Return one side of a comparison.
 
-    `text`, `token_ids` and `logprobs` belong to the answer; `vocabulary` covers prompt and answer. `prompt` is None
-    where the engine built none. With `request`, the side can be run again.
+    `text`, `token_ids` and `logprobs` belong to the answer; `vocabulary` covers prompt and answer. `prompt`: None if
+    the request failed before. `request`: lets a reader of the document run the side again.
     """
     known = {**(prompt.vocabulary if prompt else {}), **vocabulary}
     ids = prompt.token_ids if prompt else ()
@@ -117,7 +115,7 @@ def comparison_of(
     *,
     generation_prompt: str = "",
 ) -> Comparison:
-    """Return the comparison document. `generation_prompt` is the family's, to detect that it is missing."""
+    """Return the comparison document. `generation_prompt`: the model family's, to detect a prompt without it."""
     return Comparison(
         model=info.spec.name,
         revision=info.revision,
@@ -135,7 +133,6 @@ def comparison_of(
 
 
 def fingerprint_of(info: EngineInfo) -> EngineFingerprint:
-    """Return an engine's fingerprint."""
     return EngineFingerprint(
         model=info.spec.name,
         revision=info.revision,
@@ -149,8 +146,9 @@ def fingerprint_of(info: EngineInfo) -> EngineFingerprint:
 
 
 def tokens_of(side: Side, attachments: Sequence[Attachment]) -> PromptTokens:
-    """Return an exported side's prompt, ready for `prompt_diff`. Raises ValueError later if its token texts are
-    missing. `attachments` are the comparison's; a side with a request has its own."""
+    """Return the prompt of a document's side for `prompt_diff`, which raises ValueError if the side has no token texts.
+
+    `attachments`: the comparison's, for a side without a request."""
     own = attachments_of(side.request) if side.request is not None else attachments
     return PromptTokens(
         ids=side.prompt_token_ids,
@@ -164,7 +162,7 @@ def tokens_of(side: Side, attachments: Sequence[Attachment]) -> PromptTokens:
 
 
 def without_paths(prompt: Prompt) -> Prompt:
-    """Return the prompt without the paths of its files, safe to share; `with_paths` puts them back."""
+    """Return the prompt without the paths of its files, so that it can be shared. `with_paths` adds paths again."""
     return with_attachments(
         prompt,
         lambda item: msgspec.structs.replace(
@@ -174,7 +172,7 @@ def without_paths(prompt: Prompt) -> Prompt:
 
 
 def with_paths(prompt: Prompt, paths: Mapping[str, str]) -> Prompt:
-    """Return the prompt with the path of each file, looked up by SHA-256. Raises KeyError where one is missing."""
+    """Return the prompt with the paths of its files. `paths` are by SHA-256; raises KeyError if one is missing."""
     return with_attachments(prompt, lambda item: msgspec.structs.replace(item, path=paths[item.sha256]))
 
 

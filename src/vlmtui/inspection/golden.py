@@ -1,4 +1,4 @@
-"""Golden prompts: what a model's prompt was, as a small JSON file to be reviewed."""
+"""Golden prompts: JSON files that record a model's prompt for a conversation, to detect later changes."""
 
 from __future__ import annotations
 
@@ -20,30 +20,28 @@ from vlmtui.text import quoted
 
 _BYTES_MAX = 20_000_000
 _RUN_MIN = 4
-"""Equal token ids in a row from which they are written as `ID×COUNT`."""
+"""From this number on, equal token ids in a row are written as `ID×COUNT`."""
 _IDS_MAX = 4_000_000
-"""Most token ids of a prompt."""
+"""The most token ids of a prompt."""
 
 
 By: TypeAlias = Literal["processor", "engine"]
 
 
 class GoldenPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of a message: a text, or the number of an item in `media`."""
+    """A part of a message: a text, or the index of an item in `Golden.media`."""
 
     text: str | None = None
     media: int | None = None
 
 
 class GoldenTurn(msgspec.Struct, frozen=True):
-    """One message."""
-
     role: Role
     parts: tuple[GoldenPart, ...]
 
 
 class GoldenMedium(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture or video, and what became of it."""
+    """An attachment, with its tokens and size in the prompt."""
 
     modality: Modality
     file: str
@@ -51,30 +49,30 @@ class GoldenMedium(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     tokens: int
     resized: tuple[int, int] | None = None
-    """Width and height in pixels."""
+    """Width and height in pixels after the processor's resizing."""
     grid: tuple[int, ...] = ()
 
 
 class Golden(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt of one model."""
+    """A model's prompt for a conversation."""
 
     format: Literal[1] = 1
     model: str
-    """A family, a repository, or a folder relative to the golden file (`./…`, `../…`)."""
+    """A model family, a repository, or a folder relative to the golden file (`./…`, `../…`)."""
     case: str
     mode: Literal["chat", "raw"]
     by: By
     """`processor`: the model's tokenizer and processor in Transformers; `engine`: vLLM."""
     conversation: tuple[GoldenTurn, ...]
     prompt: tuple[str, ...]
-    """The prompt's text, a line each, with its line breaks. By the engine: with expanded placeholders."""
+    """The lines of the prompt's text, with their line breaks. If `by` is `engine`, placeholders are expanded."""
     token_ids: tuple[int | str, ...]
-    """`ID×COUNT` for equal ones in a row."""
+    """The token ids; `ID×COUNT` for equal ids in a row."""
     media: tuple[GoldenMedium, ...] = ()
 
 
 def folded_ids(ids: Sequence[int]) -> tuple[int | str, ...]:
-    """Fold runs of equal ids."""
+    """Write runs of equal ids as `ID×COUNT`."""
     found: list[int | str] = []
     for token, equal in groupby(ids):
         run = len(list(equal))
@@ -83,12 +81,12 @@ def folded_ids(ids: Sequence[int]) -> tuple[int | str, ...]:
 
 
 def text_lines(text: str) -> tuple[str, ...]:
-    """Split at line feeds only, which stay."""
+    """Split into lines at line feeds only, and keep these."""
     return tuple(re.findall("[^\n]*\n|[^\n]+", text))
 
 
 def encode_golden(golden: Golden) -> bytes:
-    """Return the file's content: JSON with a line a token run of the conversation, text line and medium."""
+    """Return the file's content: JSON with one line for each turn, line of the prompt, and attachment."""
     built = msgspec.to_builtins(golden)
     lines = []
     for name, value in built.items():
@@ -101,7 +99,7 @@ def encode_golden(golden: Golden) -> bytes:
 
 
 def read_golden(path: Path) -> Golden:
-    """Read a golden file. Raises VlmtuiError for any other file, and for another version of the format."""
+    """Read a golden file. Raises VlmtuiError for another kind of file or another version of the format."""
     try:
         return decode_json(read_whole(path, bytes_max=_BYTES_MAX), Golden)
     except ValueError as error:
@@ -134,7 +132,8 @@ def golden_of(
     mode: Literal["chat", "raw"],
     by: By,
 ) -> Golden:
-    """Return the golden file of a prompt. `files`: the conversation's attachments, as the file names them."""
+    """Return the golden prompt of a conversation. `side`: the model's prompt. `files`: the value of `file` for each
+    attachment."""
     attachments = all_attachments(turns)
     numbers = count()
     conversation = [
@@ -174,7 +173,7 @@ def golden_of(
 
 
 def recorded_side(golden: Golden) -> CheckedSide:
-    """Return the recorded side, for a comparison with a prompt made now. Raises VlmtuiError for invalid token ids."""
+    """Return the recorded prompt for `compare_sides`. Raises VlmtuiError for invalid token ids."""
     media = tuple(
         MediaSpan(
             modality=one.modality,
@@ -191,7 +190,7 @@ def recorded_side(golden: Golden) -> CheckedSide:
 
 
 def _places(media: Sequence[Attachment | GoldenMedium]) -> list[tuple[Modality, int]]:
-    """Return the modality of each, and its number among those of that modality."""
+    """Return for each item (modality, index among the items of this modality)."""
     numbers: Counter[Modality] = Counter()
     found = []
     for one in media:

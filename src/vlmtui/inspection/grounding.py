@@ -1,5 +1,4 @@
-"""Find the boxes, polygons and points in an answer, and say where they lie in the picture; of an answer about a video,
-find its time ranges."""
+"""Find boxes, polygons, points and time ranges in an answer, and convert coordinates to pixels of the image."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import msgspec
 from vlmtui.registry.schema import CoordinateScale, Grounding, GroundingFormat
 
 MARKS_MAX = 1_000
-"""Most marks, and most time ranges, found in one answer."""
+"""The most marks, and the most time ranges, that are read from an answer."""
 _TEXT_MAX = 1_000_000
 _NUMBER_MAX = 1e9
 _LABEL_MAX = 200
@@ -49,65 +48,66 @@ MarkKind = Literal["box", "polygon", "point"]
 
 
 class GroundingMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A place that an answer names, as written: x before y, in the numbers of the answer."""
+    """A box, polygon or point in an answer, with the answer's numbers; x before y."""
 
     kind: MarkKind
     label: str
     """Hostile text."""
     points: tuple[XY, ...]
-    """The points; a box has two opposite corners."""
+    """The points; for a box, two opposite corners."""
     start: int
-    """The part of the answer that it was read from, in characters."""
+    """`start:end` is the mark's range of characters in the answer."""
     end: int
     where: float | None = None
-    """The number of its image in the prompt, from 1, or its time in a video in seconds, where the format says it."""
+    """The number of its image in the prompt, from 1, or its time in a video in seconds; None if the format has
+    neither."""
 
 
 class PlacedMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A mark in pixels of the picture, with its corners in order and cut at the picture's edges."""
+    """A mark in pixels of the image, clipped at its edges. A box has its left top corner first."""
 
     mark: GroundingMark
     points: tuple[XY, ...]
     is_clipped: bool
-    """True if a part of the place lies outside of the picture."""
+    """True if a part of the mark lies outside of the image."""
 
     @property
     def xyxy(self) -> tuple[float, float, float, float]:
-        """The smallest upright box around it: left, top, right, bottom."""
+        """The bounding box: left, top, right, bottom."""
         across, down = zip(*self.points, strict=True)
         return min(across), min(down), max(across), max(down)
 
 
 class FoundMarks(msgspec.Struct, frozen=True, kw_only=True):
-    """The places that an answer names."""
+    """The marks in an answer."""
 
     marks: tuple[GroundingMark, ...]
     unreadable: tuple[tuple[int, int], ...]
-    """Parts of the answer that look like a place, but can't be read as one."""
+    """The ranges of characters that look like a mark but have no valid coordinates."""
 
 
 class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a video that an answer names, in seconds from its first frame."""
+    """A time range of a video in an answer, in seconds from the first frame."""
 
     label: str
     """Hostile text."""
     start_s: float
     end_s: float
     start: int
-    """The part of the answer that it was read from, in characters."""
+    """`start:end` is its range of characters in the answer."""
     end: int
 
 
 class FoundRanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The times that an answer names."""
+    """The time ranges in an answer."""
 
     ranges: tuple[TimeRange, ...] = ()
     unreadable: tuple[tuple[int, int], ...] = ()
-    """Parts of the answer that look like a range, but can't be read as one."""
+    """The ranges of characters that look like a time range but have no valid times."""
 
 
 def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
-    """Find at most MARKS_MAX places in an answer, complete or not. What is still being written is not there yet."""
+    """Find the first MARKS_MAX marks in an answer, which may be incomplete."""
     marks: list[GroundingMark] = []
     unreadable: list[tuple[int, int]] = []
     for start, end, label, numbers, where in _READERS[grounding.format](answer[:_TEXT_MAX]):
@@ -123,7 +123,7 @@ def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
 
 
 def likeliest_format(answer: str) -> GroundingFormat | None:
-    """Return the format that reads the most places in an answer; None if no format reads any."""
+    """Return the format that finds the most marks in an answer; None if no format finds any."""
     counts: dict[GroundingFormat, int] = {
         format: len(find_marks(answer, Grounding(format=format, scale="thousand", source="")).marks)
         for format in _READERS
@@ -133,10 +133,9 @@ def likeliest_format(answer: str) -> GroundingFormat | None:
 
 
 def place_mark(mark: GroundingMark, scale: CoordinateScale, size: Size, resized: Size | None = None) -> PlacedMark:
-    """Return where a mark lies in a picture of `size` (width and height in pixels).
+    """Return a mark in pixels of an image of `size` (width, height).
 
-    `resized`: width and height of what the processor makes of the picture. Raises ValueError if the scale needs it and
-    it is None.
+    `resized`: the size after the processor's resizing. Raises ValueError if it is None and the scale needs it.
     """
     whole = resized if scale == "resized" else size if scale == "pixels" else None
     if scale == "resized" and whole is None:
@@ -156,7 +155,7 @@ def place_mark(mark: GroundingMark, scale: CoordinateScale, size: Size, resized:
 
 
 def find_time_ranges(answer: str) -> FoundRanges:
-    """Find at most MARKS_MAX ranges in an answer, complete or not. One that ends before it starts is turned round."""
+    """Find the first MARKS_MAX time ranges in an answer, which may be incomplete. Reversed times are swapped."""
     ranges: list[TimeRange] = []
     unreadable: list[tuple[int, int]] = []
     for found in _OBJECT.finditer(answer[:_TEXT_MAX]):
@@ -180,12 +179,12 @@ def find_time_ranges(answer: str) -> FoundRanges:
 
 
 def _label(text: str) -> str:
-    """Shorten a label. JSON may name half of a surrogate pair, which no file and no terminal can be given."""
+    """Shorten a label, and replace halves of surrogate pairs, which cannot be encoded, by `?`."""
     return text.strip()[:_LABEL_MAX].encode(errors="replace").decode()
 
 
 class _Read(NamedTuple):
-    """A place as written."""
+    """A possible mark as a reader found it: the range of characters and the unchecked numbers."""
 
     start: int
     end: int
@@ -198,7 +197,7 @@ _Reading = Iterator[_Read]
 
 
 def _points(numbers: list[object], grounding: Grounding) -> tuple[XY, ...] | None:
-    """Pair the numbers, x first. None if they are no place."""
+    """Return the numbers as (x, y) pairs; None if they are not coordinates."""
     if len(numbers) < 2 or len(numbers) % 2:
         return None
     values: list[float] = []
@@ -247,7 +246,7 @@ def _det_tags(text: str) -> _Reading:
 
 
 def _loc_before(text: str) -> _Reading:
-    """The label, then tokens; boxes of the same label follow each other."""
+    """Read a label before location tokens (`cat<loc_1><loc_2>…`). Several boxes may share a label."""
     label, last = "", 0
     for found in _LOCS.finditer(text):
         label = _name(text[last : found.start()]) or label
@@ -256,14 +255,14 @@ def _loc_before(text: str) -> _Reading:
 
 
 def _loc_after(text: str) -> _Reading:
-    """The tokens, then the label up to a semicolon or the next token."""
+    """Read a label after location tokens (`<loc_1><loc_2>… cat`), up to a semicolon or the next token."""
     for found in _LOCS.finditer(text):
         after = re.split(r"[;<\n]", text[found.end() : found.end() + _LABEL_MAX + 1], maxsplit=1)[0]
         yield from _boxes_of(found, after)
 
 
 def _boxes_of(found: re.Match[str], label: str) -> _Reading:
-    """Read four tokens as a box, eight as two boxes: also the quads of Florence-2's `<OCR_WITH_REGION>`."""
+    """Read each four tokens as a box, also the quadrilaterals (eight tokens) of Florence-2's `<OCR_WITH_REGION>`."""
     numbers: list[object] = [float(number) for number in _LOC.findall(found[0])]
     if len(numbers) % 4:
         yield _Read(found.start(), found.end(), label, [])
@@ -309,7 +308,7 @@ def _times(table: Mapping[str, object]) -> tuple[float, float] | None:
 
 
 def _seconds(value: object) -> float | None:
-    """Return the seconds of a number, `12.5`, `00:12.50` or `1:02:03`; None if it is no time."""
+    """Return the seconds of a number, `12.5`, `00:12.50` or `1:02:03`; None for any other value."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""How the values that a model computes with differ between two processors, and by which step."""
+"""Compare the pixel values of two processors for an image, and guess the step in which they differ."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vlmtui.errors import bad_input
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 FILE_BYTES_MAX = 1_000_000_000
 _LEVEL = 1 / 255 / 0.2
-"""The largest step between two levels of a picture, normalised by the smallest deviation that processors have."""
+"""The largest normalised difference of two adjacent levels: processors have a standard deviation of at least 0.2."""
 _FIT = 0.02
-"""Most that a linear fit may leave, as a share of the second values' deviation."""
+"""The largest residual of a linear fit, as a share of the values' standard deviation."""
 
 
 class PixelStep(StrEnum):
-    """The step of a processor in which two of them differ, by how their values do."""
+    """The step of a processor in which two processors probably differ."""
 
     COUNT = "tiles"
     SIZE = "size"
@@ -32,18 +32,20 @@ class PixelStep(StrEnum):
 
 
 class PixelDifference(msgspec.Struct, frozen=True):
-    """How two processors' values of an image differ. Empty sizes: unknown."""
+    """The difference of two processors' values for an image."""
 
     largest: float
-    """Largest absolute difference, in the units that the model computes with; infinite where shapes differ."""
+    """The largest absolute difference of normalised values; infinite if the shapes differ."""
     mean: float
+    """The mean absolute difference of normalised values; infinite if the shapes differ."""
     step: PixelStep | None = None
-    """None: they are the same."""
+    """None if the values are equal within the tolerance."""
     shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    """The shapes of both sides; empty if unknown."""
 
 
 def read_pixel_values(path: str) -> Floats:
-    """Return a file of `SeenMedium.values`. Raises VlmtuiError."""
+    """Read a file of `SeenMedium.values`. Raises VlmtuiError."""
     try:
         if Path(path).stat().st_size > FILE_BYTES_MAX:
             raise bad_input("The processor's values are too large to compare.")
@@ -54,7 +56,7 @@ def read_pixel_values(path: str) -> Floats:
 
 
 def compare_values(ours: Sequence[Floats], theirs: Sequence[Floats], tolerance: float) -> PixelDifference:
-    """Compare an image's pictures one by one. Return the largest difference; `theirs` are the reference."""
+    """Compare the tiles or frames of an attachment pairwise. Return the largest difference. `theirs`: the reference."""
     if len(ours) != len(theirs):
         shapes = ((len(ours), *_shape(ours)), (len(theirs), *_shape(theirs)))
         return PixelDifference(float("inf"), float("inf"), PixelStep.COUNT, shapes)
@@ -81,7 +83,7 @@ def _shape(values: Sequence[Floats]) -> tuple[int, ...]:
 
 
 def _step(ours: Floats, theirs: Floats, largest: float) -> PixelStep:
-    """Return the step of the processor that explains how two pictures of the same shape differ."""
+    """Return the step that explains the difference of two tiles of the same shape."""
     if ours.ndim == 3 and ours.shape[0] == 3 and np.abs(ours[::-1] - theirs).max() <= 1e-3 * max(1.0, largest):
         return PixelStep.CHANNELS
     if largest <= _LEVEL:
@@ -96,7 +98,7 @@ def _step(ours: Floats, theirs: Floats, largest: float) -> PixelStep:
 
 
 def _is_linear(ours: Floats, theirs: Floats) -> bool:
-    """Return True if `ours` is a linear function of `theirs`, other than itself."""
+    """Return True if `ours` is nearly a linear function of `theirs`."""
     centred, target = theirs - theirs.mean(), ours - ours.mean()
     spread = float(centred @ centred)
     if spread <= 1e-9:

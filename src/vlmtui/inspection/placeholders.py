@@ -1,4 +1,4 @@
-"""A family's placeholders as patterns, and where they appear in a text."""
+"""The placeholders in the record of a model family, as patterns, and their occurrences in a text."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from vlmtui.registry.schema import Family, Layout
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
 
 _LABEL = re.compile(r"^\s*\w[\w -]*\{i\}\s*:\s*")
-"""A label before the placeholder itself: `Picture {i}: `."""
+"""A label before the placeholder, such as `Picture {i}: `."""
 _TOKEN = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
 
 
 class Form(msgspec.Struct, frozen=True):
-    """The placeholder of one modality in a family's prompts."""
+    """The parts of a family's placeholder for one modality."""
 
     modality: Modality
     full: str
     """The placeholder with its surrounding tokens, without label: `<|vision_start|><|image_pad|><|vision_end|>`."""
     core: str
-    """The part that the engine replaces: `<|image_pad|>`. Equal to `full` where that is one token, or a pair."""
+    """The token that the engine replaces: `<|image_pad|>`. Equal to `full` if that has one or two tokens."""
     prefix: str
-    """Label and white space that the record writes before `full`; `{i}` for the number."""
+    """The label and white space before `full`; `{i}` stands for the number."""
     suffix: str
 
     @property
     def numbered(self) -> bool:
-        """True if the number is part of the placeholder that the engine looks for, not only of its label."""
+        """True if the placeholder itself has a number, not only its label."""
         return "{i}" in self.core
 
     @property
@@ -41,11 +41,11 @@ class Form(msgspec.Struct, frozen=True):
         return self.core != self.full
 
     def written(self, number: int) -> str:
-        """Return the whole placeholder as the record writes it."""
+        """Return the placeholder with label and white space."""
         return (self.prefix + self.full + self.suffix).replace("{i}", str(number))
 
     def hollows(self, text: str) -> list[int]:
-        """Return the offsets where the surrounding tokens have nothing between them."""
+        """Return the offsets at which the surrounding tokens stand without the core between them."""
         opening, _, closing = self.full.partition(self.core)
         if not (opening and closing):
             return []
@@ -56,7 +56,7 @@ class Form(msgspec.Struct, frozen=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """A placeholder in a text. `outer_start:outer_end` includes its label and line breaks."""
+    """A placeholder in a text. `outer_start:outer_end` includes its label and white space."""
 
     start: int
     end: int
@@ -64,11 +64,11 @@ class Occurrence(msgspec.Struct, frozen=True):
     outer_end: int
     is_full: bool
     number: int | None = None
-    """The placeholder's number, if the engine reads it."""
+    """The number in the placeholder itself, if it has one."""
 
 
 def form_of(layout: Layout, modality: Modality) -> Form | None:
-    """Return the form; None where the engine inserts the item's tokens by itself."""
+    """Return the layout's form; None if it has no placeholder, because the engine inserts the tokens by itself."""
     label = _LABEL.match(layout.placeholder)
     start = label.end() if label else 0
     rest = layout.placeholder[start:]
@@ -82,7 +82,9 @@ def form_of(layout: Layout, modality: Modality) -> Form | None:
 
 
 def forms_of(family: Family, modality: Modality, *, several: bool = False) -> tuple[Layout, Form] | None:
-    """Return the modality's layout and form; None where the family does not accept it or uses no placeholder."""
+    """Return the modality's layout and form; None if the family does not accept it or uses no placeholder.
+
+    `several`: the prompt has several items of a modality."""
     takes = family.takes.get(modality)
     if takes is None:
         return None
@@ -92,7 +94,7 @@ def forms_of(family: Family, modality: Modality, *, several: bool = False) -> tu
 
 
 def all_forms(families: Iterable[Family]) -> Iterator[tuple[Family, Form]]:
-    """Yield every form of every family, those for several items included."""
+    """Yield every form of every family, also those for several items."""
     for family in families:
         for modality, takes in family.takes.items():
             for layout in (takes, takes.several):
@@ -102,14 +104,14 @@ def all_forms(families: Iterable[Family]) -> Iterator[tuple[Family, Form]]:
 
 
 def occurrences(text: str, form: Form, no_core: AbstractSet[str] = frozenset()) -> list[Occurrence]:
-    """Find the form in the text, with or without the surrounding tokens. A core in `no_core` does not count by
-    itself."""
+    """Find the form in the text, with or without the surrounding tokens. If the core is in `no_core`, only with
+    them."""
     choices = [form.full] if form.core in no_core else [form.full, form.core]
     return [_occurrence(text, match, form) for match in re.finditer(pattern_of(choices), text)]
 
 
 def pattern_of(choices: Iterable[str]) -> str:
-    """Return a pattern for any of the forms, longest first, with any number for `{i}`."""
+    """Return a pattern for any of the placeholders, the longest first, with any number for `{i}`."""
     longest = sorted(set(choices), key=lambda one: (-len(one), one))
     return "|".join(re.escape(one).replace(r"\{i\}", r"\d+") for one in longest)
 
@@ -132,7 +134,7 @@ def _occurrence(text: str, match: re.Match[str], form: Form) -> Occurrence:
 
 
 def placeholder_texts(family: Family) -> dict[Modality, list[str]]:
-    """Return the placeholders of each modality in the family's prompts; `{i}` stands for the number."""
+    """Return the cores of the family's placeholders by modality; `{i}` stands for the number."""
     found: dict[Modality, list[str]] = {}
     for _, form in all_forms([family]):
         if form.core not in found.setdefault(form.modality, []):

@@ -1,4 +1,8 @@
-"""The differences between two prompts, for people: by token, and in words."""
+"""Compare two prompts token by token, and describe their differences in sentences (findings).
+
+The diff consists of pieces (`tokens.py`). A differing `Block` of pieces becomes a `Change` with a sentence: about the
+beginning, the system prompt, images and videos, the generation prompt, or else the differing text.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ PLACEHOLDER = re.compile(
     r"<(?![^<>]*(?:/|end|begin|_start))\|?[^<>\s]*(?:image|img|video|vision|media|patch)[^<>\s]*>|\[IMG\]",
     re.IGNORECASE,
 )
-"""A text that looks like some family's placeholder."""
+"""Matches a text that looks like a placeholder of a model family."""
 _ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
           "model": "assistant", "tool": "tool"}  # fmt: skip
 _ROLE_TOKEN = re.compile(r"<[|｜](system|user|assistant)[|｜]>", re.IGNORECASE)
@@ -30,16 +34,16 @@ _LONGEST_ROLE = max(map(len, _ROLES))
 
 
 MOST = 12
-"""Sentences listed; further differences are only counted."""
+"""The most sentences in the result; further differences are only counted."""
 
 
 class Change(NamedTuple):
-    """A difference, at tokens `left` and `right` of the two prompts."""
+    """A difference at the tokens with indices `left` and `right` of the two prompts."""
 
     left: int
     right: int
     sentence: str
-    """The difference in words, which claim no more than the tokens show. Safe to show."""
+    """The difference in words. Safe to show."""
 
 
 def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
@@ -61,14 +65,14 @@ def _shown(text: str, empty: str) -> str:
 
 
 class TurnMark(msgspec.Struct, frozen=True):
-    """The beginning of a turn, in pieces."""
+    """The beginning of a turn, as indices of pieces."""
 
     role: str
     number: int
-    """Number among the turns of its role, from 1."""
+    """The turn's number among those of its role, from 1."""
     start: int
     content: int
-    """The first piece after the role's name."""
+    """The first piece after the name of the role."""
 
     @property
     def title(self) -> str:
@@ -77,7 +81,7 @@ class TurnMark(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A differing range of pieces, on both sides."""
+    """Differing pieces: a range (start, end) of indices on each side."""
 
     left: tuple[int, int]
     right: tuple[int, int]
@@ -88,27 +92,27 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Outline:
-    """One prompt of a comparison, with text and turns to search. Indices count pieces."""
+    """One prompt of a comparison, with its text and turns. Indices count pieces."""
 
     def __init__(self, pieces: Sequence[Piece], attachments: Sequence[Attachment], name: str) -> None:
         self.pieces = pieces
         self.name = name
-        """Its name in sentences: `the chat template`."""
+        """The prompt's name in sentences: `the chat template`."""
         self._attachments = attachments
 
     @cached_property
     def text(self) -> str:
-        """The pieces' texts; an image's token once."""
+        """The joined texts of the pieces; an image contributes its token once."""
         return "".join(piece.text for piece in self.pieces)
 
     @cached_property
     def starts(self) -> list[int]:
-        """Offset of each piece in `text`, then the length of `text`."""
+        """The offset of each piece in `text`, then the length of `text`."""
         return [0, *accumulate(len(piece.text) for piece in self.pieces)]
 
     @cached_property
     def marks(self) -> list[TurnMark]:
-        """The special tokens that name a role, in order."""
+        """The beginnings of turns: special tokens with the name of a role, in order."""
         found: list[TurnMark] = []
         counts: dict[str, int] = {}
         for at, piece in enumerate(self.pieces):
@@ -121,16 +125,16 @@ class Outline:
 
     @property
     def turns(self) -> list[TurnMark]:
-        """The turns; empty if no user turn is marked, because the other turns can't be distinguished then."""
+        """The turns; empty if no user turn was found, because the others cannot be trusted then."""
         return self.marks if any(turn.role == "user" for turn in self.marks) else []
 
     def turn_at(self, at: int) -> TurnMark | None:
-        """Return the turn that contains the piece; None before the first."""
+        """Return the turn of a piece, or None before the first turn."""
         number = bisect_right([turn.start for turn in self.turns], at) - 1
         return self.turns[number] if number >= 0 else None
 
     def end_of(self, turn: TurnMark) -> int:
-        """Return the first piece of the next turn."""
+        """Return the index of the next turn's first piece."""
         return next((one.start for one in self.turns if one.start > turn.start), len(self.pieces))
 
     def text_of(self, start: int, end: int) -> str:
@@ -140,24 +144,24 @@ class Outline:
         return any(piece.kind == "media" for piece in self.pieces[start:end])
 
     def leading(self, key: Hashable) -> int:
-        """Return how often this piece is repeated at the very start."""
+        """Return the number of pieces with this key at the prompt's beginning."""
         return next((at for at in range(len(self.pieces)) if self.key(at) != key), len(self.pieces))
 
     def key(self, at: int) -> Hashable:
-        """Return what makes two pieces equal: a token's id; an image's content and token count."""
+        """Return the key by which pieces are compared: a token's id; for an image its content and token count."""
         piece = self.pieces[at]
         if piece.media is None:
             return piece.ids[0]
         return (self.content_of(piece), piece.media.tokens, piece.media.length, piece.text)
 
     def content_of(self, piece: Piece) -> Hashable:
-        """Return what identifies the picture or video: its hash, or its number where the hash is unknown."""
+        """Return the identity of an image or video: its hash or, if that is unknown, its index."""
         assert piece.media is not None
         item = attachment_of(piece.media, self._attachments)
         return (piece.media.modality, item.sha256 if item is not None else piece.media.index)
 
     def name_of(self, piece: Piece) -> str:
-        """Return the picture's name, with the start of its hash where another picture has the same name."""
+        """Return an attachment's name; with the start of its hash if another attachment has the same name."""
         assert piece.media is not None
         item = attachment_of(piece.media, self._attachments)
         if item is None:
@@ -166,11 +170,11 @@ class Outline:
         return one_line(f"{item.name} ({item.sha256[:8]})" if len(twins) > 1 else item.name)
 
     def place(self, at: int) -> int:
-        """Return the index of the piece's first token; after the last piece, the number of tokens."""
+        """Return the token index of a piece's first token; after the last piece, the number of tokens."""
         return self.pieces[at].offset if at < len(self.pieces) else sum(len(piece.ids) for piece in self.pieces)
 
     def _head(self, at: int) -> tuple[str, int] | None:
-        """Return the role of the turn that begins with this special token, and where the role's name ends."""
+        """Return (role, index of the piece after its name) if a turn begins with this special token, else None."""
         named = _ROLE_TOKEN.fullmatch(self.pieces[at].text)
         said, end = "", at + 1
         while end < len(self.pieces) and self.pieces[end].kind == "text" and len(said) <= _LONGEST_ROLE:
@@ -187,7 +191,7 @@ class Outline:
 
 
 Sides = tuple[Outline, Outline]
-"""The left prompt and the right one."""
+"""The left and the right prompt."""
 
 
 def _at(sides: Sides, block: Block, sentence: str) -> Change:
@@ -195,22 +199,24 @@ def _at(sides: Sides, block: Block, sentence: str) -> Change:
 
 
 def _by_count(sides: Sides, counts: tuple[int, int]) -> tuple[str, str]:
-    """Return the name of the side that has more, then that of the other."""
+    """Return the names of both sides, first that of the side with the larger count."""
     left, right = sides
     return (left.name, right.name) if counts[0] > counts[1] else (right.name, left.name)
 
 
 class _Item(msgspec.Struct, frozen=True):
-    """A picture or video within a differing block of one side."""
+    """An image or video in a differing block of one side."""
 
     block: int
+    """The block's index."""
     at: int
+    """The piece's index."""
     content: Hashable
 
 
 def media_changes(sides: Sides, blocks: Sequence[Block]) -> Iterator[tuple[Change, list[Block]]]:
-    """Yield each change with the blocks that it explains: those that hold only media, special tokens and white
-    space."""
+    """Yield the changes of images and videos, each with the blocks that it explains completely: those with only media,
+    special tokens and white space."""
     items = [_items(side, blocks, number) for number, side in enumerate(sides)]
     pairs, others = _paired(*items)
     found: list[tuple[Change, list[int]]] = []
@@ -241,7 +247,7 @@ def _items(side: Outline, blocks: Sequence[Block], number: int) -> list[_Item]:
 def _paired(
     left: Sequence[_Item], right: Sequence[_Item]
 ) -> tuple[list[tuple[_Item, _Item]], tuple[list[_Item], list[_Item]]]:
-    """Pair equal content on both sides, in order; also return what only one side has."""
+    """Pair items of equal content in order. Return the pairs, and the other items of each side."""
     rest = list(right)
     pairs: list[tuple[_Item, _Item]] = []
     alone: list[_Item] = []
@@ -257,7 +263,7 @@ def _paired(
 
 
 def _swapped(pairs: Sequence[tuple[_Item, _Item]]) -> list[tuple[tuple[_Item, _Item], tuple[_Item, _Item]]]:
-    """Return every two pairs whose items, of different content, are exchanged between two blocks."""
+    """Return pairs of pairs: two items of different content that have changed places between two blocks."""
     found: list[tuple[tuple[_Item, _Item], tuple[_Item, _Item]]] = []
     for number, one in enumerate(pairs):
         for other in pairs[number + 1 :]:
@@ -272,7 +278,7 @@ def _at_items(sides: Sides, one: _Item, other: _Item, sentence: str) -> Change:
 
 
 def _same_content(sides: Sides, one: _Item, other: _Item) -> str:
-    """Return how one picture differs on both sides; empty if nothing else than its neighbours does."""
+    """Return a sentence about the different placeholder, token count or place of the same image; "" without any."""
     left, right = sides
     pieces = (left.pieces[one.at], right.pieces[other.at])
     name = left.name_of(pieces[0])
@@ -302,7 +308,7 @@ def _different_placeholders(sides: Sides, one: str, other: str) -> str:
 def _others(
     sides: Sides, blocks: Sequence[Block], left: Sequence[_Item], right: Sequence[_Item]
 ) -> Iterator[tuple[Change, list[int]]]:
-    """Yield the changes for media that one side lacks, or has less often."""
+    """Yield the changes for media that one side lacks or has less often, with the indices of their blocks."""
     told: set[Hashable] = set()
     for number in sorted({item.block for item in (*left, *right)}):
         here = [[item for item in items if item.block == number] for items in (left, right)]
@@ -322,7 +328,7 @@ def _others(
 
 
 def _only_text(sides: Sides, block: Block, side: int, item: _Item) -> Change | None:
-    """Return the change if the other side has text here that only looks like a placeholder."""
+    """Return the change if the other side has text here that looks like a placeholder, else None."""
     other = sides[1 - side]
     part = block.ranges[1 - side]
     match = None if other.has_media(*part) else PLACEHOLDER.search(other.text_of(*part))
@@ -353,7 +359,7 @@ def _count(side: Outline, content: Hashable, title: str) -> int:
 
 
 def _is_bare(sides: Sides, block: Block) -> bool:
-    """Return whether only pictures, the tokens around them, white space and placeholders differ here."""
+    """Return True if the block has only media, special tokens, white space and placeholders."""
     for side, part in zip(sides, block.ranges, strict=True):
         text = "".join(piece.text for piece in side.pieces[slice(*part)] if piece.kind == "text")
         if PLACEHOLDER.sub("", text).strip():
@@ -362,17 +368,17 @@ def _is_bare(sides: Sides, block: Block) -> bool:
 
 
 _CONTEXT = 12
-"""Characters of context shown before or after a difference; more, to reach the end of a token."""
+"""The characters of context before or after a difference, rounded up to whole tokens."""
 _HEAD_END = re.compile(r"<[^<>\s]*(?:header|middle|role)[^<>\s]*>")
-"""A token that ends the name of a role: `<|end_header_id|>`."""
+"""A token after the name of a role, such as `<|end_header_id|>`."""
 _ExplainedChange = tuple[Change, list[Block]]
-"""A change, and the blocks that it explains completely."""
+"""A change, and the blocks that need no further sentence."""
 
 
 def changes_of(left: Outline, right: Outline, parts: Sequence[DiffBlock], generation_prompt: str) -> list[Change]:
-    """Return the meaning of every differing block, in the order of the left prompt.
+    """Return the changes in the order of the left prompt.
 
-    `parts` is the diff of the two prompts; `generation_prompt` is the family's, empty where unknown.
+    `parts`: the diff of the two prompts. `generation_prompt`: the model family's; "" if unknown.
     """
     sides = (left, right)
     blocks = _blocks(sides, parts)
@@ -391,8 +397,10 @@ def changes_of(left: Outline, right: Outline, parts: Sequence[DiffBlock], genera
 
 
 def _blocks(sides: Sides, parts: Sequence[DiffBlock]) -> list[Block]:
-    """Return the differing blocks. A block that only one side has is moved to the start of a turn, or as late as
-    possible: when text repeats, any of the copies may count as the added one."""
+    """Return the differing blocks.
+
+    In repeated text, a diff may call any of the copies the added one. Such a block is moved to the start of a turn or,
+    if there is none in reach, as far back as possible."""
     found: list[Block] = []
     for number, part in enumerate(parts):
         if part.operation == "equal":
@@ -425,7 +433,7 @@ def _settled(sides: Sides, block: Block, room: Sequence[int]) -> Block:
 
 
 def _beginnings(sides: Sides, blocks: Sequence[Block]) -> Iterator[_ExplainedChange]:
-    """Find a special token that one side begins with more often than the other."""
+    """Yield the change if the prompts begin with different numbers of a special token (BOS)."""
     firsts = {one.key(0): one.pieces[0] for one in sides if one.pieces and one.pieces[0].kind == "special"}
     for key, piece in firsts.items():
         counts = (sides[0].leading(key), sides[1].leading(key))
@@ -461,7 +469,7 @@ def _system_prompts(sides: Sides, blocks: Sequence[Block]) -> Iterator[_Explaine
 
 
 def _content(side: Outline, turn: TurnMark) -> str:
-    """Return the turn's text without the tokens that end its role's name and the turn itself."""
+    """Return the turn's text without the special tokens after its role and at its end."""
     pieces = side.pieces[turn.content : side.end_of(turn)]
     text = "".join(piece.text for piece in pieces).strip()
     if pieces and pieces[0].kind == "special" and _HEAD_END.fullmatch(pieces[0].text):
@@ -497,7 +505,7 @@ def _generation_prompts(sides: Sides, blocks: Sequence[Block], known: str) -> It
 
 
 def _ending(side: Outline, text: str, known: str) -> str:
-    """Return the generation prompt that this side ends with; empty if it does not."""
+    """Return the generation prompt at this side's end; "" if there is none."""
     if known and text.endswith(known):
         return known
     turn = side.marks[-1] if side.marks else None
@@ -535,7 +543,7 @@ def _plain(sides: Sides, block: Block) -> Iterator[Change]:
 
 
 def _before(sides: Sides, block: Block) -> str | None:
-    """Return what both sides have before the block; empty at the start, None where it cannot be shown."""
+    """Return the text that both sides have before the block: "" at the start, None if their texts differ there."""
     if block.left[0] == block.right[0] == 0:
         return ""
     places = [one.starts[part[0]] for one, part in _each(sides, block)]
@@ -578,7 +586,7 @@ def _each(sides: Sides, block: Block) -> tuple[tuple[Outline, tuple[int, int]], 
 
 
 class PromptSpan(msgspec.Struct, frozen=True):
-    """A run of pieces that both sides share, or two runs at the same place that differ."""
+    """Pieces that both sides share, or differing pieces at the same place."""
 
     operation: Operation
     left: tuple[Piece, ...]
@@ -586,22 +594,22 @@ class PromptSpan(msgspec.Struct, frozen=True):
 
 
 class PromptTokens(msgspec.Struct, frozen=True):
-    """A prompt as the model is given it, with what is needed to display it."""
+    """A prompt's tokens, with the facts that a comparison and its display need."""
 
     ids: tuple[int, ...]
     texts: tuple[str, ...]
-    """The tokens, decoded one by one."""
+    """The text of each token."""
     special_ids: AbstractSet[int] = frozenset()
     media: tuple[MediaSpan, ...] = ()
     attachments: tuple[Attachment, ...] = ()
-    """The attachments, in the order of their placeholders; they show whether two images are the same picture."""
+    """The attachments in the order of their placeholders. Images are equal if their hashes are."""
     name: str = ""
-    """The prompt's name in findings: `the chat template`; empty: `the left`, `the right`."""
+    """The prompt's name in findings, such as `the chat template`; empty: `the left`, `the right`."""
     raw_bytes: Mapping[int, bytes] = msgspec.field(default_factory=dict)
     """The bytes of tokens that are not whole characters, by token id."""
 
     def pieces(self) -> list[Piece]:
-        """Raise ValueError where the numbers of ids and texts differ."""
+        """Return the pieces. Raises ValueError if the numbers of ids and texts differ."""
         return pieces_of(self.ids, self.texts, self.special_ids, self.media, self.attachments, self.raw_bytes)
 
 
@@ -609,21 +617,21 @@ class PromptDiff(msgspec.Struct, frozen=True):
     """The difference of two prompts."""
 
     spans: tuple[PromptSpan, ...]
-    """The spans in order; joined they give both prompts."""
+    """The spans in order. Joined, they are both prompts."""
     identical: bool
     """True if token ids, images, videos and their places are equal."""
     first_divergence: int | None
-    """Index of the first differing token, the same in both; an image counts from its first token."""
+    """The index of the first differing token, the same in both prompts; of a differing image, its first token."""
     first_turn: str = ""
-    """The turn of the left prompt that has it (`user turn 2`); empty where that is not known."""
+    """The turn of the left prompt with the first difference (`user turn 2`); empty if unknown."""
     findings: tuple[str, ...] = ()
-    """The differences in sentences. Quotes are shortened and safe to show."""
+    """The differences in sentences. Safe to show."""
 
 
 def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: str = "") -> PromptDiff:
-    """Compare two prompts. `generation_prompt` is the family's, to detect that it is missing.
+    """Compare two prompts. `generation_prompt`: the model family's, to detect a prompt without it.
 
-    Raises ValueError where the numbers of ids and texts of a side differ.
+    Raises ValueError if a side has different numbers of ids and texts.
     """
     one = Outline(left.pieces(), left.attachments, left.name or "the left")
     other = Outline(right.pieces(), right.attachments, right.name or "the right")

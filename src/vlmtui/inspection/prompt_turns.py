@@ -1,4 +1,4 @@
-"""A prompt for people: its long runs of placeholders folded, and its turns."""
+"""Prepare a prompt for display: fold an image's many tokens into one label, and split the prompt into turns."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _TITLES = {"image": "Image", "video": "Video", "audio": "Audio"}
 Style = Literal["text", "special", "media"]
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
 LOOKS_SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
-"""Finds special tokens in prompts whose tokens are unknown."""
+"""Matches special tokens in prompts whose vocabulary is unknown."""
 _ROLES = {"developer": "system", "human": "user", "model": "assistant"}
 _COMMON_HEAD = re.compile(
     r"<[^<>\s]{1,40}>(system|developer|user|human|assistant|model|tool)(?=[\s<])|<[|｜](system|user|assistant)[|｜]>",
     re.IGNORECASE,
 )
-"""The head of a turn as most families write it: `<|im_start|>user`, `<|user|>`."""
+"""Matches the head of a turn in most families: `<|im_start|>user`, `<|user|>`."""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Text of one style. Hostile."""
+    """A run of text of one style. Hostile."""
 
     text: str
     style: Style = "text"
@@ -40,7 +40,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Fold(msgspec.Struct, frozen=True):
-    """The characters of `PromptReady.prompt` that hold the tokens of one image or video."""
+    """The range of characters in `PromptReady.prompt` for the tokens of an image or video."""
 
     start: int
     end: int
@@ -48,8 +48,7 @@ class Fold(msgspec.Struct, frozen=True):
 
 
 class PlaceholderSlot(msgspec.Struct, frozen=True):
-    """A placeholder in a raw prompt, without the tokens around it, and its attachment; None: there is no attachment
-    for it."""
+    """A placeholder in a raw prompt, without the tokens around it, and its attachment, if there is one."""
 
     start: int
     end: int
@@ -57,7 +56,7 @@ class PlaceholderSlot(msgspec.Struct, frozen=True):
 
 
 def chip(attachment: Attachment | None, conversation: Sequence[Attachment], tokens: int | None = None) -> str:
-    """Return `Image #1 cat.jpg · 64 tokens`, numbered over the conversation's attachments. Hostile text."""
+    """Return `Image #1 cat.jpg · 64 tokens`. The number counts the conversation's attachments. Hostile text."""
     if attachment is None:
         return "no attachment"
     number = conversation.index(attachment) + 1 if attachment in conversation else 0
@@ -66,7 +65,7 @@ def chip(attachment: Attachment | None, conversation: Sequence[Attachment], toke
 
 
 def folds(ready: PromptReady) -> list[Fold]:
-    """Return the folds in order. Media whose tokens are not found in the text are left out."""
+    """Return the folds in order. Leaves out media whose tokens are not found in the text."""
     found: list[Fold] = []
     position = 0
     for span in valid_spans(ready.media, len(ready.token_ids)):
@@ -83,19 +82,20 @@ def folds(ready: PromptReady) -> list[Fold]:
 def folded_runs(
     ready: PromptReady, attachments: Sequence[Attachment], conversation: Sequence[Attachment], special: AbstractSet[str]
 ) -> list[Run]:
-    """Return the prompt as styled runs: text, special tokens and chips. Hostile text."""
+    """Return the prompt as runs: text, special tokens, and a `chip` for each attachment. Hostile text."""
     return [run for part in prompt_parts(ready, attachments, conversation, None, special) for run in part.runs]
 
 
 def raw_text_of(ready: PromptReady, family: Family, *, added_bos: str = "") -> str:
-    """Return the text that reproduces this prompt when sent raw: the tokens of each image or video become a
-    placeholder. `added_bos`: the token that the engine puts before a raw prompt."""
+    """Return the raw prompt that gives this prompt: the tokens of each image or video become a placeholder.
+
+    `added_bos`: the token that the engine adds to a raw prompt."""
     parts = prompt_parts(ready, (), (), family, frozenset(), added_bos=added_bos)
     return "".join(part.text for part in parts)
 
 
 def placeholders(text: str, family: Family, attachments: Sequence[Attachment]) -> list[PlaceholderSlot]:
-    """Return the placeholders of a raw prompt in order, each with the attachment that the engine would put there."""
+    """Return the placeholders of a raw prompt in order, each with the attachment that the engine puts there."""
     several = max(Counter(item.modality for item in attachments).values(), default=0) > 1
     stops = frozenset(family.stop_tokens)
     found: list[PlaceholderSlot] = []
@@ -113,13 +113,13 @@ def placeholders(text: str, family: Family, attachments: Sequence[Attachment]) -
 
 
 def special_pattern(tokens: Iterable[str]) -> re.Pattern[str] | None:
-    """Return a pattern that matches any of the tokens, longest first; None without tokens."""
+    """Return a pattern that matches any of the tokens, the longest first; None without tokens."""
     longest = sorted({token for token in tokens if token.strip()}, key=lambda one: (-len(one), one))
     return re.compile("|".join(map(re.escape, longest))) if longest else None
 
 
 def _place(prompt: str, position: int, texts: Sequence[str]) -> tuple[int, int] | None:
-    """Find the tokens' characters: as decoded one by one, or else as a run of the most common of them."""
+    """Find a range for these token texts after `position`: the joined texts, or else repetitions of the most common."""
     joined = "".join(texts)
     start = prompt.find(joined, position) if joined.strip() else -1
     if start >= 0:
@@ -130,7 +130,7 @@ def _place(prompt: str, position: int, texts: Sequence[str]) -> tuple[int, int] 
 
 
 def text_runs(text: str, special: re.Pattern[str] | None) -> Iterator[Run]:
-    """Yield the text as styled runs: special tokens, and what is between them."""
+    """Yield the text as runs: special tokens, and the text between them."""
     position = 0
     for match in special.finditer(text) if special else ():
         if match.start() > position:
@@ -142,20 +142,20 @@ def text_runs(text: str, special: re.Pattern[str] | None) -> Iterator[Run]:
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """One turn in the text of a prompt: its head (such as `<|im_start|>user`) and its content."""
+    """A turn in a prompt's text: its head (such as `<|im_start|>user`) and its content, as offsets."""
 
     role: str
     head: int
-    """Offset of the head."""
+    """The beginning of the head."""
     start: int
-    """Offset of the content."""
+    """The beginning of the content."""
     end: int
 
 
 def template_for(family: Family, *, several: bool) -> tuple[RawTemplate, bool] | None:
-    """Return the raw template for this number of items, and whether it matches that number exactly.
+    """Return the family's raw template, and False if it is not the one for several items although `several` is True.
 
-    None where the model's own template always writes the prompt: then its turns are unknown here.
+    None if only the model's own chat template writes prompts: the turns are unknown then.
     """
     raw = family.raw_several if several and family.raw_several else family.raw
     if raw.by == "text":
@@ -164,8 +164,9 @@ def template_for(family: Family, *, several: bool) -> tuple[RawTemplate, bool] |
 
 
 def segments(text: str, raw: RawTemplate) -> list[Segment]:
-    """Return the turns in order; the whole text is one user turn where the template has no head for it. A user's
-    content begins after the white space that follows the head."""
+    """Return the turns in order; a single user turn if the template has no head for users.
+
+    A user's content begins after the head and its white space."""
     heads = {role: head for role, layout in _layouts(raw) if (head := head_of(layout))}
     if "user" not in heads:
         return [Segment("user", 0, len(raw.bos) if text.startswith(raw.bos) else 0, len(text))]
@@ -186,8 +187,9 @@ def segments(text: str, raw: RawTemplate) -> list[Segment]:
 
 
 def turn_starts(text: str, family: Family) -> list[tuple[int, str]]:
-    """Return where each turn begins, with its role: at the heads of the family's templates, and at the most common
-    ones. The first turn begins with the text; without any head it has no role."""
+    """Return (offset, role) of each turn. Turns begin at the heads of the family's templates and at common heads.
+
+    The first turn begins at 0. Its role is "" if the text has no head."""
     found = [(match.start(), match.end(), _role_of(match)) for match in _COMMON_HEAD.finditer(text)]
     for raw in filter(None, (family.raw, family.raw_several)):
         heads = [(role, head_of(layout)) for role, layout in _layouts(raw)] if raw.by == "text" else []
@@ -218,7 +220,7 @@ def tail_of(layout: str) -> str:
 
 
 def own_tokens(family: Family) -> set[str]:
-    """Return everything in the record's templates and placeholders that looks like a special token."""
+    """Return the texts in the family's templates and placeholders that look like special tokens."""
     texts = [layout.placeholder for takes in family.takes.values() for layout in (takes, takes.several) if layout]
     for raw in (family.raw, family.raw_several):
         if raw is not None:
@@ -231,37 +233,37 @@ def _layouts(raw: RawTemplate) -> list[tuple[str, str | None]]:
 
 
 def _head_pattern(head: str) -> str:
-    """Return a pattern for the head; a plain word (`User:`) must begin at a word boundary."""
+    """Return a pattern for the head. A head that begins with a letter (`User:`) must stand at a word boundary."""
     return (r"(?<!\w)" if head[0].isalnum() else "") + re.escape(head)
 
 
 class PromptPart(msgspec.Struct, frozen=True):
-    """A stretch of a rendered prompt: text, or the tokens of one image or video."""
+    """A part of a rendered prompt: text, or the tokens of an image or video."""
 
     text: str
-    """The text in a raw prompt; empty if the engine adds it to a raw prompt by itself."""
+    """The part in a raw prompt; empty if the engine adds it to a raw prompt by itself."""
     runs: tuple[Run, ...]
-    """The text that is shown. Hostile."""
+    """The part for display. Hostile."""
     picture: str | None = None
-    """The content of the image or video that `text` is the placeholder of; None for other stretches."""
+    """For an image or video, the hash of its content ("" if unknown), and `text` is its placeholder; else None."""
 
 
 class PromptTurn(msgspec.Struct, frozen=True):
-    """One turn of a prompt. Joined, the texts of all turns are the raw prompt."""
+    """A turn of a prompt. Joined, the texts of all turns are the raw prompt."""
 
     role: str
-    """Empty in a text without any mark of a turn."""
+    """Empty if the prompt has no heads of turns."""
     start: int
-    """Offset of its text in the raw prompt."""
+    """The offset of `text` in the raw prompt."""
     text: str
-    """The text in a raw prompt."""
+    """The turn in the raw prompt."""
     pictures: tuple[str, ...] = ()
-    """The contents of its images and videos, in order; empty ones are unknown."""
+    """The hashes of its images and videos, in order; "" if unknown."""
     runs: tuple[Run, ...] = ()
-    """The turn as shown. Hostile."""
+    """The turn for display. Hostile."""
 
     def equals(self, other: PromptTurn) -> bool:
-        """Return True if both have the same text and the same pictures."""
+        """Return True if both have the same text, images and videos."""
         return self._key == other._key
 
     @property
@@ -270,20 +272,19 @@ class PromptTurn(msgspec.Struct, frozen=True):
 
 
 class TurnPair(msgspec.Struct, frozen=True):
-    """A turn of the left prompt and the one that corresponds to it; None: there is none."""
+    """Corresponding turns of two prompts; None if a prompt lacks the turn."""
 
     left: PromptTurn | None
     right: PromptTurn | None
 
     @property
     def is_equal(self) -> bool:
-        """True if both sides have this turn, with the same text and the same pictures."""
+        """True if both prompts have this turn, with the same text, images and videos."""
         return self.left is not None and self.right is not None and self.left.equals(self.right)
 
 
 def aligned(left: Sequence[PromptTurn], right: Sequence[PromptTurn]) -> list[TurnPair]:
-    """Return the turns of both prompts in pairs, each side in its order: equal turns, and turns of the same role
-    between them."""
+    """Pair the turns of two prompts in order: first equal turns, then turns of the same role between them."""
     pairs: list[TurnPair] = []
     for block in diff_blocks([(one.text, one.pictures) for one in left], [(one.text, one.pictures) for one in right]):
         ours, theirs = left[block.left_start : block.left_end], right[block.right_start : block.right_end]
@@ -298,7 +299,7 @@ def aligned(left: Sequence[PromptTurn], right: Sequence[PromptTurn]) -> list[Tur
 
 
 def raw_turns(text: str, family: Family, placed: Sequence[PlaceholderSlot]) -> list[PromptTurn]:
-    """Return the turns of a raw prompt with these placeholders."""
+    """Return the turns of a raw prompt. `placed`: its placeholders."""
     return [
         PromptTurn(
             role,
@@ -311,7 +312,7 @@ def raw_turns(text: str, family: Family, placed: Sequence[PlaceholderSlot]) -> l
 
 
 def rendered_turns(parts: Sequence[PromptPart], family: Family) -> list[PromptTurn]:
-    """Return the turns of a rendered prompt. Joined, their runs are those of the parts."""
+    """Return the turns of a rendered prompt. Joined, their runs are those of `parts`."""
     text = "".join(part.text for part in parts)
     starts = [0]
     for part in parts:
@@ -353,9 +354,11 @@ def prompt_parts(
     *,
     added_bos: str = "",
 ) -> list[PromptPart]:
-    """Return a rendered prompt in stretches. `added_bos` is the token that the engine puts before a raw prompt;
-    `attachments` are in the order of the placeholders, `conversation` numbers them; `family` writes the placeholders,
-    None: without them."""
+    """Return the parts of a rendered prompt.
+
+    `attachments`: in the order of the placeholders. `conversation`: all attachments, which give the numbers in labels.
+    `family`: has the placeholders; None: leave them out. `added_bos`: the token that the engine adds to a raw
+    prompt."""
     known = special_pattern(special | {token.text for token in ready.vocabulary.values() if token.special})
     several = max(Counter(span.modality for span in ready.media).values(), default=0) > 1
     parts: list[PromptPart] = []
@@ -383,7 +386,7 @@ def _text_part(text: str, known: re.Pattern[str] | None) -> Iterator[PromptPart]
 
 
 def _stretches(text: str, family: Family, media: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
-    """Return role, start and end of every turn; none begins inside a placeholder."""
+    """Return (role, start, end) of every turn. A head inside a placeholder (`media`) does not begin a turn."""
     begins = [start for start, _ in media]
 
     def is_inside(at: int) -> bool:

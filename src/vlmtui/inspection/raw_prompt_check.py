@@ -1,4 +1,7 @@
-"""Checks a raw prompt before it is sent: its placeholders against the attachments, its special tokens, its turns."""
+"""Check a raw prompt before it is sent: placeholders against attachments, special tokens, and turns.
+
+`check_raw` returns findings. Most have a fix, which is one edit of the text.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from vlmtui.text import counted, one_line, quoted
 
 _SURE = r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>"
 _NEAR = r"\[/?[A-Z][A-Z_]+\]|<\|[^\s<>|]{1,80}>|<[^\s<>|]{1,80}\|>|</?[a-z]+(?:_[a-z]+)+>"
-"""Reported only if a known token is similar: these shapes are common in text and code."""
+"""Only reported if a known token is similar, because text and code also have this form."""
 _TOKEN = re.compile(f"(?P<sure>{_SURE})|{_NEAR}")
 _BREAK = re.compile(r"\n|<[^<>\s]+>|\[[^\[\]\s]+\]")
 
@@ -31,21 +34,21 @@ class FindingKind(StrEnum):
     """Fewer placeholders than attachments of a modality."""
     TOO_MANY = "too_many"
     NUMBERING = "numbering"
-    """Numbered placeholders that do not count from 1 without repeats and gaps."""
+    """Numbered placeholders that are not 1, 2, 3, …"""
     NOT_TAKEN = "not_taken"
-    """The family accepts nothing of this modality."""
+    """The model family does not accept this modality."""
     FOREIGN = "foreign"
     """A placeholder of another family."""
     UNWRAPPED = "unwrapped"
     """A placeholder without the tokens that belong around it."""
     UNKNOWN_TOKEN = "unknown_token"
-    """A text that looks like a special token but is not one of the tokenizer's."""
+    """A text that looks like a special token but is not in the vocabulary."""
     TORN_TOKEN = "torn_token"
-    """A part of a special token, or one with a space in it."""
+    """A part of a special token, or a special token with a space in it."""
     STOP_AT_END = "stop_at_end"
     """The prompt ends with a token that ends the answer."""
     END_OF_TURN = "end_of_turn"
-    """A user's turn is not closed."""
+    """A user's turn lacks its end-of-turn token."""
     GENERATION_PROMPT = "generation_prompt"
     """The generation prompt is missing or incomplete."""
     BOS_MISSING = "bos_missing"
@@ -53,7 +56,7 @@ class FindingKind(StrEnum):
 
 
 class Fix(msgspec.Struct, frozen=True):
-    """One edit of the text that clears its finding."""
+    """An edit of the text that clears the finding: replace `start:end`."""
 
     start: int
     end: int
@@ -63,32 +66,32 @@ class Fix(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something wrong with a raw prompt."""
+    """A problem of a raw prompt."""
 
     kind: FindingKind
     message: str
-    """One sentence; may quote the prompt, so hostile."""
+    """A sentence, which may quote the prompt. Hostile."""
     start: int
-    """Offset in the text; with `end`, the range to mark. Both are equal where something is missing."""
+    """`start:end` is the range of characters to mark, empty if something is missing there."""
     end: int
     fix: Fix | None = None
-    """Valid for the checked text only: after any other edit, check again."""
+    """Valid only for the checked text, not after another edit."""
     blocks: bool = False
-    """The engine would reject the prompt or be harmed by it."""
+    """True if the engine would reject the prompt or crash."""
 
 
 def apply_fix(text: str, fix: Fix) -> str:
-    """Return the text with the edit applied."""
     return text[: fix.start] + fix.replacement + text[fix.end :]
 
 
 def special_looking(text: str) -> set[str]:
-    """Return the texts that look like special tokens, also those that are common in text and code."""
+    """Return the parts of a text that look like special tokens, also forms that are common in text and code."""
     return {match[0] for match in _TOKEN.finditer(text)}
 
 
 def unknown_tokens(text: str, known: AbstractSet[str], taken: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Yield findings for those that overlap no span in `taken`, with the most similar of `known` as the fix."""
+    """Yield findings for texts that look like special tokens and are not in `known`. The fix is the most similar known
+    token. `taken`: ranges of the text to leave out."""
     spans = sorted(taken)
     choices = sorted(known)
     for match in _TOKEN.finditer(text):
@@ -107,16 +110,17 @@ def unknown_tokens(text: str, known: AbstractSet[str], taken: Sequence[tuple[int
 _SPACED = re.compile(r"<[|｜]?[^<>\n]{1,80}>|\[[^\[\]\n]{1,80}\]")
 _END = re.compile(r"(?<![\w<|｜])[\w]{1,80}[|｜]>")
 _BEGINNING = re.compile(r"<[|｜]\w{1,80}(?![\w|｜>])|<\w{4,80}(?=\s|$)")
-"""A word with its opening sign alone. Of a token without `|` most is needed: code and text have `<` before words."""
+"""A token without its end. See `_MOST` for tokens without `|`."""
 _SIGNS = 2
-"""Characters before the name of a token with `|`."""
+"""The number of characters before the name in a token such as `<|name|>`."""
 _MOST = 0.6
-"""The least part of a token without `|` that its beginning has."""
+"""The least share of a token without `|` that counts as its beginning: code and text also have `<` before words."""
 
 
 def torn_tokens(text: str, tokens: AbstractSet[str], taken: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Yield a finding for each of the special tokens `tokens` that is written incompletely or with spaces, outside of
-    the spans in `taken`. The fix is the whole token."""
+    """Yield a finding for each incomplete special token, or with spaces in it. The fix is the whole token.
+
+    `tokens`: the special tokens. `taken`: ranges of the text to leave out."""
     pattern = special_pattern(tokens)
     spans = [*taken, *(match.span() for match in (pattern.finditer(text) if pattern else ()))]
     for start, end, whole in _partial(text, tokens):
@@ -154,7 +158,7 @@ def _is_part(piece: str, token: str) -> bool:
 
 
 class ForeignPlaceholder(msgspec.Struct, frozen=True):
-    """A placeholder that belongs to other families."""
+    """A placeholder of other families in a text."""
 
     start: int
     end: int
@@ -171,9 +175,10 @@ def foreign_placeholders(
     own: AbstractSet[str],
     taken: Sequence[tuple[int, int]],
 ) -> list[ForeignPlaceholder]:
-    """Return the placeholders of other families in the text that overlap no span in `taken`.
+    """Return the placeholders of other families in the text.
 
-    `own`: tokens that mean something to this family, or that alone are no family's placeholder.
+    `own`: tokens that do not count, because they have a meaning in this family or end answers. `taken`: ranges of the
+    text to leave out.
     """
     known: dict[str, tuple[Modality, list[str]]] = {}
     for other, form in all_forms(families):
@@ -193,7 +198,8 @@ def foreign_placeholders(
 
 
 def foreign_finding(foreign: ForeignPlaceholder, family: Family, form: Form | None, *, number: int | None) -> Finding:
-    """Return the finding. `number`: the item of the modality that still lacks its placeholder, if any."""
+    """Return the finding about another family's placeholder. `form`: the family's own placeholder of this modality.
+    `number`: the number of an item without placeholder, if there is one."""
     others = len(foreign.titles) - 1
     more = f" and {others} more" if others else ""
     message = f"{foreign.text} is the placeholder of {foreign.titles[0]}{more}; {family.title} reads it as plain text."
@@ -210,12 +216,13 @@ class InsertionPoint(msgspec.Struct, frozen=True):
 
     text: str
     raw: RawTemplate | None
-    """The template of turns; None if unknown."""
+    """The family's template of turns; None if unknown."""
 
     def of(
         self, form: Form, layout: Layout, found: Sequence[Occurrence], numbers: Sequence[int]
     ) -> tuple[int, str, str]:
-        """Return offset, text to insert, and the place in words, for the items with these numbers."""
+        """Return (offset, text to insert, place in words) for the items with these numbers. `found`: the placeholders
+        in the text."""
         if found:
             new = "".join(layout.separator + form.written(number) for number in numbers)
             return found[-1].outer_end, new, "after the last one"
@@ -252,7 +259,8 @@ class InsertionPoint(msgspec.Struct, frozen=True):
 
 
 def template_in_text(text: str, families: Iterable[Family]) -> RawTemplate | None:
-    """Find another family's template by its marker of a user turn, a special token; the longest marker wins."""
+    """Return the template of the family whose special token for a user turn is in the text, or None. If there are
+    several, the longest token wins."""
     best: RawTemplate | None = None
     for family in families:
         head = head_of(family.raw.user)
@@ -266,7 +274,7 @@ _MOST_NAMES = 3
 
 
 class PlaceholderCount(msgspec.Struct, frozen=True):
-    """The placeholders of one modality: how many are needed, and which were found."""
+    """The placeholders of one modality in a text, and the number of items (`wanted`)."""
 
     text: str
     form: Form
@@ -278,12 +286,11 @@ class PlaceholderCount(msgspec.Struct, frozen=True):
     names: Sequence[str] = ()
     """The names of the attachments of this modality, in order."""
     broken: Sequence[Finding] = ()
-    """Torn and misspelt placeholders of this modality."""
+    """The findings about incomplete and misspelt placeholders of this modality."""
 
 
 def placeholder_findings(count: PlaceholderCount, insertion: InsertionPoint) -> Iterator[Finding]:
-    """Yield at most one finding about the number of placeholders; if that is right, those about how they are
-    written."""
+    """Yield a finding about the number of placeholders or, if that is right, findings about their form."""
     found = count.found
     if len(found) < count.wanted:
         yield _too_few(count, insertion)
@@ -296,7 +303,7 @@ def placeholder_findings(count: PlaceholderCount, insertion: InsertionPoint) -> 
 
 
 def one_edit(text: str, edits: Sequence[Edit], label: str) -> Fix:
-    """Merge several edits, which must not overlap, into one from the first to the last."""
+    """Merge edits (start, end, replacement), which must not overlap, into one fix."""
     ordered = sorted(edits)
     start, end = ordered[0][0], max(edit[1] for edit in ordered)
     position, parts = start, []
@@ -347,7 +354,7 @@ def _free_numbers(count: PlaceholderCount) -> tuple[list[int], list[Edit]]:
 
 
 def _without_place(count: PlaceholderCount, numbers: Sequence[int]) -> str:
-    """Return the names of the attachments without a placeholder; the engine takes attachments in order."""
+    """Return the names of the attachments with these numbers, as words."""
     names = [one_line(count.names[number - 1]) for number in numbers if number <= len(count.names)]
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
@@ -376,7 +383,7 @@ def _too_many(count: PlaceholderCount) -> Finding:
 
 
 def _kept(count: PlaceholderCount) -> list[Occurrence]:
-    """Return the placeholders to keep, as many as needed; of numbered ones first those with a valid, new number."""
+    """Return `wanted` placeholders to keep: of numbered placeholders, first those with a valid, unused number."""
     if not count.form.numbered:
         return list(count.found[: count.wanted])
     seen: set[int | None] = set()
@@ -390,7 +397,7 @@ def _kept(count: PlaceholderCount) -> list[Occurrence]:
 
 
 def _runs(found: Sequence[Occurrence]) -> list[list[Occurrence]]:
-    """Group adjacent placeholders: an image as the model is given it, copied from the inspector."""
+    """Group adjacent placeholders, such as the expanded placeholder of an image, copied from the inspector."""
     groups: list[list[Occurrence]] = []
     for one in found:
         if groups and groups[-1][-1].end == one.start and one.is_full == groups[-1][-1].is_full:
@@ -455,11 +462,11 @@ class CheckedPrompt(msgspec.Struct, frozen=True):
 
     text: str
     raw: RawTemplate | None
-    """None where the model's own template writes the prompt."""
+    """None if only the model's own chat template writes prompts."""
     exact: bool
-    """True if `raw` matches this number of items exactly, white space included."""
+    """True if `raw` is the template for this number of items, so that white space can be compared."""
     lead: int
-    """Offset after the placeholders at the front."""
+    """The offset after the placeholders at the beginning."""
 
 
 def template_findings(
@@ -587,11 +594,11 @@ def check_raw(
     adds_bos: bool,
     families: Iterable[Family] = (),
 ) -> list[Finding]:
-    """Return everything wrong with the text as a raw prompt for these attachments; blocking findings first.
+    """Return the problems of a raw prompt with these attachments; blocking findings first.
 
-    `special_tokens` are the tokenizer's, by text; if empty, no token is reported as unknown. `stop_tokens` end an
-    answer, `bos` is the tokenizer's BOS token, `adds_bos` says whether the tokenizer adds it to a raw prompt.
-    `families` is the registry, whose placeholders are recognized.
+    `special_tokens`, `stop_tokens`, `bos`: texts of the tokenizer's tokens. Without `special_tokens`, no token is
+    reported as unknown. `adds_bos`: the tokenizer adds BOS to a raw prompt. `families`: the registry, to recognize
+    placeholders of other families.
     """
     every = tuple(families)
     wanted = Counter(item.modality for item in attachments)
@@ -658,8 +665,10 @@ def _counted(
 def _unexplained(
     findings: Sequence[Finding], wrong: Sequence[Finding], counts: Sequence[PlaceholderCount]
 ) -> Iterator[Finding]:
-    """Yield the findings, and those in `wrong` that restore no missing placeholder. One about the tokens around a
-    placeholder is left out where a torn or unknown one right beside it explains it."""
+    """Yield `findings` and `wrong` without those that another finding explains.
+
+    Leaves out a placeholder without surrounding tokens beside an incomplete or unknown token, and a token in `wrong`
+    whose fix restores a missing placeholder."""
     for one in findings:
         is_beside = any(other.start <= one.end and one.start <= other.end for other in wrong)
         if one.kind is not FindingKind.UNWRAPPED or not is_beside:
@@ -671,7 +680,8 @@ def _unexplained(
 def _foreign(
     foreign: Iterable[ForeignPlaceholder], family: Family, found: _Found, wanted: Counter[Modality]
 ) -> Iterator[Finding]:
-    """Yield each with a fix: replace it with a missing placeholder of the family, or else remove it."""
+    """Yield the findings about other families' placeholders. The fix replaces it with a missing placeholder, or else
+    removes it."""
     lacking: dict[Modality, list[int]] = {}
     for modality, (_, form, places) in found.items():
         taken = {one.number for one in places} if form.numbered else set(range(1, len(places) + 1))

@@ -1,4 +1,4 @@
-"""A comparison as a document: all that is needed to view it or to run it again."""
+"""The comparison document: JSON with the prompts and answers of a comparison, to view it or run it again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vlmtui.inspection.prompt_diff import PromptDiff
 SIDES_MAX = 8
 _TYPES = {"jpeg": "image/jpeg", "png": "image/png", "webp": "image/webp", "gif": "image/gif"}
 _STORED = {".png": "image/png", ".jpg": "image/jpeg"}
-"""Media type by the suffix of the stored copy, which is a PNG of the prepared pixels for most formats."""
+"""Media types by the suffix of an attachment's stored copy, which for most formats is a PNG file."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -31,25 +31,25 @@ Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of the document. Unknown fields are errors."""
+    """A part of the document. An unknown field is an error."""
 
 
 class MediaRecord(Record, frozen=True, kw_only=True):
-    """An attachment. Without `data`, the reader needs the file with this hash."""
+    """An attachment. Without `data`, running the comparison again needs the file with this hash."""
 
     sha256: Digest
-    """SHA-256 of the bytes that the model was given."""
+    """The SHA-256 of the stored file."""
     name: str
     """Hostile text."""
     modality: Modality
     media_type: str
-    """`image/png`; `application/octet-stream` where unknown."""
+    """`image/png`, …; `application/octet-stream` if unknown."""
     data: str | None = None
     """The bytes in base64, if embedded."""
 
     @property
     def content(self) -> bytes | None:
-        """Return the embedded bytes, or None."""
+        """The embedded bytes, or None."""
         return None if self.data is None else base64.b64decode(self.data, validate=True)
 
 
@@ -62,7 +62,7 @@ class CandidateRecord(Record, frozen=True, kw_only=True):
 
 
 class LogprobRecord(Record, frozen=True, kw_only=True):
-    """A token of the answer, and the most likely tokens at its position, most likely first."""
+    """A token of the answer, and the most likely tokens at its position, the likeliest first."""
 
     token_id: Natural
     text: str
@@ -71,7 +71,7 @@ class LogprobRecord(Record, frozen=True, kw_only=True):
 
 
 class EngineFingerprint(Record, frozen=True, kw_only=True):
-    """The engine that answered, in enough detail to tell what changed between two answers. Hostile texts."""
+    """The facts about an engine that may change its answers. Hostile texts."""
 
     model: str
     revision: str | None = None
@@ -83,7 +83,7 @@ class EngineFingerprint(Record, frozen=True, kw_only=True):
     device: str = ""
     dtype: str = ""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
-    """The engine arguments that were in effect."""
+    """The engine arguments in effect."""
 
     @property
     def facts(self) -> str:
@@ -92,42 +92,42 @@ class EngineFingerprint(Record, frozen=True, kw_only=True):
 
 
 class Side(Record, frozen=True, kw_only=True):
-    """One of the prompts, and the model's answer."""
+    """A prompt and the model's answer."""
 
     mode: Literal["chat", "raw"]
     label: str = ""
-    """The side's name, if the mode does not say it: `seed 2`. Hostile text."""
+    """The side's name, such as `seed 2`; empty if `mode` is enough. Hostile text."""
     adapter: str = ""
-    """The folder of the LoRA adapter that answered, `~/…` below the home folder; empty: none, or the engine's own.
-    Hostile text."""
+    """The folder of the request's LoRA adapter, as `~/…` if it is in the home folder. Hostile text."""
     engine: EngineFingerprint | None = None
-    """The engine that answered; None: the comparison's engine."""
+    """The engine of the answer; None: the comparison's engine."""
     sampling: dict[ParameterName, Number | None] = msgspec.field(default_factory=dict)
     """The parameters that differ from the comparison's, by name."""
     own: Sampling | None = None
-    """The sampling of its request, if more than those numbers differs: stop strings, structure, processor arguments."""
+    """The whole sampling of the request, if it differs in more than `sampling`: stop strings, structured output,
+    processor arguments."""
     used: Sampling | None = None
-    """The sampling values that the engine used, every one resolved; None: not recorded."""
+    """The sampling that the engine used, without open values; None: not recorded."""
     request: Prompt | None = None
     """The request, to run it again; its attachments have hashes instead of paths."""
     prompt: str
-    """The prompt that the model got, decoded; with every token of an image."""
+    """The decoded prompt of the model, with every token of an image."""
     prompt_token_ids: tuple[Natural, ...]
     prompt_token_texts: tuple[str, ...] = ()
-    """The prompt's tokens, decoded one by one; as many as the ids, or none."""
+    """The text of each token of the prompt, or empty."""
     special_token_ids: tuple[Natural, ...] = ()
-    """Which tokens of the prompt and the answer are special."""
+    """The ids of the special tokens among those of the prompt and the answer."""
     token_bytes: dict[Natural, bytes] = msgspec.field(default_factory=dict)
     """The bytes of tokens that are not whole characters, by token id; base64."""
     media: tuple[MediaSpan, ...] = ()
     answer: str = ""
     answer_token_ids: tuple[Natural, ...] = ()
     answer_token_texts: tuple[str, ...] = ()
-    """The answer's tokens, decoded one by one; as many as the ids, or none."""
+    """The text of each token of the answer, or empty."""
     usage: Usage = Usage()
     timings: Timings = Timings()
     finish_reason: FinishReason | None = None
-    """None if it failed or was stopped."""
+    """None if the request failed or was stopped."""
     stop: str | None = None
     failure: str = ""
     """Why the answer is missing or incomplete."""
@@ -135,21 +135,21 @@ class Side(Record, frozen=True, kw_only=True):
 
 
 class DiffSummary(Record, frozen=True, kw_only=True):
-    """The result of comparing the first two sides."""
+    """The differences of the first two sides, as in `PromptDiff` and `AnswerDiff`."""
 
     prompts_identical: bool
     answers_identical: bool
     prompt_first_divergence: Natural | None = None
-    """Index of the first differing token, as in `PromptDiff`."""
+    """A token's index."""
     answer_first_divergence: Natural | None = None
-    """Index of the first differing token."""
+    """A token's index."""
     answer_first_difference: Natural | None = None
-    """Offset in characters."""
+    """An offset in characters."""
     findings: tuple[str, ...] = ()
 
 
 class Comparison(Record, frozen=True, kw_only=True):
-    """The document."""
+    """The whole document."""
 
     format: Literal["vlmtui-comparison-1"] = "vlmtui-comparison-1"
     model: str
@@ -161,19 +161,19 @@ class Comparison(Record, frozen=True, kw_only=True):
     backend: str = ""
     device: str = ""
     dtype: str = ""
-    """The three are empty in documents that do not have them."""
+    """This, `backend` and `device` are empty in older documents."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
-    """The engine arguments that were in effect."""
+    """The engine arguments in effect."""
     sampling: Sampling
     attachments: tuple[MediaRecord, ...] = ()
     sides: tuple[Side, ...]
-    """One to eight; the others are compared with the first."""
+    """One to eight sides; the others are compared with the first."""
     difference: DiffSummary | None = None
-    """None with one side, or if the first or the second has no prompt."""
+    """None if there is only one side, or the first or second side has no prompt."""
 
 
 def engine_of(comparison: Comparison, side: Side) -> EngineFingerprint:
-    """Return what answered a side."""
+    """Return the fingerprint of a side's engine."""
     if side.engine is not None:
         return side.engine
     return EngineFingerprint(
@@ -189,7 +189,7 @@ def engine_of(comparison: Comparison, side: Side) -> EngineFingerprint:
 
 
 def media_record(attachment: Attachment, content: bytes | None = None) -> MediaRecord:
-    """Return the record of an attachment; with `content`, the document embeds its bytes."""
+    """Return the record of an attachment. `content`: its bytes, to embed them."""
     known = _STORED.get(Path(attachment.path).suffix) or _TYPES.get(attachment.format.lower())
     if attachment.modality != "image":
         known = None
@@ -203,7 +203,6 @@ def media_record(attachment: Attachment, content: bytes | None = None) -> MediaR
 
 
 def summary_of(prompts: PromptDiff, answers: AnswerDiff) -> DiffSummary:
-    """Summarize the two differences."""
     return DiffSummary(
         prompts_identical=prompts.identical,
         answers_identical=answers.identical,
@@ -215,15 +214,15 @@ def summary_of(prompts: PromptDiff, answers: AnswerDiff) -> DiffSummary:
 
 
 def to_json(comparison: Comparison) -> bytes:
-    """Return the document, indented, with a line break at its end."""
+    """Return the document as indented JSON with a line break at its end."""
     return msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n"
 
 
 def from_json(data: bytes) -> Comparison:
-    """Return the document that `to_json` wrote.
+    """Return the document from its JSON.
 
-    Raises VlmtuiError with what is wrong: not JSON, an unknown or missing field, media with another hash, token texts
-    and ids of different numbers.
+    Raises VlmtuiError if it is not JSON, has an unknown field or lacks one, or if media do not match their hash or
+    token texts the number of token ids.
     """
     try:
         comparison = msgspec.json.decode(data, type=Comparison)
@@ -237,8 +236,8 @@ def from_json(data: bytes) -> Comparison:
 
 
 def _unknown(given: object, read: object, path: str) -> str:
-    """Return the first field of the JSON text that was not read; needed because the domain's structs ignore unknown
-    ones."""
+    """Return the path of the first field in `given` that is not in `read`, or "". The structs of `vlmtui.domain` do not
+    reject unknown fields."""
     if isinstance(given, dict) and isinstance(read, dict):
         inside = ((f"{path}.{key}", value, read[key]) for key, value in given.items() if key in read)
         lost = next((f"{path}.{key}" for key in given if key not in read), "")

@@ -1,4 +1,4 @@
-"""The difference of two sequences: fast for long ones that are almost equal, with a bound on the work for others."""
+"""Diff two sequences: fast for long sequences that are almost equal, and with limited work for others."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgspec
 Operation = Literal["equal", "removed", "added", "changed"]
 
 _WORK = 400_000
-"""Pairs of equal items up to which all are considered; beyond that, only items that occur once are matched."""
+"""The most pairs of equal items for difflib. With more pairs, items that occur once on each side divide the work."""
 
 
 class DiffBlock(msgspec.Struct, frozen=True):
-    """Items `left_start:left_end` of one side correspond to `right_start:right_end` of the other."""
+    """The items `left_start:left_end` correspond to `right_start:right_end` of the other side."""
 
     operation: Operation
     left_start: int
@@ -27,13 +27,13 @@ class DiffBlock(msgspec.Struct, frozen=True):
 
 
 def diff_blocks(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[DiffBlock]:
-    """Return equal and differing blocks in order, without gaps; neighbours never have the same operation."""
+    """Return equal and differing blocks in order, without gaps. Adjacent blocks have different operations."""
     matches = _matched(left, right, (0, len(left), 0, len(right)))
     return list(_joined([(0, 0, 0), *matches, (len(left), len(right), 0)]))
 
 
 def common_start(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
-    """Return how many items both begin with."""
+    """Return the length of the common beginning."""
     shorter = min(len(left), len(right))
     return next((number for number in range(shorter) if left[number] != right[number]), shorter)
 
@@ -43,7 +43,8 @@ _Window = tuple[int, int, int, int]
 
 
 def _matched(left: Sequence[Hashable], right: Sequence[Hashable], window: _Window) -> list[_Match]:
-    """Return the equal runs inside the window, its equal ends first: (left index, right index, length)."""
+    """Return the equal runs (left index, right index, length) in a window. Equal ends of the window are matched
+    first."""
     left_start, left_end, right_start, right_end = window
     here, there = left[left_start:left_end], right[right_start:right_end]
     head = common_start(here, there)
@@ -76,7 +77,7 @@ def _inside(left: Sequence[Hashable], right: Sequence[Hashable], window: _Window
 def _anchors(
     left: Sequence[Hashable], right: Sequence[Hashable], counts: tuple[Counter[Hashable], Counter[Hashable]]
 ) -> list[tuple[int, int]]:
-    """Return index pairs of items that occur once on both sides: the longest sequence that increases on both."""
+    """Return index pairs of items that occur once on each side: the longest sequence that increases on both sides."""
     places = {item: number for number, item in enumerate(right) if counts[1][item] == 1}
     pairs = [(number, places[item]) for number, item in enumerate(left) if counts[0][item] == 1 and item in places]
     tails: list[int] = []
@@ -99,7 +100,7 @@ def _anchors(
 
 
 def _joined(matches: Sequence[_Match]) -> Iterator[DiffBlock]:
-    """Merge adjacent matches; what lies between them is a difference."""
+    """Merge adjacent matches, and yield the blocks: matches and the differences between them."""
     merged: list[list[int]] = []
     for left, right, size in matches:
         if merged and merged[-1][0] + merged[-1][2] == left and merged[-1][1] + merged[-1][2] == right:

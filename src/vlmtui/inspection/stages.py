@@ -1,5 +1,4 @@
-"""Compares two sides of a request stage by stage, each an engine or a record: the first that differs holds the
-fault."""
+"""Compare two engines' results for a request (or recorded results) stage by stage, to find where they first differ."""
 
 from __future__ import annotations
 
@@ -16,19 +15,19 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.pixel_values import PixelDifference, PixelStep, compare_values, read_pixel_values
 
 LIKELY = 1e-3
-"""Tokens less likely than this on both sides are not compared."""
+"""Tokens with a smaller probability on both sides are not compared."""
 _SHOWN = 24
-"""Characters of a prompt shown on each side of a difference."""
+"""The characters of each side that a message shows."""
 _MARK = -1
-"""Stands for an attachment's tokens where the others are compared."""
+"""Replaces an attachment's tokens when the tokens of the text are compared."""
 
 
 Item = tuple[Modality, int]
-"""Modality and index."""
+"""An attachment: (modality, index among the attachments of this modality)."""
 
 
 class Stage(StrEnum):
-    """The stages that are compared, in the order in which an answer is made."""
+    """The stages of making an answer, in order."""
 
     TEXT = "prompt text"
     TOKENS = "token ids"
@@ -47,34 +46,33 @@ class StageOutcome(StrEnum):
 
 
 class CheckedSide(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine's results for a request, or recorded results. With `error`, the other fields hold what was reached
-    before it."""
+    """An engine's results for a request, or recorded results. With `error`, they are incomplete."""
 
     text: str = ""
-    """The prompt before the tokenizer; empty: unknown."""
+    """The prompt's text before tokenizing; empty: unknown."""
     token_ids: tuple[int, ...] = ()
     media: tuple[MediaSpan, ...] = ()
-    """The places of the attachments. Those of a golden prompt have length 0, as their places are unknown."""
+    """The spans of the attachments. Those of a golden prompt have length 0, as their places are unknown."""
     seen: tuple[SeenMedium, ...] = ()
     answer: str = ""
     answer_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
-    """One per token of the answer; empty: unknown."""
+    """An entry for each token of the answer; empty: unknown."""
     is_answered: bool = False
     """True if the answer is complete."""
     words: dict[int, str] = msgspec.field(default_factory=dict)
-    """Texts of tokens. Hostile text."""
+    """The texts of tokens by id. Hostile text."""
     error: str = ""
-    """Why this engine made no prompt, or no answer."""
+    """Why there is no prompt, or no answer."""
 
 
 class Tolerance(msgspec.Struct, frozen=True):
-    """How far both sides may be apart."""
+    """The differences that count as equal."""
 
     pixels: float = 1e-3
-    """The largest difference of pixel values, in the units that the model computes with."""
+    """The largest difference of normalised pixel values."""
     logprobs: float | None = 1e-2
-    """None: the answers must be the same, whatever the probabilities are."""
+    """The largest difference of log-probabilities; None: compare the texts of the answers instead."""
 
 
 class StageResult(msgspec.Struct, frozen=True):
@@ -83,16 +81,16 @@ class StageResult(msgspec.Struct, frozen=True):
     stage: Stage
     outcome: StageOutcome
     message: str
-    """What differs, or how far both are apart."""
+    """The difference in words, or its size."""
     largest: float | None = None
-    """Largest difference: of a pixel's value, or of a log-probability."""
+    """The largest difference of a pixel value or of a log-probability."""
     mean: float | None = None
-    """Mean difference of the pixels' values."""
+    """The mean difference of the pixel values."""
     step: PixelStep | None = None
 
 
 def first_difference(stages: Sequence[StageResult]) -> StageResult | None:
-    """Return the first stage that differs; None if none does."""
+    """Return the first stage that differs, or None."""
     return next((one for one in stages if one.outcome is StageOutcome.DIFFERS), None)
 
 
@@ -116,15 +114,15 @@ _WHERE_PIXELS: dict[PixelStep, str] = {
 
 
 def where_to_look(found: StageResult) -> str:
-    """Return what to look at for a stage that differs."""
+    """Return advice for a stage that differs."""
     if found.stage is Stage.PIXELS:
         return _WHERE_PIXELS[found.step] if found.step is not None else ""
     return _WHERE[found.stage]
 
 
 def compare_sides(ours: CheckedSide, theirs: CheckedSide, tolerance: Tolerance) -> list[StageResult]:
-    """Compare an engine's side with the base, stage by stage, where both have results. Blocking: reads the files with
-    the processors' values."""
+    """Compare `ours` with the reference `theirs`, in the stages for which both have results. Blocking: reads the files
+    with pixel values."""
     stages: list[StageResult] = []
     if ours.token_ids and theirs.token_ids:
         stages += [_text(ours, theirs), _tokens(ours, theirs), _places(ours, theirs)]
@@ -151,9 +149,9 @@ def _text(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
 
 
 def _tokens(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
-    """Compare the tokens of the text, whatever the attachments take."""
+    """Compare the tokens of the text, without those of the attachments."""
     left, right = list(ours.token_ids), list(theirs.token_ids)
-    if _trimmed(ours).keys() == _trimmed(theirs).keys():  # else one doesn't tell where an attachment is
+    if _trimmed(ours).keys() == _trimmed(theirs).keys():  # otherwise a side lacks the place of an attachment
         around = _ids_in_media(ours) | _ids_in_media(theirs)
         left, right = _without_media(ours, around), _without_media(theirs, around)
     if left == right:
@@ -216,7 +214,7 @@ def _pixels(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageRe
 
 
 def _other_size(ours: MediaSpan, theirs: MediaSpan) -> str:
-    """Return in which size or grid two spans differ, where both are known; empty if in none."""
+    """Return the different sizes or grids of two spans in words; "" if they are equal or unknown."""
     for name, one, other in (("size", ours.resized, theirs.resized), ("grid", ours.grid, theirs.grid)):
         if one and other and one != other:
             return f"{name} {_by(one)} and {_by(other)}"
@@ -251,8 +249,8 @@ def _next_token(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> Sta
 
 
 def _answer(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageResult:
-    """Compare the answers by vLLM's own rule: at the first token that differs, each side's choice is among the other's
-    likeliest. The tokens before it have to be equally likely on both sides."""
+    """Compare the answers by the rule of vLLM's tests: where they first differ, each side's token must be among the
+    most likely tokens of the other side. Before, log-probabilities must be equal within the tolerance."""
     at = _first_difference(ours.answer_ids, theirs.answer_ids)
     pairs = list(zip(ours.logprobs[:at], theirs.logprobs[:at], strict=False))
     apart = max((abs(one.logprob - other.logprob) for one, other in pairs), default=0.0)
@@ -274,7 +272,7 @@ def _answer(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageRe
 
 
 def _same_answer(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
-    """Compare by tokens if both are known, and by text."""
+    """Compare the answers by token ids if both are known, and by text."""
     is_known = bool(ours.answer_ids) and bool(theirs.answer_ids)
     at = _first_difference(ours.answer_ids, theirs.answer_ids)
     if is_known and at < max(len(ours.answer_ids), len(theirs.answer_ids)):
@@ -295,8 +293,10 @@ def _likely(side: CheckedSide, at: int) -> str:
 
 
 def logprobs_apart(left: TokenLogprob, right: TokenLogprob) -> tuple[float, int]:
-    """Return the largest difference between the log-probabilities of a likely token, and the token's id. If one side
-    does not report a token, its log-probability counts as that of the side's least likely reported token, or less."""
+    """Return the largest difference between the two log-probabilities of a likely token, and the token's id.
+
+    If a side does not report a token, its log-probability is at most that of the side's least likely reported
+    token."""
     ours, theirs = _values(left), _values(right)
     worst = 0.0, left.token_id
     for token in dict.fromkeys((*ours, *theirs)):
@@ -325,8 +325,9 @@ def _name(item: Item) -> str:
 
 
 def _trimmed(side: CheckedSide) -> dict[Item, tuple[int, int, int]]:
-    """Return where each attachment's own tokens begin, how far they reach, and their number. What stands around them,
-    which one engine counts to the attachment and another to the text, is left out."""
+    """Return (offset, length, count) of each attachment's own tokens.
+
+    Leaves out the tokens around them, which only some engines count as part of the attachment."""
     found: dict[Item, tuple[int, int, int]] = {}
     for span in side.media:
         ids = side.token_ids[span.offset : span.offset + span.length]
@@ -341,13 +342,14 @@ def _trimmed(side: CheckedSide) -> dict[Item, tuple[int, int, int]]:
 
 
 def _ids_in_media(side: CheckedSide) -> set[int]:
-    """Return the ids of all tokens that the engine counts to an attachment: its own, tile names, row ends."""
+    """Return the ids of all tokens in the spans of attachments: the image token, and those around and between."""
     return {token for span in side.media for token in side.token_ids[span.offset : span.offset + span.length]}
 
 
 def _without_media(side: CheckedSide, around: Set[int]) -> list[int]:
-    """Return the prompt's ids with one mark in place of each attachment's tokens. `around`: ids of tokens that may
-    enclose an attachment; they are left out there, as only some engines count them as part of it."""
+    """Return the prompt's ids with _MARK for each attachment's tokens.
+
+    `around`: ids of tokens to leave out beside an attachment, as only some engines count them as part of it."""
     left: list[int] = []
     at = 0
     for offset, length, _ in sorted(_trimmed(side).values()):

@@ -1,4 +1,4 @@
-"""Split a model's text into reasoning and answer."""
+"""Split a model's output into reasoning and answer."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
 
 
 class ThinkingParts(NamedTuple):
-    """An answer's text, split into reasoning and answer."""
+    """A model's output, split into reasoning and answer."""
 
     thinking: str
-    """The reasoning, without its tags; empty without any."""
+    """The reasoning without its tags, or empty."""
     answer: str
     is_thinking: bool
     """True if the reasoning is still being generated."""
 
 
 def split_thinking(text: str, tags: ThinkingTags = COMMON_TAGS, *, over: bool, is_open: bool = False) -> ThinkingParts:
-    """Split the text so far; `over` says that it is complete.
+    """Split the text so far. `over`: the text is complete. `is_open`: the prompt ends with the opening tag (written by
+    some chat templates), so that the text has only the closing tag.
 
-    A chat template may have opened the reasoning, so that the text contains only the closing tag: `is_open` says that
-    the prompt ends with the opening one; where that is unknown, the closing tag tells. A text that is nothing but tags
-    counts as the answer, so that something is shown.
+    With `is_open=False`, a closing tag without an opening one also means that the text begins with reasoning. A text
+    with nothing but tags counts as the answer, so that something is shown.
     """
     parts = _split(text, tags, over=over, is_open=is_open)
     return ThinkingParts("", text, False) if over and not parts.thinking.strip() and not parts.answer.strip() else parts
@@ -47,6 +47,6 @@ def _split(text: str, tags: ThinkingTags, *, over: bool, is_open: bool) -> Think
 
 
 def _without_beginning(text: str, tag: str) -> str:
-    """Return the text without the beginning of a tag at its end."""
+    """Remove an incomplete tag from the end of a text."""
     lengths = range(min(len(tag) - 1, len(text)), 0, -1)
     return next((text[:-length] for length in lengths if text.endswith(tag[:length])), text)

@@ -1,4 +1,4 @@
-"""The tokens of a prompt as displayable pieces: one for each token, one for a whole image."""
+"""The tokens of a prompt as displayable pieces: a piece for each token, and a single piece for an image or video."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ _NO_BYTES: Mapping[int, bytes] = {}
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """One token, or all tokens of one image or video."""
+    """A token, or all tokens of an image or video."""
 
     text: str
-    """The decoded token, displayable; hostile. Bytes that are not a character: `⟨e2 82⟩`. For an image or video the
-    text of its token, once."""
+    """The decoded token (hostile), with incomplete characters as bytes: `⟨e2 82⟩`. For an image or video, the text of
+    its token once."""
     ids: tuple[int, ...]
     kind: Kind
     offset: int
-    """Index of the first token in the prompt's token ids."""
+    """The index of the first token in the prompt's token ids."""
     media: MediaSpan | None = None
     label: str = ""
-    """A label for people: `<|image_pad|> × 1,280 from cat.jpg`, or the character that this is a part of; or empty."""
+    """A label for people: `<|image_pad|> × 1,280 from cat.jpg`, or `part of “é”` for a part of a character; or
+    empty."""
 
     @property
     def end(self) -> int:
@@ -50,9 +51,8 @@ def pieces_of(
 ) -> list[Piece]:
     """Return the prompt's pieces in order; joined, their ids are `token_ids`.
 
-    `token_texts` are the tokens decoded one by one. `raw_bytes` maps a token id to its bytes if it is not a whole
-    character (see `bytes_of_entry`). Spans that overlap or exceed the prompt are left out. Raises ValueError when the
-    numbers of ids and texts differ.
+    `token_texts`: the text of each token. `raw_bytes`: the bytes of tokens that are not whole characters, by token id.
+    Ignores spans that overlap or exceed the prompt. Raises ValueError if the numbers of ids and texts differ.
     """
     if len(token_ids) != len(token_texts):
         raise ValueError(f"{len(token_ids)} token ids, but {len(token_texts)} texts")
@@ -73,7 +73,7 @@ def pieces_of(
 
 
 def valid_spans(media: Sequence[MediaSpan], tokens: int) -> list[MediaSpan]:
-    """Return the spans in order, without those that are empty, overlap an earlier one or exceed the prompt."""
+    """Return the spans in order, without spans that are empty, overlap an earlier span or exceed the prompt."""
     valid: list[MediaSpan] = []
     end = 0
     for span in sorted(media, key=lambda one: one.offset):
@@ -84,13 +84,13 @@ def valid_spans(media: Sequence[MediaSpan], tokens: int) -> list[MediaSpan]:
 
 
 def attachment_of(span: MediaSpan, attachments: Sequence[Attachment]) -> Attachment | None:
-    """Return the attachment behind the span's tokens, or None if unknown."""
+    """Return the attachment of a span, or None if unknown."""
     same = [item for item in attachments if item.modality == span.modality]
     return same[span.index] if 0 <= span.index < len(same) else None
 
 
 def shown_bytes(data: bytes) -> str:
-    """Return the characters in `data`; invalid bytes as `⟨e2 82⟩`."""
+    """Decode UTF-8, and show invalid bytes as `⟨e2 82⟩`."""
     text = data.decode("utf-8", "surrogateescape")
     return _INVALID.sub(lambda match: _hex(match[0].encode("utf-8", "surrogateescape")), text)
 
@@ -107,7 +107,7 @@ def _shown(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> str:
 
 
 def _broken(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> bytes | None:
-    """Return the bytes of a token that is not made of whole characters; None for every other token."""
+    """Return the bytes of a token that is not made of whole characters; None for other tokens."""
     data = raw_bytes.get(token)
     if data is None and _BYTE.fullmatch(text):
         data = bytes_of_entry(text)
@@ -128,7 +128,7 @@ def _of_media(span: MediaSpan, ids: Sequence[int], texts: Sequence[str], attachm
 
 
 def _with_characters(pieces: list[Piece], texts: Sequence[str], raw_bytes: Mapping[int, bytes]) -> list[Piece]:
-    """Label the parts of a character with the whole character."""
+    """Label the tokens that are parts of a character with the whole character."""
     runs: list[list[int]] = []
     parts: dict[int, bytes] = {}
     is_open = False

@@ -1,1 +1,1 @@
-"""Find faults of a chat template and tokenizer by rendering fixed conversations. Needs no engine."""
+"""Find faults of a chat template and tokenizer by rendering canned conversations, without an engine."""

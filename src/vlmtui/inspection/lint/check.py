@@ -1,4 +1,4 @@
-"""The checks of a chat template: each reports what it finds."""
+"""Check the renderings of a chat template, and yield findings."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ _GROWING = (
     ("image", "image_answered"),
     ("image_answered", "image_each_turn"),
 )
-"""Conversations, and longer ones that begin with them."""
+"""Names of canned conversations: the second of each pair begins with the first."""
 _COMPARED = ("text", "two_turns", "system", "image", "images")
+"""The conversations whose prompts are compared with the raw prompts of the model family's record."""
 
 
 def content_findings(subject: Subject) -> Iterator[LintFinding]:
-    """Yield the findings about texts, placeholders and tokens, conversation by conversation."""
+    """Yield the findings about texts, placeholders and tokens in each conversation."""
     for canned in subject.canned.values():
         text = subject.text(canned.name)
         if text is None:
@@ -83,7 +84,7 @@ def _text_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintFi
 
 
 def _beginning_of(said: str, text: str) -> int:
-    """Return the offset in the prompt of the longest beginning of `said`, ignoring case."""
+    """Return the offset in `text` of the longest beginning of `said`, ignoring case."""
     said, text = said.casefold(), text.casefold()
     longest = next((size for size in range(len(said), 0, -1) if said[:size] in text), 0)
     return text.find(said[:longest])
@@ -126,7 +127,7 @@ def _lacking(before: str, after: str, text: str, mark: RenderedPart) -> str:
 
 
 def _order_fault(subject: Subject, canned: Canned, found: list[RenderedPart]) -> Iterator[LintFinding]:
-    """Compare the order of texts and placeholders with that of the conversation, as the record arranges it."""
+    """Yield a finding if texts and placeholders have another order than in the family's record."""
     wanted: list[tuple[str, bool]] = []
     front: list[tuple[str, bool]] = []
     for turn in chat_prompt(subject.family, canned.turns).turns:
@@ -217,7 +218,7 @@ def _bos(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _roles(subject: Subject) -> Iterator[LintFinding]:
-    """Check that different texts surround questions and answers."""
+    """Yield a finding if the same text stands before questions and before answers."""
     to_answer, to_question = subject.between("two_turns", ASKED, ANSWER), subject.between("two_turns", ANSWER, AGAIN)
     if to_answer is None or to_answer != to_question:
         return
@@ -228,7 +229,7 @@ def _roles(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _record_has(subject: Subject, *pieces: str) -> bool:
-    """Return True if the record's own prompt of two turns contains these pieces one after the other."""
+    """Return True if the raw prompt of the family's record for two turns contains these adjacent texts."""
     if subject.raw is None:
         return False
     raw = raw_prompt(subject.family, subject.canned["two_turns"].turns)
@@ -266,14 +267,14 @@ def _generation_prompt(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _only_thinks(head: str, end: str) -> bool:
-    """Return True if an empty reasoning block is the only difference: templates omit earlier reasoning or empty it."""
+    """Return True if the texts differ only in an empty reasoning block, as templates remove earlier reasoning."""
     start = common_start(head, end)
     rests = [head[start:], end[start:]]
     return any("think" in rest for rest in rests) and all(not rest.strip() or "think" in rest for rest in rests)
 
 
 def _prefill(subject: Subject) -> Iterator[LintFinding]:
-    """Check that an answer to continue follows the same generation prompt as a new answer."""
+    """Yield a finding if an answer to continue follows another text than a new answer."""
     end, begun = subject.after("two_turns", AGAIN), subject.text("prefill", generation_prompt=False)
     head = subject.between("prefill", AGAIN, BEGUN)
     if end is None or begun is None or head is None or (subject.raw and not subject.raw.generation_prompt.strip()):
@@ -285,7 +286,7 @@ def _prefill(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _ends(subject: Subject) -> Iterator[LintFinding]:
-    """Check that each turn is closed by a token that ends an answer."""
+    """Yield findings if a turn lacks its end, or the end of an answer is not a stop token."""
     text = subject.text("two_turns")
     following = subject.between("two_turns", ANSWER, AGAIN)
     first = subject.text("text")
@@ -313,8 +314,10 @@ def _ends(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _after_answer(subject: Subject, first: str, following: str) -> str:
-    """Return the text that closes an answer: the text after the last answer; if there is none, the text between an
-    answer and the next question, without the beginning of a question's turn."""
+    """Return the text that closes an answer: the text after the last answer or, if that is empty, the text between an
+    answer and the next question, without the head of the question's turn.
+
+    `first`: the prompt of one question. `following`: the text between an answer and the next question."""
     last = subject.after("answered", ANSWER, generation_prompt=False) or ""
     head = first[: first.find(ASKED)]
     shared = common_start(head[::-1], following[::-1])
@@ -326,7 +329,7 @@ def _stops(subject: Subject, tail: str, tokens: list[str]) -> bool:
 
 
 def _prefixes(subject: Subject) -> Iterator[LintFinding]:
-    """Check that further turns don't change how the first ones are written."""
+    """Yield findings if further turns change the text of earlier turns."""
     for shorter, longer in _GROWING:
         if shorter not in subject.canned or longer not in subject.canned:
             continue
@@ -344,13 +347,13 @@ def _prefixes(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _moves(subject: Subject) -> bool:
-    """Return True if further pictures change earlier turns: all stand at the front, or several have another layout."""
+    """Return True if further images change earlier turns: all images stand first, or several have another layout."""
     takes = subject.family.takes.get("image")
     return takes is not None and (takes.place == "front" or takes.several is not None)
 
 
 def record_findings(subject: Subject) -> Iterator[LintFinding]:
-    """Yield the first difference to the raw prompt of the record, if it has one of its own."""
+    """Yield the first difference between the template's prompt and the raw prompt of the family's record."""
     for name in _COMPARED:
         text = subject.text(name)
         if text is None or (subject.canned[name].modalities and _is_rearranged(subject)):
@@ -367,7 +370,7 @@ def record_findings(subject: Subject) -> Iterator[LintFinding]:
         here, there = quoted(seen[at : at + 30]), quoted(wanted[at : at + 30])
         if "".join(wanted.split()) == "".join(seen.split()):
             message = f"White space differs from the record: {here} instead of {there}."
-            is_written = seen[at : at + 1].isspace()  # else white space is missing behind what is before
+            is_written = seen[at : at + 1].isspace()  # otherwise white space is missing: mark the character before
             yield subject.finding(LintKind.WHITE_SPACE, message, name, offset if is_written else max(0, offset - 1))
         else:
             message = f"The record writes {there}, this template {here}."
@@ -376,7 +379,7 @@ def record_findings(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _without_system(family: Family) -> Family:
-    """Return the record without a default system prompt, which vLLM's examples have and many templates have not."""
+    """Return the family without default system prompt: vLLM's examples often have it, and the template does not."""
     raw, several = (
         None if one is None else msgspec.structs.replace(one, default_system=None)
         for one in (family.raw, family.raw_several)
@@ -385,7 +388,7 @@ def _without_system(family: Family) -> Family:
 
 
 def _is_rearranged(subject: Subject) -> bool:
-    """Return True if pictures stand elsewhere in the record's raw prompt than in messages for the model's template."""
+    """Return True if images stand elsewhere in the record's raw prompt than in messages for the chat template."""
     layouts = [layout for takes in subject.family.takes.values() for layout in (takes, takes.several)]
     return subject.family.chat == "model" and any(one is not None and one.place == "after" for one in layouts)
 
@@ -410,15 +413,15 @@ _TOKENIZER = {
 }
 _MESSAGE_MAX = 300
 RECORD = "record"
-"""Name of the chat template that a family's record generates."""
+"""The name of the chat template that is generated from the family's record."""
 SEVERAL = "record, several items"
-"""Name of the chat template that a family's record generates for prompts with several items."""
+"""The name of the chat template that is generated from the family's record for several items."""
 
 
 def check_reading(
     family: Family, reading: ModelReading, canned: Sequence[Canned], *, of_record: bool = False
 ) -> list[LintFinding]:
-    """Return the findings about a model. `of_record`: the template is the one that the record generates."""
+    """Return the findings about a model. `of_record`: the templates are those of `record_templates`."""
     found: list[LintFinding] = []
     if reading.trouble is not None:
         found.append(tokenizer_fault(reading.trouble, reading.message))
@@ -433,14 +436,15 @@ def check_reading(
 
 
 def tokenizer_fault(trouble: ReadTrouble, message: str) -> LintFinding:
-    """Return the finding about a tokenizer that can't be read; `message` is the error's."""
+    """Return the finding about an unreadable tokenizer. `message`: the error's text."""
     kind, said = _TOKENIZER[trouble]
     return LintFinding(kind=kind, message=said.format(_short(message)))
 
 
 def record_templates(family: Family) -> dict[str, str]:
-    """Return the templates that the record generates, for one item and for several; empty if its prompts are written
-    by the model's own."""
+    """Return the chat templates, by name, that are generated from the family's record for one item and for several.
+
+    Empty if the family uses the model's own chat template."""
     found = {RECORD: chat_template_of(family), SEVERAL: chat_template_of(family, several=True)}
     return {name: source for name, source in found.items() if source}
 
@@ -464,8 +468,8 @@ def _template_findings(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _failures(subject: Subject) -> Iterator[LintFinding]:
-    """Yield findings about conversations that the template fails to render. A template may refuse system messages with
-    an error of its own: that is no finding."""
+    """Yield findings about conversations that the template fails to render. A template may reject system messages with
+    `raise_exception`."""
     for canned in subject.canned.values():
         rendering = subject.rendering(canned.name)
         if rendering is None or rendering.trouble is None:
@@ -484,7 +488,7 @@ def _failures(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _first_of_each(found: Sequence[LintFinding]) -> list[LintFinding]:
-    """Keep the first finding of each kind and token: one fault shows in many conversations."""
+    """Return the first finding of each kind and token, because a fault shows in many conversations."""
     kept: dict[tuple[LintKind, str], LintFinding] = {}
     for one in found:
         by_token = one.kind in (LintKind.UNKNOWN_TOKEN, LintKind.PLACEHOLDER_UNWRAPPED)

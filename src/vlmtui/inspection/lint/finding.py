@@ -1,4 +1,4 @@
-"""The faults that a check of a chat template finds: each with its effect and its repair."""
+"""The findings of lint: their kinds, why each matters, and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import msgspec
 
 
 class LintKind(StrEnum):
-    """The kind of a fault."""
-
     NO_TEMPLATE = "no_template"
     TEMPLATE_SYNTAX = "template_syntax"
     TEMPLATE_SANDBOX = "template_sandbox"
@@ -159,7 +157,7 @@ ADVICE: dict[LintKind, Advice] = {
 
 
 class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something wrong with a model's template or tokenizer. Texts may quote the template: hostile."""
+    """A fault of a model's template or tokenizer. Texts may quote the template and are hostile."""
 
     kind: LintKind
     message: str
@@ -169,20 +167,20 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
     """The line of the template, from 1."""
     conversation: str = ""
-    """The title of the conversation in which it showed."""
+    """The title of a conversation that shows the fault."""
     token: str = ""
-    """The token or text it is about."""
+    """The faulty token or text."""
     excerpt: str = ""
-    """The prompt around it."""
+    """The prompt's text around the fault."""
 
     @property
     def why(self) -> str:
-        """Why it matters."""
+        """Why the fault matters."""
         return ADVICE[self.kind].why
 
     @property
     def mend(self) -> str:
-        """Return what to do about it."""
+        """Advice for the repair."""
         return ADVICE[self.kind].mend
 
     @property

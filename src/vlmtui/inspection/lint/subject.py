@@ -1,4 +1,4 @@
-"""The template that is checked, and the conversations that it is checked with."""
+"""A chat template to check, and the canned conversations that are rendered with it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BEGUN = "There are exactly"
 """A prefill: the beginning of an answer, which the model continues."""
 SYSTEM = "Answer in one short sentence."
 ODD = 'Is <b>this</b> & "that" — {{ 1 + 1 }} {% x %} \\n – «überall» 100 %?'
-"""Text that a template must leave as it is: markup, quotes, Jinja, a backslash."""
+"""A user's text that a template must not change: markup, quotes, Jinja, a backslash."""
 _SIZE = 224
 TOKEN = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
 
@@ -43,12 +43,12 @@ class Canned(msgspec.Struct, frozen=True):
 
     name: str
     title: str
-    """The conversation's name for people: `two images, then text`."""
+    """The name for people: `an image after the text`."""
     turns: tuple[Turn, ...]
 
     @property
     def texts(self) -> list[tuple[Role, str]]:
-        """Every text that is not empty, with its role, in order."""
+        """(role, text) of every text that is not empty, in order."""
         return [
             (turn.role, part.text)
             for turn in self.turns
@@ -68,7 +68,7 @@ class Canned(msgspec.Struct, frozen=True):
 
 
 def canned_conversations(family: Family, *, stop: str = "") -> list[Canned]:
-    """Return the conversations that the family's models can have. `stop`: a token that ends an answer, if known."""
+    """Return the conversations that the family accepts. `stop`: a token that ends an answer, if known."""
     image, video = family.takes.get("image"), family.takes.get("video")
     found = list(_of_text(stop))
     if image is not None:
@@ -114,7 +114,7 @@ def _of_images(layout: Layout, most: int) -> Iterator[Canned]:
 
 
 def _can_have(family: Family, canned: Canned) -> bool:
-    """Return True if the record can write the conversation; a model without a record gets every conversation."""
+    """Return True if the family accepts the conversation."""
     if family.question != "free" and any(role == "user" for role, _ in canned.texts):
         return False
     try:
@@ -125,12 +125,12 @@ def _can_have(family: Family, canned: Canned) -> bool:
 
 
 def render_case(family: Family, canned: Canned) -> RenderCase:
-    """Return the conversation as messages in each form, with its parts in the order in which the family has them."""
+    """Return the conversation as messages in each form, with the parts of a message in the family's order."""
     return in_each_form(family, canned.name, chat_prompt(family, canned.turns).turns)
 
 
 def in_each_form(family: Family, name: str, turns: Sequence[Turn]) -> RenderCase:
-    """Return turns as messages in each form. `family` writes the placeholders of strings."""
+    """Return turns as messages in each form. `family`: has the placeholders for content as strings."""
     forms: dict[Form, tuple[dict[str, object], ...]] = {
         "parts": tuple({"role": turn.role, "content": _parts(turn.parts)} for turn in turns),
         "mixed": tuple(
@@ -149,7 +149,7 @@ def _parts(parts: Sequence[Part]) -> list[dict[str, object]]:
 
 
 def _as_text(family: Family, turns: Sequence[Turn]) -> Iterator[tuple[Turn, str]]:
-    """Yield each turn with its content as one string, with placeholders."""
+    """Yield each turn with its content as a string with placeholders."""
     counts: dict[Modality, int] = {}
     for turn in turns:
         written: list[str] = []
@@ -190,13 +190,13 @@ def _item(modality: Modality, number: int) -> Attachment:
 
 
 class Placeholder(msgspec.Struct, frozen=True):
-    """A placeholder's token, and what belongs around it."""
+    """A placeholder's token, and the tokens that belong around it."""
 
     core: re.Pattern[str]
-    """The placeholder's token; a group holds its number if it has one."""
+    """Matches the placeholder's token; its group is the number, if the token has one."""
     name: str
     before: str = ""
-    """The token right before it; empty: none."""
+    """The token before it, or empty."""
     after: str = ""
     numbered: bool = False
 
@@ -204,7 +204,8 @@ class Placeholder(msgspec.Struct, frozen=True):
 def known_placeholder(layout: str, stops: AbstractSet[str]) -> Placeholder:
     """Return the placeholder of a record's layout (`<|vision_start|><|image_pad|><|vision_end|>`, `<|image_{i}|>`).
 
-    The token for the picture is the last but one of three or more; of fewer, all of them.
+    Of three or more tokens, the last but one stands for the image; of fewer, all do. `stops`: tokens that end an answer
+    and so are not part of a placeholder.
     """
     tokens = TOKEN.findall(layout)
     if len(tokens) < 3 or tokens[-2] in stops:
@@ -214,11 +215,11 @@ def known_placeholder(layout: str, stops: AbstractSet[str]) -> Placeholder:
 
 
 def seen_placeholder(without: str, with_one: str, stops: AbstractSet[str]) -> Placeholder | None:
-    """Return the placeholder that a picture adds to a prompt; None if it adds nothing."""
+    """Return the placeholder from the prompts of a conversation without and with an image; None if they are equal."""
     start = common_start(without, with_one)
     end = common_start(without[start:][::-1], with_one[start:][::-1])
     added = with_one[start : len(with_one) - end]
-    for token in TOKEN.finditer(with_one):  # a token that begins or ends as its neighbour does was cut
+    for token in TOKEN.finditer(with_one):  # the common start may end in the middle of a token
         if token.start() < start < token.end():
             added = with_one[token.start() : len(with_one) - end]
     whole = "".join(TOKEN.findall(added)) or added.strip()
@@ -235,7 +236,7 @@ _AROUND = 36
 
 
 class RenderedPart(msgspec.Struct, frozen=True):
-    """A text or a placeholder in a rendering."""
+    """A text of the conversation or a placeholder, with its place in a rendering."""
 
     start: int
     end: int
@@ -245,7 +246,7 @@ class RenderedPart(msgspec.Struct, frozen=True):
 
 
 class Subject:
-    """One template of a model, with the conversations that were rendered with it."""
+    """A template of a model, with its renderings of canned conversations."""
 
     def __init__(
         self, family: Family, template: TemplateReading, canned: Sequence[Canned], tokenizer: TokenizerReading | None
@@ -257,13 +258,13 @@ class Subject:
 
     @property
     def raw(self) -> RawTemplate | None:
-        """The record's own way to write a prompt; None if the model's template writes it."""
+        """The raw template of the family's record; None if only the model's chat template writes prompts."""
         return self.family.raw if self.family.raw.by == "text" else None
 
     @cached_property
     def form(self) -> Form:
-        """The form in which the template reads messages. Those that loop over the content read parts, as vLLM has it
-        (`_detect_content_format`)."""
+        """The form of messages that the template reads. Like vLLM (`_detect_content_format`), assume parts if it loops
+        over the content."""
         if reads_parts(self.template.source):
             return "mixed" if not self._reads("parts") and self._reads("mixed") else "parts"
         return "text" if self._reads("text") or not self._reads("parts") else "parts"
@@ -280,18 +281,18 @@ class Subject:
         return True
 
     def rendering(self, name: str, *, generation_prompt: bool = True) -> Rendering | None:
-        """Return the rendering of a conversation; None if it was not rendered."""
+        """Return the rendering of a conversation, or None if it was not rendered."""
         if name not in self.canned:
             return None
         return self.template.renderings.get(rendering_key(name, self.form, generation_prompt=generation_prompt))
 
     def text(self, name: str, *, generation_prompt: bool = True) -> str | None:
-        """Return the prompt of a conversation; None if there is none."""
+        """Return the prompt of a conversation, or None if rendering failed."""
         rendering = self.rendering(name, generation_prompt=generation_prompt)
         return None if rendering is None or rendering.trouble is not None else rendering.text
 
     def placeholder(self, modality: Modality) -> Placeholder | None:
-        """Return how the template marks an item: by the record, or as seen in the prompt of one image."""
+        """Return a modality's placeholder: from the family's record or, without one, from the prompt of an image."""
         takes = self.family.takes.get(modality)
         if takes is not None and takes.placeholder.strip():
             return known_placeholder(takes.placeholder, self.stops)
@@ -302,7 +303,7 @@ class Subject:
 
     @cached_property
     def stops(self) -> frozenset[str]:
-        """Every text that ends an answer: the tokenizer's and the record's."""
+        """The stop tokens and stop strings of the tokenizer and the family's record."""
         own = self.tokenizer.stops if self.tokenizer is not None else ()
         eos = self.tokenizer.eos if self.tokenizer is not None else None
         named = [eos if one == "@eos_token" else one for one in self.family.stop_tokens]
@@ -310,8 +311,7 @@ class Subject:
         return frozenset(filter(None, (*own, *named, *strings)))
 
     def found(self, canned: Canned, text: str) -> list[RenderedPart]:
-        """Return the conversation's texts, in the order of the conversation where one occurs twice, and placeholders
-        outside of them, as they stand in the prompt."""
+        """Return the conversation's texts and the placeholders outside of them, in the order of the prompt."""
         texts = list(self._texts(canned, text))
         marks: list[RenderedPart] = []
         for modality in dict.fromkeys(canned.modalities or [*self.family.takes]):
@@ -328,12 +328,12 @@ class Subject:
                 yield RenderedPart(start, start + len(said), said, is_text=True)
 
     def after(self, name: str, said: str, *, generation_prompt: bool = True) -> str | None:
-        """Return the rest of a conversation's prompt after a text."""
+        """Return the part of a conversation's prompt after a text, or None if it lacks the text."""
         text = self.text(name, generation_prompt=generation_prompt)
         return None if text is None or said not in text else text.rpartition(said)[2]
 
     def between(self, name: str, first: str, second: str) -> str | None:
-        """Return the text between two texts in a conversation's prompt."""
+        """Return the part of a conversation's prompt between two texts, or None if it lacks one of them."""
         text = self.text(name)
         start = text.find(first) if text is not None else -1
         end = text.find(second, start + len(first)) if text is not None and start >= 0 else -1
@@ -349,7 +349,7 @@ class Subject:
         token: str = "",
         generation_prompt: bool = True,
     ) -> LintFinding:
-        """Return a finding about this template; `offset` is a place in the prompt of the conversation `name`."""
+        """Return a finding about this template. `offset`: its place in the prompt of the conversation `name`."""
         rendering = self.rendering(name, generation_prompt=generation_prompt) if name else None
         line, excerpt = None, ""
         if rendering is not None and offset is not None:
@@ -367,6 +367,6 @@ class Subject:
 
 
 def resembles(said: str, text: str) -> bool:
-    """Return True if a text occurs in the prompt with other case, white space or punctuation, or escaped for HTML."""
+    """Return True if a text is in the prompt with other case, white space or punctuation, or escaped for HTML."""
     plain, prompt = (_SPACED.sub("", html.unescape(one)).casefold() for one in (said, text))
     return bool(plain) and plain in prompt
