@@ -1,4 +1,4 @@
-"""Builds the application: settings, registry, engine host, store, screens."""
+"""Builds the application from its parts, and starts the app or plain mode."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Application(msgspec.Struct, frozen=True):
-    """The parts that every command needs."""
+    """Folders, settings, model families and the engine host: what most commands need."""
 
     paths: Paths
     settings: Settings
@@ -33,7 +33,7 @@ class Application(msgspec.Struct, frozen=True):
 
     @property
     def reader(self) -> LocalModelReader:
-        """Reads models without an engine."""
+        """Reads tokenizers and chat templates without an engine."""
         return LocalModelReader(self.paths)
 
 
@@ -43,10 +43,10 @@ def build(
     settings: Settings | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Application:
-    """Build the application. `command_line` holds settings by name; `settings` replaces all other sources of settings.
-    `tell` is called with each warning of the registry.
+    """Build the application. Raises VlmtuiError for invalid settings.
 
-    Raises VlmtuiError for invalid settings.
+    `command_line`: settings by name. `settings`: used instead of the command line, the environment and `config.toml`.
+    `tell`: called with each warning about a user's own family record.
     """
     paths = Paths.default()
     for folder in (paths.config, paths.families):
@@ -59,7 +59,7 @@ def build(
 
 
 def key_warnings(settings: Settings) -> list[str]:
-    """Return the problems of the user's key bindings."""
+    """Return sentences about wrong entries in the user's `[keys]`."""
     if not settings.keys:
         return []
     from vlmtui.ui.keys import KeyBindings
@@ -77,10 +77,11 @@ def open_chat(
     served: Model | None = None,
     resumed: ResumePoint | None = None,
 ) -> tuple[int, ExitReport | None]:
-    """Run the terminal application, or plain mode, until the user quits. Return its exit code and what remains running.
+    """Run the app or plain mode until the user quits; return the exit code and the report for the shell.
 
-    `backend`: the kind of engine that loads `model`. `served`: a server's model to use. `resumed`: the conversation to
-    continue; its model is loaded unless `model` or `served` is given."""
+    `backend`: the kind of engine that loads `model`. `served`: use this model of a vLLM server. `resumed`: the
+    conversation to continue; its model is loaded unless `model` or `served` is given.
+    """
     from vlmtui.logs import log_to_file
     from vlmtui.ui.services import Services
 

@@ -6,7 +6,7 @@ from enum import Enum, StrEnum, auto
 
 
 class ErrorKind(StrEnum):
-    """The kind of failure. It determines how the error is shown and the exit code."""
+    """The kind of failure. It determines the exit code, and how the error is shown."""
 
     BAD_USAGE = "bad_usage"
     BAD_INPUT = "bad_input"
@@ -35,7 +35,7 @@ class ErrorKind(StrEnum):
 
 
 class Remedy(Enum):
-    """A way out of a failure, in terms of models, answers and conversations. The interface knows the action for it."""
+    """What a user can do about a failure. The user interface has a sentence for each, with the key that does it."""
 
     LOAD_MODEL = auto()
     RESTART_ENGINE = auto()
@@ -67,7 +67,7 @@ class VlmtuiError(Exception):
         message: what happened; one plain sentence without markup.
         detail: technical detail (an exception's text, the last log lines); may be empty.
         hint: what to do about it; may be empty.
-        remedy: a way out of it.
+        remedy: an action of the user interface that helps.
     """
 
     def __init__(

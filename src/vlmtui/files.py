@@ -2,9 +2,9 @@
 
 A file is written in its target folder under a temporary name, and then renamed in one step: a reader sees the old
 content or the new content, never a part. On any failure the unfinished file is removed and the old one stays.
-What a killed process left is removed by the next write in the folder: an unfinished file is locked for as long as
-somebody writes it, so one without a lock is nobody's. A symbolic link at the target is replaced, never followed; only
-`write_output`, for files that the user names, follows links as a shell does.
+An unfinished file is locked while it is written. A killed process leaves one without a lock, which the next write in
+the folder removes. A symbolic link at the target is replaced, never followed; only `write_output`, for files that the
+user names, follows links as a shell does.
 
 Files are flushed to disk (fsync) only with `durable`. Killing the program loses nothing either way, but a power failure
 may lose the last half minute of writes. `durable` is set for the user's own work (exports, saved prompts, the list of
@@ -31,7 +31,7 @@ from vlmtui.paths import private_dir
 from vlmtui.text import one_line
 
 TEMPORARY_PREFIX = ".new-"
-"""Prefix of files that are not finished, or about to be removed."""
+"""Prefix of files that are unfinished, or about to be removed."""
 _UNFINISHED = re.compile(re.escape(TEMPORARY_PREFIX) + r"vlmtui-[0-9a-f]{16}")
 """Names of unfinished files."""
 _PRIVATE = 0o600
@@ -41,8 +41,8 @@ _FOREIGN_FILES = (Path("/dev"), Path("/proc"))
 
 
 class NewFile:
-    """An unfinished file in `folder`: `file` is open for writing, under a temporary name, until it is finished as its
-    target."""
+    """A file in `folder` with a temporary name, open for writing as `file`. `replace` or `take` gives it its final
+    name."""
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
         self._durable = durable
@@ -50,13 +50,13 @@ class NewFile:
         self.file: BinaryIO = os.fdopen(descriptor, "wb")
 
     def replace(self, target: Path) -> None:
-        """Finish the file as `target`, on the same file system, replacing any existing file."""
+        """Rename the file to `target`, on the same file system, replacing any existing file."""
         self._flush()
         self._path.replace(target)
         self._flush_folder(target.parent)
 
     def take(self, target: Path) -> bool:
-        """Finish the file as `target` and return True. If `target` exists, change nothing and return False."""
+        """Rename the file to `target` and return True. If `target` exists, change nothing and return False."""
         self._flush()
         try:
             target.hardlink_to(self._path)
@@ -76,7 +76,7 @@ class NewFile:
         return True
 
     def discard(self) -> None:
-        """Close the file, and delete it if it was not finished."""
+        """Close the file, and delete it if it still has its temporary name."""
         with suppress(OSError):  # flushing the last bytes may fail on a full disk
             self.file.close()
         with suppress(OSError):
@@ -99,7 +99,7 @@ class NewFile:
 
 @contextmanager
 def new_file(folder: Path, name: str, *, durable: bool = False) -> Iterator[NewFile]:
-    """Open an unfinished file (0600) in `folder`; it is deleted on exit unless finished. `name` is for errors only."""
+    """Open a new file (0600) in `folder`, which is deleted on exit unless it was renamed. `name`: for errors only."""
     remove_abandoned(folder)
     new: NewFile | None = None
     try:
@@ -113,8 +113,7 @@ def new_file(folder: Path, name: str, *, durable: bool = False) -> Iterator[NewF
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Delete the unfinished files that killed processes left in a folder. Others, and those that somebody still writes,
-    stay; so does what cannot be removed."""
+    """Delete the unfinished files that killed processes left in a folder. Errors are ignored."""
     with suppress(OSError):
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -209,12 +208,12 @@ def _open_unfinished(folder: Path) -> tuple[int, Path]:
         descriptor = os.open(path, flags, _PRIVATE)
         if _lock(descriptor) and path.exists():
             return descriptor, path
-        os.close(descriptor)  # another process took it for abandoned before it was locked, and removes it
+        os.close(descriptor)  # another process is removing it, since it was not locked yet
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a file for as long as it is open. Returns False if another process has locked it. Where files cannot be
-    locked none counts as abandoned."""
+    """Lock a file until it is closed. Return False if another process has locked it; True if the file system has no
+    locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -225,7 +224,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _remove_if_abandoned(name: str, folder: int) -> None:
-    """Delete a file of this user that nobody has locked. Raises OSError if somebody has, or it cannot be removed."""
+    """Delete a file of this user that is not locked. Raises OSError if it is locked or cannot be removed."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
         return

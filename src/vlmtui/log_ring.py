@@ -8,7 +8,7 @@ from itertools import islice
 
 
 class LogRing:
-    """Holds the newest lines. A reader remembers `total` and later asks for the lines `since`. Hostile text."""
+    """Keeps the newest lines, which are untrusted text. A reader remembers `total`, and later calls `since(total)`."""
 
     def __init__(self, capacity: int) -> None:
         self._lines: deque[str] = deque(maxlen=capacity)
@@ -38,6 +38,6 @@ class LogRing:
         return self.since(max(0, self.total - count))
 
     def since(self, total: int) -> list[str]:
-        """Return the lines added after the first `total` ones, as far as they are still held."""
+        """Return the lines added after the first `total` lines, unless newer lines have replaced them."""
         new = min(self.total - total, len(self._lines))
         return list(islice(self._lines, len(self._lines) - new, None)) if new > 0 else []

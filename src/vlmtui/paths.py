@@ -16,7 +16,7 @@ APP = "vlmtui"
 DATA_DIR_VARIABLE = "VLMTUI_DATA_DIR"
 """Environment variable with the folder to keep everything in."""
 _SOCKET_PATH_MAX = 100
-"""`sun_path` holds 108 bytes on Linux and 104 on macOS."""
+"""Most bytes of a socket's path: `sun_path` holds 108 on Linux and 104 on macOS."""
 
 
 class Paths(msgspec.Struct, frozen=True):
@@ -34,8 +34,8 @@ class Paths(msgspec.Struct, frozen=True):
 
     @classmethod
     def default(cls) -> Paths:
-        """Return the platform's standard folders, or those below `$VLMTUI_DATA_DIR` if set. Raises VlmtuiError if one
-        belongs to another user, whose files would otherwise be trusted."""
+        """Return the platform's standard folders, or those below `$VLMTUI_DATA_DIR` if set. Raises VlmtuiError if a
+        folder belongs to another user: vlmtui would trust the files in it."""
         root = os.environ.get(DATA_DIR_VARIABLE)
         if root:
             paths = cls.below(Path(root))
@@ -59,7 +59,7 @@ class Paths(msgspec.Struct, frozen=True):
 
     @classmethod
     def below(cls, root: Path) -> Paths:
-        """Return folders below one root, including the sockets unless the path is too long for a socket."""
+        """Return folders below `root`; the sockets' folder is elsewhere if its path would be too long."""
         root = root.expanduser().absolute()
         runtime = root / "run"
         if len(os.fsencode(runtime)) > _SOCKET_PATH_MAX - 40:
@@ -81,7 +81,7 @@ class Paths(msgspec.Struct, frozen=True):
 
     @property
     def seen(self) -> Path:
-        """Pictures of what models see, made when they are looked at."""
+        """Images of what models see, created when they are shown."""
         return self.cache / "seen"
 
     @property
@@ -107,18 +107,18 @@ def _default_runtime() -> Path:
 
 
 def _temporary() -> Path:
-    """Return the folder for temporary files. `tempfile.gettempdir` would raise if the disk is full."""
+    """Return the folder for temporary files. `tempfile.gettempdir` raises if the disk is full."""
     named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     return Path(next((name for name in named if name and Path(name).is_dir()), "/tmp")).absolute()
 
 
 def use_data_dir(folder: str) -> None:
-    """Keep everything below this folder, in this process and in all that it starts."""
+    """Keep everything below this folder, in this process and the processes that it starts."""
     os.environ[DATA_DIR_VARIABLE] = str(Path(os.path.expanduser(folder)).absolute())  # noqa: PTH111  (Path's fails on ~nobody)
 
 
 def private_dir(path: Path) -> Path:
-    """Make sure that `path` is this user's folder with mode 0700, creating it and its parents if missing. Returns it.
+    """Make sure that `path` is this user's folder with mode 0700, and return it. Missing parents are created too.
 
     Raises VlmtuiError if it is a file, a symbolic link or another user's folder. In a world-writable folder such as
     /tmp, another user could otherwise receive this user's sockets.
@@ -141,7 +141,7 @@ def private_dir(path: Path) -> Path:
 
 
 def is_private_dir(path: Path) -> bool:
-    """Make `path` private if it exists; return True if so. Call this before trusting files in it. Raises VlmtuiError
+    """Return whether `path` exists; if so, make it private. Call this before trusting files in it. Raises VlmtuiError
     as `private_dir` does."""
     return os.path.lexists(path) and bool(private_dir(path))
 
@@ -193,5 +193,5 @@ def bundled_model() -> Path:
 
 
 def sample_image() -> Path:
-    """Return the path of a sample picture: a red circle."""
+    """Return the path of a sample image: a red circle."""
     return bundled("samples") / "circle.png"

@@ -1,7 +1,7 @@
-"""Commands and environments of the processes that vlmtui starts: nothing of the current folder runs in them.
+"""Commands and environments for child processes, which never run code from the current folder.
 
-The current folder may be a data set or a checkpoint of someone else. Python would put it first on the search path of
-`python -m …` and `python -c …`, and a `json.py` in it would run. Uses only the standard library.
+The current folder may be somebody else's data set or checkpoint. `python -m …` and `python -c …` would put it first on
+the import path, and run a `json.py` in it. Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _HERE = Path(__file__).absolute().parents[1]
-"""The folder that this process has vlmtui from."""
+"""The folder that this process imports vlmtui from."""
 _BOUND = """
 import ctypes, os, signal, sys
 if sys.platform.startswith("linux"):
@@ -24,28 +24,27 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def python_command(interpreter: str | Path, *words: str) -> list[str]:
-    """Return a command of a Python of version 3.11 or newer, which leaves the current folder off its search path.
+    """Return a command for Python 3.11 or newer that does not import from the current folder.
 
-    multiprocessing hands the option on to the processes that it spawns."""
+    multiprocessing passes the option on to the processes that it spawns."""
     return [str(interpreter), "-P", *words]
 
 
 def isolated_command(interpreter: str | Path, *words: str) -> list[str]:
-    """Return a command of a Python of any version that needs only the packages of its own environment.
-
-    It takes nothing from the current folder, from variables such as PYTHONPATH, or from the user's own packages."""
+    """Return a command for any Python that imports only from its own environment: not from the current folder,
+    PYTHONPATH or the user's site-packages."""
     return [str(interpreter), "-I", *words]
 
 
 def bound_command(command: Sequence[str]) -> list[str]:
-    """Return a command that runs `command` (its first word an absolute path) and dies with the thread of this process
-    that starts it (PR_SET_PDEATHSIG). On other systems than Linux it only runs it."""
+    """Return a command that runs `command`, whose first word is an absolute path. On Linux it dies with the thread that
+    starts it (PR_SET_PDEATHSIG)."""
     return isolated_command(sys.executable, "-c", _BOUND, str(os.getpid()), *command)
 
 
 def search_path(environment: Mapping[str, str]) -> list[str]:
-    """Return the folders of PYTHONPATH. An empty or relative entry names the current folder, or one in it, and is left
-    out; except the folder that this process has vlmtui from, whose code runs already."""
+    """Return the absolute folders of PYTHONPATH. Other entries lead into the current folder, and are left out, unless
+    this process imports vlmtui from there."""
     entries = environment.get("PYTHONPATH", "").split(os.pathsep)
     return [
         str(Path(entry).absolute()) for entry in entries if Path(entry).is_absolute() or Path(entry).absolute() == _HERE
@@ -53,14 +52,14 @@ def search_path(environment: Mapping[str, str]) -> list[str]:
 
 
 def program_path(environment: Mapping[str, str]) -> str:
-    """Return the absolute folders of PATH. An empty or relative entry is the current folder, or one in it."""
+    """Return the absolute folders of PATH; other entries lead into the current folder."""
     entries = environment.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute()) or os.defpath
 
 
 def safe_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a process: its PATH and PYTHONPATH lead nowhere in the current folder, and the Pythons
-    that it starts in turn leave that folder off their search paths."""
+    """Return an environment without the current folder on PATH and PYTHONPATH. Pythons that the process starts do not
+    import from that folder either."""
     rest = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
     folders = {"PYTHONPATH": os.pathsep.join(found)} if (found := search_path(environment)) else {}
     return {**rest, **folders, "PATH": program_path(environment), "PYTHONSAFEPATH": "1"}

@@ -1,4 +1,4 @@
-"""Reads untrusted files: regular files only, with a size limit, and unchanged while being read."""
+"""Reads untrusted files: only regular files, up to a size limit. Raises if a file changes while it is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlmtui.text import human_bytes, one_line
 
 T = TypeVar("T")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
-"""How surrogates are written in JSON, lone or paired."""
+"""Surrogates in JSON, escaped or as bytes, single or in pairs."""
 _KINDS = (
     (stat.S_ISDIR, "is a folder, not a file", "Choose a file in it."),
     (stat.S_ISFIFO, "is a pipe (FIFO), not a file", "Write its content to a file first."),
@@ -80,8 +80,8 @@ def opened(path: Path, *, bytes_max: int, may_be_empty: bool = False) -> Iterato
 
 
 def _open_regular(path: Path) -> BinaryIO:
-    """Open a file, checking its type before (opening a device can have effects) and after (it may have been
-    replaced)."""
+    """Open a regular file. Its type is checked before, since opening a device has effects, and again afterwards, since
+    the file may have been replaced."""
     try:
         _require_regular(path, path.stat())
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

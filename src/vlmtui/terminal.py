@@ -1,4 +1,4 @@
-"""The terminal: the multiplexer in front of it, its answers about itself, and its ways to show pictures."""
+"""What the terminal can do: asks it about itself, and finds out how it can draw images, also through tmux or screen."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from vlmtui.text import is_number
 Multiplexer = Literal["", "tmux", "screen"]
 
 _ANSWERS_WITHIN_S: Final = 1.0
-_PLACE: Final = "#{pane_left} #{pane_top} #{status} #{status-position}"
+_PANE_PLACE: Final = "#{pane_left} #{pane_top} #{status} #{status-position}"
 
 WayName = Literal["kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell"]
 WAY_NAMES: Final[tuple[WayName, ...]] = ("kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell")
 
 _SIXEL: Final = 4
-"""The attribute of a terminal that draws Sixel."""
+"""The device attribute of terminals that draw Sixel."""
 _PLACEHOLDERS: Final = ("kitty", "ghostty")
-"""Terminals that draw pictures where kitty's placeholders are. WezTerm and Konsole speak the protocol without them."""
+"""Terminals that draw images at kitty's Unicode placeholders. WezTerm and Konsole have the protocol without them."""
 _ITERM: Final = ("iterm2", "wezterm", "mintty")
 _SEXTANTS: Final = ("kitty", "ghostty", "wezterm", "foot", "contour", "iterm2", "konsole")
-"""Terminals that draw the sextants themselves, whatever the font has."""
+"""Terminals that draw sextant characters without the font."""
 _VTE: Final = re.compile(r"VTE\((\d+)\)")
 _VTE_SEXTANTS: Final = 6000
-"""The first version of VTE that draws sextants, in VTE's own numbering."""
+"""The first version of VTE that draws sextants, as VTE numbers its versions."""
 _DUMB: Final = ("dumb", "unknown")
-_PASS_ON: Final = "Let tmux pass pictures on: `tmux set -g allow-passthrough on` (tmux 3.3 or later)."
-_OTHER_TERMINAL: Final = "kitty, Ghostty, iTerm2, WezTerm and foot draw pictures with pixels."
+_PASS_ON: Final = "Let tmux pass images on: `tmux set -g allow-passthrough on` (tmux 3.3 or later)."
+_OTHER_TERMINAL: Final = "kitty, Ghostty, iTerm2, WezTerm and foot draw images with pixels."
 
 ANSWER_WITHIN_S = 0.15
-"""Most seconds to wait for an answer. Every terminal answers a device attributes request, most at once."""
+"""Most seconds to wait for an answer. Every terminal answers a request for device attributes, most at once."""
 
 _DEFAULT_CELL = (10, 20)
 _QUIET_TERMS: Final = ("linux", "dumb", "unknown")
-"""Terminals that would show some of the questions."""
+"""Values of TERM for terminals that would print the questions."""
 _ASK_KITTY: Final = "\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\"
 _ASK_NAME, _ASK_CELL, _ASK_ATTRIBUTES = "\x1b[>q", "\x1b[16t", "\x1b[c"
 _ATTRIBUTES = re.compile(rb"\x1b\[\?([0-9;]*)c")
@@ -59,7 +59,7 @@ _KITTY = b"\x1b_Gi=31;OK\x1b\\"
 
 
 def multiplexer_of(environment: Mapping[str, str]) -> Multiplexer:
-    """Return the multiplexer between this process and the terminal, by the environment; in a remote shell, by TERM."""
+    """Return the multiplexer that this process runs in. In a remote shell only TERM tells."""
     term = environment.get("TERM", "")
     if environment.get("TMUX") or term.startswith("tmux"):
         return "tmux"
@@ -69,7 +69,7 @@ def multiplexer_of(environment: Mapping[str, str]) -> Multiplexer:
 
 
 def has_true_colour(environment: Mapping[str, str]) -> bool:
-    """Return True if the terminal shows the true colours that COLORTERM announces.
+    """Return whether COLORTERM announces true colours, and no GNU screen is in between.
 
     GNU screen 4 mistakes true colours for other attributes, and GNU screen 5 passes them on only if configured to.
     """
@@ -77,36 +77,36 @@ def has_true_colour(environment: Mapping[str, str]) -> bool:
 
 
 def passed_on(text: str) -> str:
-    """Return a sequence so that tmux passes it on to the terminal."""
+    """Wrap an escape sequence so that tmux passes it on to the terminal."""
     doubled = text.replace("\x1b", "\x1b\x1b")
     return f"\x1bPtmux;{doubled}\x1b\\"
 
 
 class Passage:
-    """The way of sequences to the terminal that draws, and the place of this screen on it."""
+    """How escape sequences reach the terminal, directly or through tmux, and where this screen is on it."""
 
     def __init__(self, *, is_through: bool = False, environment: Mapping[str, str] = os.environ) -> None:
         self.is_through: Final = is_through
-        """True if tmux stands in between."""
+        """True if sequences go through tmux."""
         self._environment = environment
         self.origin = (0, 0)
-        """Column and line of the terminal at which this screen begins."""
+        """Column and line of the terminal where this screen begins."""
 
     def wrap(self, text: str) -> str:
         return passed_on(text) if self.is_through else text
 
     def wrap_at(self, x: int, y: int, text: str) -> str:
-        """Return a sequence that draws at column `x` of line `y` of this screen."""
+        """Return a sequence that moves to column `x` of line `y` of this screen and draws there."""
         left, top = self.origin
         return self.wrap(f"\x1b[{top + y + 1};{left + x + 1}H{text}")
 
     def locate(self) -> None:
-        """Ask tmux where its pane is. Blocking; another pane, or the status line, may have moved it."""
+        """Ask tmux where its pane is on the terminal: other panes or the status line may have moved it. Blocking."""
         pane = self._environment.get("TMUX_PANE")
         tmux = find_program("tmux", self._environment)
         if not self.is_through or not pane or tmux is None:
             return
-        command = [tmux, "display-message", "-p", "-t", pane, _PLACE]
+        command = [tmux, "display-message", "-p", "-t", pane, _PANE_PLACE]
         try:
             asked = subprocess.run(
                 command, capture_output=True, text=True, timeout=_ANSWERS_WITHIN_S, check=True, cwd=os.sep
@@ -117,7 +117,7 @@ class Passage:
 
 
 def parse_place(answer: str) -> tuple[int, int]:
-    """Return where tmux's pane begins; the terminal's corner when in doubt."""
+    """Return column and line where tmux's pane begins, from its answer; (0, 0) for an unexpected answer."""
     words = answer.split()
     if len(words) != 4 or not (is_number(words[0]) and is_number(words[1])):
         return 0, 0
@@ -127,40 +127,40 @@ def parse_place(answer: str) -> tuple[int, int]:
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """The answers of a terminal; behind a multiplexer, of the terminal that draws, if it could be asked."""
+    """A terminal's answers. Behind a multiplexer, those of the terminal outside, if tmux passes the questions on."""
 
     name: str = ""
-    """Name and version; empty: it did not say."""
+    """Name and version; empty: no answer."""
     attributes: frozenset[int] | None = None
-    """The terminal's device attributes; None: it did not answer."""
+    """The terminal's device attributes; None: no answer."""
     own_attributes: frozenset[int] | None = None
-    """The device attributes of the multiplexer."""
+    """The multiplexer's device attributes."""
     speaks_kitty: bool = False
-    """It takes pictures by kitty's protocol."""
+    """True if it accepts images by kitty's protocol."""
     cell: tuple[int, int] | None = None
     """Width and height of a cell, in pixels."""
 
 
 class PictureWay(msgspec.Struct, frozen=True):
-    """A way of showing pictures."""
+    """A way to draw images in this terminal."""
 
     name: WayName
     is_possible: bool
     reason: str
     """The evidence for `is_possible`."""
     hint: str = ""
-    """A step that would make it possible; empty: no step is known."""
+    """What would make it possible; empty: nothing known."""
     is_passed_on: bool = False
-    """True if tmux has to be asked to pass the sequences on."""
+    """True if its sequences must be wrapped for tmux to pass on."""
 
 
 def picture_ways(environment: Mapping[str, str], answers: Answers) -> list[PictureWay]:
-    """Return all ways, the best first. None is possible on a terminal that is only printed to."""
+    """Return all ways to draw images, the best first. On a dumb terminal none is possible."""
     if environment.get("TERM", "") in _DUMB:
         reason = f"TERM={environment['TERM']}: it only prints"
         return [PictureWay(name, False, reason, "Set TERM to the terminal's type.") for name in WAY_NAMES]
-    pixels = _behind(environment, answers) if multiplexer_of(environment) else _pixels(answers)
-    return [*pixels, *_symbols(environment, answers)]
+    pixels = _pixel_ways_behind(environment, answers) if multiplexer_of(environment) else _pixel_ways(answers)
+    return [*pixels, *_character_ways(environment, answers)]
 
 
 def best_way(ways: list[PictureWay]) -> PictureWay | None:
@@ -168,54 +168,56 @@ def best_way(ways: list[PictureWay]) -> PictureWay | None:
     return next((way for way in ways if way.is_possible), None)
 
 
-def _pixels(answers: Answers) -> list[PictureWay]:
-    return [_kitty(answers), _iterm(answers), _sixel(answers)]
+def _pixel_ways(answers: Answers) -> list[PictureWay]:
+    return [_kitty_way(answers), _iterm_way(answers), _sixel_way(answers)]
 
 
-def _behind(environment: Mapping[str, str], answers: Answers) -> list[PictureWay]:
-    """Return the ways behind a multiplexer: it may draw Sixel itself, or pass on what the terminal draws."""
+def _pixel_ways_behind(environment: Mapping[str, str], answers: Answers) -> list[PictureWay]:
+    """Return the ways to draw pixels behind a multiplexer: it may draw Sixel itself, or pass sequences on."""
     multiplexer = multiplexer_of(environment)
     if answers.attributes is None:
-        reason = f"{multiplexer} does not pass on what the terminal is asked"
-        hint = _PASS_ON if multiplexer == "tmux" else "tmux passes pictures on, if it may; or leave screen."
-        ways = [PictureWay(way.name, False, reason, hint) for way in _pixels(answers)]
+        reason = f"{multiplexer} does not pass questions on to the terminal"
+        hint = _PASS_ON if multiplexer == "tmux" else "Use tmux, which can pass images on; or leave screen."
+        ways = [PictureWay(way.name, False, reason, hint) for way in _pixel_ways(answers)]
     else:
         is_placed = bool(environment.get("TMUX_PANE"))
-        ways = [_passed(way, is_placed=is_placed or way.name == "kitty") for way in _pixels(answers)]
+        ways = [_passed_on_way(way, is_placed=is_placed or way.name == "kitty") for way in _pixel_ways(answers)]
     if answers.own_attributes and _SIXEL in answers.own_attributes:
         ways[-1] = PictureWay("sixel", True, f"{multiplexer} draws it itself (device attribute 4)")
     return ways
 
 
-def _passed(way: PictureWay, *, is_placed: bool) -> PictureWay:
+def _passed_on_way(way: PictureWay, *, is_placed: bool) -> PictureWay:
     if way.is_possible and not is_placed:
-        reason = "where tmux's pane is on the terminal is not known here (no TMUX_PANE)"
+        reason = "the place of tmux's pane on the terminal is unknown (no TMUX_PANE)"
         return msgspec.structs.replace(way, is_possible=False, reason=reason, hint="Run vlmtui where tmux runs.")
     return msgspec.structs.replace(way, is_passed_on=True)
 
 
-def _kitty(answers: Answers) -> PictureWay:
+def _kitty_way(answers: Answers) -> PictureWay:
     name = answers.name
     if name.lower().startswith(_PLACEHOLDERS):
-        return PictureWay("kitty", answers.speaks_kitty, _called(name, answers.speaks_kitty))
+        return PictureWay("kitty", answers.speaks_kitty, _name_reason(name, answers.speaks_kitty))
     if answers.speaks_kitty:
-        reason = f"it takes kitty's pictures, but {name or 'a terminal without a name'} is not known for placeholders"
+        reason = (
+            f"it accepts kitty's images, but {name or 'a terminal without a name'} is not known to draw placeholders"
+        )
         return PictureWay("kitty", False, reason, "VLMTUI_GRAPHICS=kitty tries it.")
     return PictureWay("kitty", False, "it does not answer a question of kitty's protocol", _OTHER_TERMINAL)
 
 
-def _called(name: str, speaks: bool) -> str:
-    return f"it is {name}{'' if speaks else ', but takes no pictures now'}"
+def _name_reason(name: str, speaks: bool) -> str:
+    return f"it is {name}{'' if speaks else ', but accepts no images now'}"
 
 
-def _iterm(answers: Answers) -> PictureWay:
+def _iterm_way(answers: Answers) -> PictureWay:
     if answers.name.lower().startswith(_ITERM):
-        return PictureWay("iterm", True, _called(answers.name, True))
+        return PictureWay("iterm", True, _name_reason(answers.name, True))
     reason = f"it is {answers.name}" if answers.name else "it does not tell its name"
     return PictureWay("iterm", False, reason, _OTHER_TERMINAL)
 
 
-def _sixel(answers: Answers) -> PictureWay:
+def _sixel_way(answers: Answers) -> PictureWay:
     if answers.attributes is None:
         return PictureWay("sixel", False, "it does not tell its attributes", "VLMTUI_GRAPHICS=sixel tries it.")
     if _SIXEL in answers.attributes:
@@ -224,7 +226,7 @@ def _sixel(answers: Answers) -> PictureWay:
     return PictureWay("sixel", False, "device attribute 4 is not among its attributes", hint)
 
 
-def _symbols(environment: Mapping[str, str], answers: Answers) -> Iterator[PictureWay]:
+def _character_ways(environment: Mapping[str, str], answers: Answers) -> Iterator[PictureWay]:
     term, name = environment.get("TERM", ""), answers.name
     locale = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or ""
     if locale and "utf" not in locale.lower():
@@ -245,25 +247,26 @@ def _symbols(environment: Mapping[str, str], answers: Answers) -> Iterator[Pictu
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """The facts about the terminal. `mode`: the name of a way to draw pictures, or off."""
+    """The facts about the terminal."""
 
     mode: str
+    """The name of the best possible way to draw images; `off`: none."""
     cell: tuple[int, int] = _DEFAULT_CELL
     """Width and height of a cell, in pixels."""
     ways: tuple[PictureWay, ...] = ()
-    """The ways of showing pictures, the best first."""
+    """All ways to draw images, the best first."""
     answers: Answers = Answers()
 
     def passes_on(self, mode: str) -> bool:
-        """Return whether tmux has to pass on pictures drawn in this mode."""
+        """Return whether tmux has to pass on images drawn in this mode."""
         return any(way.name == mode and way.is_passed_on for way in self.ways)
 
 
 class TerminalQuestion:
-    """Queries the terminal. Send it early, do other work, then read the answer.
+    """Asks the terminal about itself: `ask` sends the questions, `answer` reads the answers later.
 
-    Do both before the app runs: then Textual reads the terminal's answers. (It drops one that arrives too late.) As a
-    context manager it restores the terminal's settings.
+    Call both before the app runs, when Textual begins to read the input. As a context manager it restores the
+    terminal's settings on exit.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ, *, within_s: float = ANSWER_WITHIN_S) -> None:
@@ -280,7 +283,7 @@ class TerminalQuestion:
         self._restore()
 
     def ask(self) -> Self:
-        """Send the query, if there is a terminal that can be asked."""
+        """Send the questions, if there is a terminal that would not print them."""
         if self._environment.get("TERM", "") in _QUIET_TERMS or not _is_terminal():
             return self
         descriptor = _input()
@@ -292,7 +295,8 @@ class TerminalQuestion:
         return self
 
     def answer(self) -> Terminal:
-        """Return the facts known at most `within_s` seconds after the query; symbols when in doubt."""
+        """Return the facts. Waits for answers until `within_s` seconds after `ask`; without any, images are drawn with
+        characters."""
         try:
             read = self._read() if self._before is not None else b""
         finally:
@@ -300,7 +304,7 @@ class TerminalQuestion:
         answers = parse_answers(read, is_behind=bool(self._multiplexer))
         ways = picture_ways(self._environment, answers)
         best = best_way(ways)
-        # Of its own cells tmux tells the kernel a size that it makes up.
+        # The cell size that tmux reports to the kernel is invented.
         cell = (None if self._multiplexer else _cell_by_ioctl()) or answers.cell or _DEFAULT_CELL
         return Terminal(best.name if best else "off", cell, tuple(ways), answers)
 
@@ -326,9 +330,10 @@ class TerminalQuestion:
 
 
 def questions(environment: Mapping[str, str]) -> str:
-    """Return what to send to a terminal with this environment; its attributes, which all tell, are asked last."""
+    """Return the questions for a terminal with this environment. The last is for device attributes, which every
+    terminal answers."""
     asked = _ASK_NAME + _ASK_CELL + _ASK_ATTRIBUTES
-    if environment.get("TERM_PROGRAM") != "Apple_Terminal":  # it would show the question
+    if environment.get("TERM_PROGRAM") != "Apple_Terminal":  # Apple's Terminal would print the question
         asked = _ASK_KITTY + asked
     match multiplexer_of(environment):
         case "tmux":
@@ -340,8 +345,8 @@ def questions(environment: Mapping[str, str]) -> str:
 
 
 def parse_answers(answer: bytes, *, is_behind: bool) -> Answers:
-    """Return what a terminal answered. `is_behind`: behind a multiplexer, which answers first."""
-    found = [_numbers(match) for match in _ATTRIBUTES.findall(answer)]
+    """Parse the bytes that a terminal answered. `is_behind`: a multiplexer's own attributes come first."""
+    found = [_attributes_in(match) for match in _ATTRIBUTES.findall(answer)]
     cell, name = _CELL.search(answer), _NAME.search(answer)
     size = (int(cell[2]), int(cell[1])) if cell else (0, 0)
     own = found.pop(0) if is_behind and found else None
@@ -354,13 +359,13 @@ def parse_answers(answer: bytes, *, is_behind: bool) -> Answers:
     )
 
 
-def _numbers(text: bytes) -> frozenset[int]:
-    """Return the attributes of an answer; the first number is the terminal's class, and left out."""
+def _attributes_in(text: bytes) -> frozenset[int]:
+    """Return the numbers of an answer but the first, which is the terminal's class."""
     return frozenset(int(one) for one in text.split(b";")[1:] if one)
 
 
 def detach() -> None:
-    """Prepare for exit without a terminal: let nothing fail or block on it."""
+    """Send standard streams that are a terminal to /dev/null, so that nothing fails or blocks when it is gone."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError):
@@ -379,7 +384,7 @@ def _input() -> int:
 
 
 def _cell_by_ioctl() -> tuple[int, int] | None:
-    """Return the cell size in pixels known to the kernel; many terminals, and most connections, do not report it."""
+    """Return the cell size in pixels that the kernel knows; None if the terminal or connection does not report it."""
     if not _is_terminal():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Text for display: hostile text made safe for a screen, page or terminal (only here), and human-readable sizes."""
+"""Text for display: control characters of untrusted text made visible, and numbers and sizes for people."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def quoted(text: str, *, longest: int = 60) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Return whether `text` is a whole number of at most nine digits. Python refuses to read one of thousands."""
+    """Return whether `text` is a whole number of at most nine digits: `int` raises for thousands of digits."""
     return text.isdecimal() and len(text) <= _DIGITS_MAX
 
 

@@ -39,14 +39,14 @@ def test_pictures_through_tmux_are_reported_with_the_cell_size(monkeypatch: pyte
 
 def test_a_terminal_that_only_prints_shows_none() -> None:
     check = check_terminal(terminal({"TERM": "dumb"}, Answers()))
-    assert "no pictures: the terminal only prints" in check.message
+    assert "no images: the terminal only prints" in check.message
     assert not any(way.is_possible for way in check.table)
 
 
 def test_in_screen_pictures_are_drawn_with_characters_and_tmux_is_named() -> None:
     ways = picture_ways({"TERM": "screen", "STY": "1.pts"}, Answers(own_attributes=frozenset({2})))
     assert not any(way.is_possible for way in ways[:3])
-    assert all("tmux passes pictures on" in way.hint for way in ways[:3])
+    assert all("Use tmux, which can pass images on" in way.hint for way in ways[:3])
 
 
 @pytest.mark.parametrize(("sty", "colours"), [("1.pts", "256 colours"), ("", "true colour")])

@@ -1,4 +1,4 @@
-"""`vlmtui` without a command: the terminal application."""
+"""`vlmtui` without a command: opens the app or plain mode."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def app(arguments: argparse.Namespace) -> int:
-    """Open the app, or plain mode. Raises VlmtuiError if there is no terminal, which plain mode does not need."""
+    """Open the app or plain mode. Raises VlmtuiError if the app has no terminal; plain mode needs none."""
     if getattr(arguments, "app_plain", None):
         if sys.stdin.isatty():
             note("Plain mode; /help lists its commands.")
@@ -39,7 +39,7 @@ def app(arguments: argparse.Namespace) -> int:
 
 
 def why_plain() -> str:
-    """Return why the terminal or its user needs plain mode; empty: nothing says so."""
+    """Return why the environment asks for plain mode; empty if it does not."""
     if os.environ.get("ACCESSIBLE", "0") not in ("", "0"):
         return "ACCESSIBLE is set"
     return "this terminal is dumb (TERM)" if os.environ.get("TERM") in ("dumb", "unknown") else ""
@@ -62,7 +62,7 @@ def _open(arguments: argparse.Namespace, *, is_plain: bool) -> int:
         raise VlmtuiError(ErrorKind.BAD_USAGE, "--backend needs a model.", hint="Add --model MODEL.")
     store = AsyncStore(application.paths)
     try:
-        resumed = _wanted_conversation(store, arguments)
+        resumed = _resumed_conversation(store, arguments)
         status, report = open_chat(
             application, store, is_plain=is_plain, model=model, backend=choice, served=served, resumed=resumed
         )
@@ -75,8 +75,8 @@ def _open(arguments: argparse.Namespace, *, is_plain: bool) -> int:
     return status
 
 
-def _wanted_conversation(store: AsyncStore, arguments: argparse.Namespace) -> ResumePoint | None:
-    """Return the conversation to resume, or None. Raises VlmtuiError if it does not exist."""
+def _resumed_conversation(store: AsyncStore, arguments: argparse.Namespace) -> ResumePoint | None:
+    """Return the conversation of --continue or --resume; None without them. Raises VlmtuiError if there is none."""
     if not arguments.app_continue and arguments.app_resume is None:
         return None
     from vlmtui.session.resume import resume_point
@@ -85,7 +85,7 @@ def _wanted_conversation(store: AsyncStore, arguments: argparse.Namespace) -> Re
         if arguments.app_continue:
             wanted = store.last()
         else:
-            from vlmtui.cli.conversations import find_conversation  # with all that exports them
+            from vlmtui.cli.conversations import find_conversation  # imports every export format
 
             wanted = find_conversation(store, arguments.app_resume)
         if wanted is None:

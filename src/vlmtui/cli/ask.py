@@ -1,4 +1,4 @@
-"""`vlmtui ask`: asks one question, and prints one or several answers and the places that they name."""
+"""`vlmtui ask`: asks one question; prints one or several answers, and the boxes and points in them."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal 
 """
 _LOGPROBS_MAX = 20
 """vLLM's default limit."""
-_TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out", "on")
-"""Options that add the tokens to the JSON; without them it stays short."""
-_NEVER = frozenset({FindingKind.TOO_FEW, FindingKind.NOT_TAKEN})
+_TOKEN_OPTIONS = ("mode", "raw_prompt", "logprobs", "fan_out", "on")
+"""Options with which the JSON also lists tokens."""
+_NEVER_SENT = frozenset({FindingKind.TOO_FEW, FindingKind.NOT_TAKEN})
 """Findings that --force does not override: an attachment without a placeholder may crash the engine."""
-_INSIDE_MAX = 100_000_000
-"""Most bytes of an attachment embedded in a document; of larger ones only the hash is written."""
-_LISTED_MAX = 20
-_PLAIN = frozenset({"json", "brackets", "point_tags"})
-"""Formats that need no special tokens."""
-_ANY = Grounding(format="json", scale="thousand", source="")
-"""Stands for the convention where only times are read."""
+_EMBEDDED_BYTES_MAX = 100_000_000
+"""Most bytes of an attachment that --export embeds; for larger ones it writes only the hash."""
+_LISTED_PLACES_MAX = 20
+_PLAIN_FORMATS = frozenset({"json", "brackets", "point_tags"})
+"""Coordinate formats that need no special tokens."""
+_NO_GROUNDING = Grounding(format="json", scale="thousand", source="")
+"""Used where the model has no coordinate format, and only times are read."""
 
 
 def fill_ask(ask: argparse.ArgumentParser) -> None:
@@ -160,21 +160,23 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
 def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--json", action="store_true", help="print one JSON object at the end instead of streaming")
     group.add_argument(
-        "--export", metavar="FILE", help="also write what was asked and answered as FILE.md, FILE.html or FILE.json"
+        "--export", metavar="FILE", help="also write the question and the answers to FILE.md, FILE.html or FILE.json"
     )
     group.add_argument(
         "--boxes",
         metavar="FILE.png",
-        help="also draw the boxes and points of the answer on the picture, or those and its times on the frames of "
-        "a video; with --json, list them in its pixels",
+        help="also write the image with the answer's boxes and points drawn on it; for a video its frames, with times "
+        "too; with --json, list them in pixels",
     )
     group.add_argument(
-        "--boxes-like", metavar="FAMILY", help="read them by the convention of this family instead of the model's own"
+        "--boxes-like",
+        metavar="FAMILY",
+        help="read coordinates in the format of this family instead of the model's own",
     )
 
 
 def ask(arguments: argparse.Namespace) -> int:
-    """Run the command. Raises VlmtuiError, before anything is loaded, for an invalid question or file."""
+    """Run the command. Raises VlmtuiError for an invalid question or file, before a model is loaded."""
     plan = _fan_out_plan(arguments)
     _check_usage(arguments, plan)
     allow_adapters(arguments)
@@ -185,51 +187,51 @@ def ask(arguments: argparse.Namespace) -> int:
 
 @dataclass
 class _Ask:
-    """A run of the command: a lane for each answer."""
+    """A run of the command. A lane is a request and its answer; `--mode both`, `--fan-out` and `--on` make several."""
 
     arguments: argparse.Namespace
     setup: AskSetup
     plan: Plan | None
-    """The plan of a fan-out; None without one."""
+    """The plan of `--fan-out` or `--on`; None without them."""
     specs: list[LaneSpec] = field(default_factory=list)
     models: list[Model] = field(default_factory=list)
-    """The model of each lane, in a fan-out over engines."""
+    """The model of each lane, for `--on`."""
 
     @property
     def modes(self) -> list[PromptMode]:
-        """The modes of the lanes without a fan-out; with one, of all of them."""
+        """The mode of each lane; in a fan-out, the one mode of all lanes."""
         mode = self.arguments.mode
         if mode == "both":
             return ["chat", "raw"]
         return ["raw" if mode == "raw" or (mode is None and self.arguments.raw_prompt is not None) else "chat"]
 
     def plan_lanes(self) -> None:
-        """Set the lanes. Raises VlmtuiError for an invalid question, file, raw prompt or place of boxes."""
+        """Set `specs` and `models`. Raises VlmtuiError for an invalid question, file, raw prompt or `--boxes`."""
         if self.plan is not None and self.plan.parameter == ENGINE:
             self.models = models_on([str(one) for one in self.plan.values], self.setup, self.arguments)
-        self.specs = self._planned()
+        self.specs = self._lane_specs()
         self._check_raw(None)
         self._box_reader()
 
     async def run(self) -> int:
-        """Ask, and print the answers. Several engines are loaded together where memory allows."""
+        """Ask, and print the answers. Several engines are loaded at once if memory allows."""
         if self.models:
             async with CommandEngines(self.setup, one_by_one=self.arguments.one_by_one) as engines:
                 lanes = Lanes([Lane(spec, None) for spec in self.specs])
                 run = partial(answer_in_turns, lanes, self.models, engines)
                 await (run() if self.setup.as_json else AnswerStream(lanes).run(run))
-                return await self._tell(lanes)
+                return await self._print_answers(lanes)
         async with ready_engine(self.setup) as (engine, info, load_s):
             self._check_raw(info)
             if len({spec.request.sampling.seed for spec in self.specs}) > 1:
                 require_capability(info, "seed")
             lanes = Lanes([Lane(spec, engine) for spec in self.specs])
             await (lanes.run() if self.setup.as_json else AnswerStream(lanes).run(lanes.run))
-            return await self._tell(lanes, load_s)
+            return await self._print_answers(lanes, load_s)
 
-    async def _tell(self, lanes: Lanes, load_s: float | None = None) -> int:
-        """Print and export the answers. `load_s`: seconds until the engine was ready; None: each lane's own. Raises the
-        VlmtuiError of an answer that failed."""
+    async def _print_answers(self, lanes: Lanes, load_s: float | None = None) -> int:
+        """Print and export the answers. Raises the VlmtuiError of an answer that failed. `load_s`: seconds until the
+        engine was ready; None: take them from each lane."""
         failures = [lane.answer.failure for lane in lanes if lane.answer.failure is not None]
         if all(lane.info is None for lane in lanes):
             raise failures[0].error()
@@ -253,7 +255,8 @@ class _Ask:
         return 0
 
     async def _scores(self, lanes: Lanes) -> list[LaneScore | None]:
-        """Return the likelihood of the first answer under each lane's prompt; empty if not requested, or unknown."""
+        """Return how likely the first answer is under each lane's prompt; empty if prompts are equal or scoring
+        fails."""
         if self.plan is None or not self.plan.changes_prompt:
             return []
         try:
@@ -263,7 +266,7 @@ class _Ask:
             return []
 
     def _fan_out_summary(self, lanes: Lanes, scores: Sequence[LaneScore | None]) -> list[str]:
-        """Return lines that count a fan-out's equal answers, and say how much they depend on the pictures."""
+        """Return lines that count a fan-out's equal answers, and say how much they depend on the images."""
         if self.plan is None:
             return []
         each = [
@@ -278,7 +281,7 @@ class _Ask:
         self, lanes: Lanes, comparison: Comparison, load_s: float | None, scores: Sequence[LaneScore | None]
     ) -> dict[str, object]:
         name, plan = self.setup.model.spec.name, self.plan
-        tells_tokens = any(getattr(self.arguments, option) is not None for option in _TELL_TOKENS)
+        tells_tokens = any(getattr(self.arguments, option) is not None for option in _TOKEN_OPTIONS)
         found = [_lane_json(lane, name, load_s, tells_tokens=tells_tokens) for lane in lanes]
         if plan is not None:
             for shown, score in zip(found, scores, strict=bool(scores)):
@@ -291,8 +294,8 @@ class _Ask:
             return {"chat": found[0], "raw": found[1], "diff": _difference_json(comparison)}
         return found[0]
 
-    def _planned(self) -> list[LaneSpec]:
-        """Return the lanes to run. Raises VlmtuiError for an invalid question or file."""
+    def _lane_specs(self) -> list[LaneSpec]:
+        """Return the request of each lane. Raises VlmtuiError for an invalid question or file."""
         arguments, setup, plan = self.arguments, self.setup, self.plan
         raw_text = read_raw_prompt(arguments.raw_prompt) if arguments.raw_prompt is not None else None
         is_asked = raw_text is None or "chat" in self.modes
@@ -306,7 +309,7 @@ class _Ask:
         turns = turns_with_placed(application.settings.system_prompt, question, attachments)
         sampling = sampling_of(application, family, arguments.set_parameters)
         if arguments.boxes is not None:
-            sampling = _with_special_tokens(sampling, _box_convention(setup, arguments, attachments))
+            sampling = _with_special_tokens(sampling, _grounding_for(setup, arguments, attachments))
         raw = None
         if raw_text is not None:
             check_attachments(family, turns)
@@ -343,10 +346,10 @@ class _Ask:
         )
 
     def _check_raw(self, info: EngineInfo | None) -> None:
-        """Print the findings about the raw prompt, which is the last or the same in all, to stderr. Raises
-        VlmtuiError(BAD_INPUT) if it must not be sent.
+        """Print problems of the raw prompt to stderr. Raises VlmtuiError(BAD_INPUT) if it must not be sent.
 
-        Without `info`, before anything is loaded, only findings that would block it are printed.
+        `info` is None before the engine is loaded; then nothing is printed unless the prompt must not be sent. The last
+        lane is checked: all lanes have the same raw prompt, or only the last one has one.
         """
         prompt = self.specs[-1].request.prompt
         if not isinstance(prompt, RawPrompt):
@@ -362,23 +365,23 @@ class _Ask:
             families=self.setup.application.registry.values(),
         )
         is_forced = self.arguments.force
-        blocking = [finding for finding in found if finding.blocks and (finding.kind in _NEVER or not is_forced)]
+        blocking = [finding for finding in found if finding.blocks and (finding.kind in _NEVER_SENT or not is_forced)]
         for finding in found:
             if blocking or info is not None:
-                _tell_finding(finding, prompt.text)
+                _print_finding(finding, prompt.text)
         if blocking:
-            never = any(finding.kind in _NEVER for finding in blocking)
+            never = any(finding.kind in _NEVER_SENT for finding in blocking)
             hint = "Every attachment needs its placeholder." if never else "--force sends it regardless."
             raise bad_input("The raw prompt was not sent.", hint=hint)
 
     def _box_reader(self) -> BoxReader | None:
-        """Return how to read the boxes of the first answer; None if nobody wants them. Raises VlmtuiError if they
-        can't be read."""
+        """Return how to read the boxes of the first answer; None without --boxes. Raises VlmtuiError if the coordinate
+        format or the one image or video is missing."""
         if self.arguments.boxes is None:
             return None
         attachments = attachments_of(self.specs[0].request.prompt)
-        grounding = _box_convention(self.setup, self.arguments, attachments)
-        shown = _of(attachments, "image") or _of(attachments, "video")
+        grounding = _grounding_for(self.setup, self.arguments, attachments)
+        shown = _of_modality(attachments, "image") or _of_modality(attachments, "video")
         if len(shown) != 1:
             raise bad_input(f"--boxes draws on one image or one video; {len(shown)} are attached.")
         medium = shown[0]
@@ -387,7 +390,7 @@ class _Ask:
         resized = resized_by_rule(self.setup.model.family, medium, settings) if is_resized else None
         if is_resized and resized is None:
             raise bad_input(
-                "These coordinates are pixels of the resized picture, and its size is unknown.",
+                "These coordinates are pixels of the resized image, and its size is unknown.",
                 hint="The model's record has no rule for it, or none for the mm_processor_kwargs that are set.",
             )
         return BoxReader(self.arguments.boxes, grounding, medium, resized)
@@ -404,7 +407,7 @@ def _lane_json(lane: Lane, model: str, load_s: float | None, *, tells_tokens: bo
     return shown
 
 
-def _tell_finding(finding: Finding, text: str) -> None:
+def _print_finding(finding: Finding, text: str) -> None:
     line = text.count("\n", 0, finding.start) + 1
     column = finding.start - (text.rfind("\n", 0, finding.start) + 1) + 1
     note(f"raw prompt, line {line}, column {column}: {finding.message}")
@@ -413,7 +416,7 @@ def _tell_finding(finding: Finding, text: str) -> None:
 
 
 def _fan_out_plan(arguments: argparse.Namespace) -> Plan | None:
-    """Return the plan of a fan-out; None without one. Raises VlmtuiError."""
+    """Return the plan of --fan-out or --on; None without them. Raises VlmtuiError."""
     if arguments.on is not None and arguments.fan_out is not None:
         raise _bad_usage("--on is a fan-out over engines: it does not go with --fan-out.")
     if arguments.on is not None:
@@ -450,7 +453,7 @@ def _bad_usage(problem: str) -> VlmtuiError:
 
 
 def _difference_json(comparison: Comparison) -> dict[str, object]:
-    """Return how the second answer differs from the first. Answers are identical if all their tokens are."""
+    """Return how the second answer differs from the first; all None if a side failed."""
     found = comparison.difference
     if found is None or any(side.failure for side in comparison.sides):
         empty = ("prompts_identical", "answers_identical", "first_divergence", "prompt_first_divergence")
@@ -474,21 +477,21 @@ def _likelihood_json(score: LaneScore) -> dict[str, object]:
 
 
 def _export_suffix(name: str) -> str:
-    """Return the format for a file name. Raises VlmtuiError(BAD_USAGE) for an unknown extension."""
+    """Return the extension of an export file. Raises VlmtuiError(BAD_USAGE) for an unknown one."""
     suffix = Path(name).suffix.lower()
     if suffix not in FORMATS:
-        raise VlmtuiError(ErrorKind.BAD_USAGE, f"{name} does not say what to write: its name must end in {ENDINGS}.")
+        raise VlmtuiError(ErrorKind.BAD_USAGE, f"Can't tell the format of {name}: its name must end in {ENDINGS}.")
     return suffix
 
 
 def _write_comparison(name: str, comparison: Comparison, attachments: Sequence[Attachment]) -> None:
-    """Write the document to a file. Raises VlmtuiError."""
+    """Write an export file, with the attachments embedded. Raises VlmtuiError."""
     paths = {item.sha256: Path(item.path) for item in attachments}
 
     def read(item: MediaRecord) -> bytes | None:
         path = paths.get(item.sha256)
         try:
-            if path is not None and path.stat().st_size <= _INSIDE_MAX:
+            if path is not None and path.stat().st_size <= _EMBEDDED_BYTES_MAX:
                 return path.read_bytes()
             reason = "is too large for the document"
         except OSError:
@@ -508,7 +511,7 @@ class AnswerStream:
         self._at = 0
         """Index of the lane being printed; past the last one when all are printed."""
         self._written = ""
-        """The part of its text that is printed."""
+        """The text of that lane that is printed already."""
 
     async def run(self, run: Callable[[OnChange], Awaitable[None]]) -> None:
         """Run the lanes and print their answers. A partial answer ends with a line break."""
@@ -519,7 +522,7 @@ class AnswerStream:
             self._end_line()
 
     def _print(self) -> None:
-        """Print what the current lane has by now, and go on with the next ones if it has ended."""
+        """Print new text of the current lane; if the lane has ended, continue with the next."""
         while self._at < len(self._lanes):
             lane = self._lanes[self._at]
             label = f"== {lane.spec.label} ==\n" if lane.spec.label else ""
@@ -538,19 +541,20 @@ class AnswerStream:
 
 
 class BoxReader(msgspec.Struct, frozen=True):
-    """Reads the places of an answer, and draws them on the picture or video that they lie on."""
+    """Reads the boxes, points and times of an answer, and draws them on its image or video."""
 
     target: str
     grounding: Grounding | None
-    """None: only times are read, of a video."""
+    """The coordinate format; None: only the times of a video are read."""
     medium: Attachment
     resized: Size | None
+    """The image's size after the model's processor resized it, for coordinates in these pixels."""
 
     def write(self, answer: str) -> dict[str, object]:
-        """Write the picture with the places, list them on stderr, and return them as JSON. Raises VlmtuiError."""
+        """Write the image with boxes and points, list these on stderr, and return them as JSON. Raises VlmtuiError."""
         places = self._places(answer)
         write_output(Path(self.target), as_png(draw_places(places)))
-        for line in _listed(places):
+        for line in _place_lines(places):
             note(line)
         note(f"Written: {one_line(self.target)}")
         timed = {"time_ranges": places.ranges_json()} if self.medium.modality == "video" else {}
@@ -558,7 +562,7 @@ class BoxReader(msgspec.Struct, frozen=True):
         return {"boxes": places.places_json(), **timed, "unreadable_boxes": unreadable}
 
     def _places(self, answer: str) -> AnswerPlaces:
-        grounding = self.grounding or _ANY
+        grounding = self.grounding or _NO_GROUNDING
         is_unknown = self.grounding is None or (grounding.scale == "resized" and self.resized is None)
         if grounding.scale == "resized" and is_unknown:
             grounding = msgspec.structs.replace(grounding, scale="pixels")
@@ -569,18 +573,18 @@ class BoxReader(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(places, marks=())
 
 
-def _box_convention(
+def _grounding_for(
     setup: AskSetup, arguments: argparse.Namespace, attachments: Sequence[Attachment]
 ) -> Grounding | None:
-    """Return how the model writes places; None where the answer is about a video and no record says it. Raises
-    VlmtuiError if it is about an image."""
+    """Return the model's coordinate format, from its family's TOML record; None if the record has none. Raises
+    VlmtuiError if it has none and there is an image."""
     family = setup.model.family
     if arguments.boxes_like is not None:
         records = {record.family: record for record in setup.application.registry.values()}
         if arguments.boxes_like not in records:
             raise VlmtuiError(ErrorKind.BAD_USAGE, f"{one_line(arguments.boxes_like)} is no family of models.")
         family = records[arguments.boxes_like]
-    if family.grounding is None and _of(attachments, "image"):
+    if family.grounding is None and _of_modality(attachments, "image"):
         known = ", ".join(sorted(record.family for record in setup.application.registry.values() if record.grounding))
         raise bad_input(
             f"The record of {family.title} does not say how its models write coordinates.",
@@ -590,18 +594,18 @@ def _box_convention(
 
 
 def _with_special_tokens(sampling: Sampling, grounding: Grounding | None) -> Sampling:
-    """Keep the special tokens in the answer, if the places are written with them."""
-    is_plain = grounding is None or grounding.format in _PLAIN
+    """Return the sampling; if coordinates are special tokens, with those kept in the answer."""
+    is_plain = grounding is None or grounding.format in _PLAIN_FORMATS
     return sampling if is_plain else msgspec.structs.replace(sampling, skip_special_tokens=False)
 
 
-def _of(attachments: Sequence[Attachment], modality: Modality) -> list[Attachment]:
+def _of_modality(attachments: Sequence[Attachment], modality: Modality) -> list[Attachment]:
     return [item for item in attachments if item.modality == modality]
 
 
-def _listed(places: AnswerPlaces) -> list[str]:
-    lines = [f"{number} {_place_text(one)}" for number, one in enumerate(places.placed[:_LISTED_MAX], 1)]
-    lines += [range_line(one.start_s, one.end_s, one.label) for one in places.ranges[:_LISTED_MAX]]
+def _place_lines(places: AnswerPlaces) -> list[str]:
+    lines = [f"{number} {_place_text(one)}" for number, one in enumerate(places.placed[:_LISTED_PLACES_MAX], 1)]
+    lines += [range_line(one.start_s, one.end_s, one.label) for one in places.ranges[:_LISTED_PLACES_MAX]]
     left_out = len(places.marks) + len(places.ranges) - len(lines)
     if left_out:
         lines.append(f"and {left_out} more")

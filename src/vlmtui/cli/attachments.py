@@ -1,4 +1,4 @@
-"""The attachments of --image, --video and --audio, and their places in the question."""
+"""The options --image, --video and --audio, and the messages made of their files and the question."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TOKEN = re.compile(r"\[(?:Image|Video|Audio) #[0-9]+\]")
 
 
 class AppendMedia(argparse.Action):
-    """Collects --image, --video and --audio in one list, in the order given."""
+    """Collects --image, --video and --audio in one list of (kind, argument), in the order given."""
 
     def __call__(
         self,
@@ -44,7 +44,7 @@ class AppendMedia(argparse.Action):
 
 def add_media(parser: argparse.ArgumentParser) -> None:
     """Add --image, --video and --audio; `media` is a list of (kind, argument)."""
-    articles = {"image": "an image", "video": "a video", "audio": "a sound, or the audio track of a video"}
+    articles = {"image": "an image", "video": "a video", "audio": "an audio file, or the audio track of a video"}
     for kind, name in articles.items():
         parser.add_argument(
             f"--{kind}",
@@ -60,9 +60,10 @@ def add_media(parser: argparse.ArgumentParser) -> None:
 def stage_attachments(
     paths: Paths, given: Sequence[tuple[Modality, str]], *, num_frames: int, many: bool
 ) -> list[Attachment]:
-    """Stage the attachments in order; `given` are pairs of `image`, `video` or `audio` and an argument.
+    """Check, store and return the attachments in order. Raises VlmtuiError with the file and the reason.
 
-    `many` allows more than 20 files for one argument. Raises VlmtuiError naming the file and the reason.
+    `given`: pairs of `image`, `video` or `audio` and an option's argument. `num_frames`: frames of a video. `many`:
+    allow more than 20 files for one argument.
     """
     return [
         _stage(paths, kind, source, page, dots, VideoSampling(num_frames=num_frames))
@@ -72,8 +73,8 @@ def stage_attachments(
 
 
 def turns_with_placed(system: str, question: str, attachments: Sequence[Attachment]) -> list[Turn]:
-    """Return the system prompt's turn, if there is one, and the user's, with each attachment at its token in the text
-    (`[Image #1]`) and the others before it."""
+    """Return the system turn, if `system` is not empty, and the user's turn. An attachment stands where the question
+    has its token (`[Image #1]`), and otherwise before the text."""
     tokens = {token_text(number, item): item for number, item in enumerate(attachments, start=1)}
     pieces = re.split(f"({'|'.join(map(re.escape, tokens))})", question) if tokens else [question]
     parts: list[Part] = [Media(item) for token, item in tokens.items() if token not in pieces]
@@ -85,7 +86,7 @@ def turns_with_placed(system: str, question: str, attachments: Sequence[Attachme
 
 
 def _sources(kind: Modality, text: str, *, many: bool) -> list[tuple[Path | str, int, int | None]]:
-    """Resolve one argument to files and addresses, each with its page and the dots per inch chosen for it."""
+    """Return the files and addresses of one argument, each with a page and the dots per inch to render it with."""
     from vlmtui.media.gather import ASK_ABOVE, gather
 
     pages, dots = range(1, 2), None
@@ -108,7 +109,7 @@ def _sources(kind: Modality, text: str, *, many: bool) -> list[tuple[Path | str,
 
 
 def _may_be(kind: Modality, path: Path) -> bool:
-    """Return whether a file in a folder may be of this kind. Unreadable files count, so that staging reports why."""
+    """Return whether a file in a folder may be of this kind. An unreadable file may: staging it reports the reason."""
     from vlmtui.media.stage import file_type
 
     try:
@@ -121,7 +122,7 @@ def _may_be(kind: Modality, path: Path) -> bool:
 def _stage(
     paths: Paths, kind: Modality, source: Path | str, page: int, dots: int | None, sampling: VideoSampling
 ) -> Attachment:
-    """Check and store a file as an image, a video or a sound."""
+    """Check, store and return a file as an image, video or audio attachment."""
     from vlmtui.media.paths import public_address
     from vlmtui.media.stage import stage_as
 

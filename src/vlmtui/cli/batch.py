@@ -1,4 +1,4 @@
-"""`vlmtui batch`: asks many questions, and appends each answer to a file."""
+"""`vlmtui batch`: asks many questions, and appends each answer to a file of JSON lines."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from vlmtui.session.dials import with_default_parameters, with_parameters
 from vlmtui.text import one_line
 
 _DESCRIPTION = """\
-Ask a model every question of a file, or one question over many pictures, and append each answer to OUT as one JSON
-line. The same command again goes on where it stopped: what is answered is not asked again, what changed is.
+Ask a model every question of a file, or one question about many images, and append each answer to OUT as one JSON
+line. Run the same command again to continue: answered items are skipped, changed items are asked again.
 """
 _EPILOG = """\
 IN is JSON Lines: OpenAI's batch format ({"custom_id", "method", "url", "body"}), or
@@ -48,7 +48,7 @@ exit codes: 0 all answered, 1 an item failed or the score is below --min-score, 
 _PLURALS = {
     "image": "images to ask about",
     "video": "videos to ask about",
-    "audio": "sounds (of videos their audio tracks) to ask about",
+    "audio": "audio files, or videos for their audio tracks, to ask about",
 }
 _QUESTIONS: dict[Modality, tuple[str, ...]] = {
     "image": (
@@ -64,11 +64,11 @@ _EXAMPLE_SAMPLING = {"temperature": 0.2, "max_tokens": 64}
 """The sampling of that example, with which equal prompts may get different answers."""
 _EXAMPLE_ONLY = ("modality", "image_repeat_prob", "use_different_prompt_per_request", "verify_mm_cache_hit_with_uuids")
 _SAMPLES: dict[Modality, str] = {"image": "circle.png", "video": "moving-circle.mp4"}
-_SHOWN = 10
-_TERMINAL_S = 0.25
-"""Seconds between two notes on the progress, on a terminal."""
-_PLAIN_S = 10.0
-"""The same where stderr is no terminal."""
+_NAMES_MAX = 10
+_UPDATE_S = 0.25
+"""Seconds between two progress reports on a terminal."""
+_NOTE_S = 10.0
+"""Seconds between two progress reports if stderr is not a terminal."""
 
 
 def fill_batch(batch: argparse.ArgumentParser) -> None:
@@ -135,34 +135,38 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
         "--disable-mm-processor-cache",
         "--disable-mm-preprocessor-cache",
         action="store_true",
-        help="do not cache processed pictures (and load the model again)",
+        help="do not cache processed images (loads the model again)",
     )
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--include-prompt", action="store_true", help="also write each prompt as the model got it")
-    group.add_argument("--min-score", type=_share, metavar="X", help="exit with 1 if fewer are as expected, 0 to 1")
+    group.add_argument(
+        "--min-score", type=_share, metavar="X", help="exit with 1 if a smaller share of answers is as expected, 0 to 1"
+    )
     group.add_argument("--csv", metavar="FILE.csv", help="at the end, write all results as a table")
     group.add_argument("--report", metavar="FILE.html", help="at the end, write a web page about all results")
     group.add_argument("--json", action="store_true", help="print the summary as one JSON object")
 
 
 def _add_example(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--num-prompts", type=_positive, metavar="N", help="N prompts out of one question and picture")
+    group.add_argument("--num-prompts", type=_positive, metavar="N", help="N prompts from one question and one image")
     group.add_argument("--modality", choices=("image", "video"), help="with --num-prompts (image)")
     group.add_argument(
         "--image-repeat-prob",
         type=_share,
         metavar="X",
-        help="the same picture as before with this probability, otherwise one of its pixels is changed",
+        help="repeat the image with this probability; otherwise change one of its pixels",
     )
     group.add_argument(
-        "--use-different-prompt-per-request", action="store_true", help="take the questions in turn, not the first"
+        "--use-different-prompt-per-request",
+        action="store_true",
+        help="take the questions in turn, instead of always the first",
     )
     group.add_argument(
         "--verify-mm-cache-hit-with-uuids",
         action="store_true",
-        help="then send all again without the pictures, by their identifiers, and compare the answers",
+        help="then send all again with the images' identifiers instead of the images, and compare the answers",
     )
     group.add_argument(
         "--time-generate", action="store_true", help="print the seconds from the first to the last answer"
@@ -188,7 +192,7 @@ def batch(arguments: argparse.Namespace) -> int:
     setup = _setup(arguments)
     with ExitStack() as stack:
         reader = _reader(arguments, stack)
-        items = iter(reader) if reader is not None else _made_items(arguments)
+        items = iter(reader) if reader is not None else _items_of_arguments(arguments)
         output = OutputFile(Path(arguments.output), retries_failed=arguments.retry_errors)
         stack.enter_context(closing(output))
         if output.lines:
@@ -201,7 +205,7 @@ def batch(arguments: argparse.Namespace) -> int:
 
 @dataclass
 class _Batch:
-    """A run of the command; everything that needs no engine has been checked."""
+    """A run of the command, whose arguments and input files are checked already."""
 
     arguments: argparse.Namespace
     setup: AskSetup
@@ -211,8 +215,10 @@ class _Batch:
     output: OutputFile
     tally: Tally = field(default_factory=Tally)
     started: float = field(default_factory=time.monotonic)
-    told: float = field(default_factory=time.monotonic)
+    shown_at: float = field(default_factory=time.monotonic)
+    """When progress was last shown, by the monotonic clock."""
     sent: list[ItemResult] = field(default_factory=list)
+    """Answered items with media, for `--verify-mm-cache-hit-with-uuids`."""
     line: StatusLine = field(default_factory=lambda: StatusLine(sys.stderr))
 
     async def run(self) -> int:
@@ -220,7 +226,7 @@ class _Batch:
         try:
             is_sound = await self._answer()
         except (VlmtuiError, asyncio.CancelledError):
-            self._tell_counts()
+            self._print_counts()
             command = shlex.join(["vlmtui", *sys.argv[1:]])
             note(f"What was answered is in {one_line(self.arguments.output)}. To go on: {command}")
             raise
@@ -231,11 +237,11 @@ class _Batch:
             page = batch_page(self.output.path, self.job.model)
             write_output(Path(self.arguments.report), page.encode("utf-8", "replace"))
             note(f"Written: {one_line(self.arguments.report)}")
-        return 0 if self._passed() and is_sound else 1
+        return 0 if self._has_passed() and is_sound else 1
 
     async def _answer(self) -> bool:
-        """Answer the items, tidy the output, and print the counts. Return False if the cache of media was
-        to be verified, and the check failed."""
+        """Answer the items, tidy the output, and print the counts. Return False if the media cache should be verified
+        and is not."""
         met = map(self.output.meet, self.items)
         if self.arguments.on == "ray":
             from vlmtui.cli.batch_ray import answer_on_ray
@@ -246,7 +252,7 @@ class _Batch:
         engine = BatchEngine(self._open, await self._open(), most=self.arguments.max_concurrency)
         self.started = time.monotonic()
         try:
-            await answer_items(self.job, met, engine, self.output.append, self.tally, self._written)
+            await answer_items(self.job, met, engine, self.output.append, self.tally, self._items_written)
             await self._end()
             return not self.arguments.verify_mm_cache_hit_with_uuids or await self._verify(engine)
         finally:
@@ -254,34 +260,34 @@ class _Batch:
 
     async def _end(self) -> None:
         await asyncio.to_thread(self.output.tidy)
-        self._tell_counts()
+        self._print_counts()
 
     async def _open(self) -> Engine:
         return await open_loaded(self.setup, client="batch")
 
-    def _written(self, results: Sequence[ItemResult]) -> None:
+    def _items_written(self, results: Sequence[ItemResult]) -> None:
         if self.arguments.verify_mm_cache_hit_with_uuids:
             self.sent += [one for one in results if one.attachments and one.is_answered]
         self._show_progress()
 
     async def _verify(self, engine: BatchEngine) -> bool:
-        """Send all answered items again without their pictures, and say how many the cache held, and
-        whether their answers are the same."""
+        """Send all answered items again with identifiers instead of media. Print how many media the cache had, and how
+        many answers differ; return whether all is well."""
         misses, different = await check_media_cache(engine, self.sent)
         sent = len(self.sent)
         note(
             f"By identifier: {sent - len(misses):,} of {sent:,} found in the cache, {len(different):,} answers differ."
         )
-        for name in (*misses, *different)[:_SHOWN]:
+        for name in (*misses, *different)[:_NAMES_MAX]:
             note(f"    {one_line(name)}: {'not in the cache' if name in misses else 'another answer'}")
         return sent > 0 and not misses and not different
 
     def _show_progress(self) -> None:
-        """Show the progress on stderr, now and then: in one line that changes on a terminal."""
+        """Show the progress on stderr at most every 0.25 s on a terminal, in a line that changes; else every 10 s."""
         now, tally = time.monotonic(), self.tally
-        if now - self.told < (_TERMINAL_S if self.line.updates else _PLAIN_S):
+        if now - self.shown_at < (_UPDATE_S if self.line.updates else _NOTE_S):
             return
-        self.told = now
+        self.shown_at = now
         rate = (tally.answered + tally.failed) / max(now - self.started, 1e-9)
         text = f"{tally.done:,} done · {rate:.1f} items/s · {tally.failed:,} failed"
         share = tally.done / self.arguments.num_prompts if self.arguments.num_prompts else 0.0
@@ -295,7 +301,7 @@ class _Batch:
         else:
             note(text)
 
-    def _tell_counts(self) -> None:
+    def _print_counts(self) -> None:
         """Write the counts of the run to stderr, and with --json to stdout."""
         self.line.clear()
         elapsed_s, tally = time.monotonic() - self.started, self.tally
@@ -315,8 +321,8 @@ class _Batch:
         if self.arguments.json:
             print_json({"output": self.arguments.output, **asdict(tally), "elapsed_s": round(elapsed_s, 3)})
 
-    def _passed(self) -> bool:
-        """Tell the failures and the score; return False if there are failures or the score is too low."""
+    def _has_passed(self) -> bool:
+        """Print failures and score; return False if there are failures or the score is below `--min-score`."""
         failed = self.tally.failed + self.tally.failed_before
         if failed:
             note(f"Failed: {failed:,}. --retry-errors asks again.")
@@ -335,7 +341,7 @@ class _Batch:
 
 
 def _reader(arguments: argparse.Namespace, stack: ExitStack) -> BatchReader | None:
-    """Return the items of IN, or None where it is not given. Raises VlmtuiError."""
+    """Return a reader of IN; None if IN is not given. Raises VlmtuiError."""
     if arguments.input is None:
         return None
     if arguments.input == "-":
@@ -349,9 +355,8 @@ def _reader(arguments: argparse.Namespace, stack: ExitStack) -> BatchReader | No
     return BatchReader(file, base=path.absolute().parent, size=size)
 
 
-def _made_items(arguments: argparse.Namespace) -> Iterator[BatchItem]:
-    """Return items that come from the arguments and not from a file: one question about many media, or one medium
-    N times. Raises VlmtuiError."""
+def _items_of_arguments(arguments: argparse.Namespace) -> Iterator[BatchItem]:
+    """Return items made from the arguments: one question about many files, or one file N times. Raises VlmtuiError."""
     media = arguments.media or []
     if arguments.num_prompts is None:
         return items_over_files(media, arguments.prompt)
@@ -367,11 +372,11 @@ def _made_items(arguments: argparse.Namespace) -> Iterator[BatchItem]:
     )
 
 
-# -- the model, and how it is asked
+# -- the model and the requests
 
 
 def _setup(arguments: argparse.Namespace) -> AskSetup:
-    """Return the model, with the engine arguments that the switches set. Raises VlmtuiError."""
+    """Return the model, with the engine arguments of its options. Raises VlmtuiError."""
     if arguments.engine is None:
         if arguments.disable_mm_processor_cache:
             arguments.engine_arg = [*arguments.engine_arg, "mm_processor_cache_gb=0"]
@@ -395,8 +400,8 @@ def _job(setup: AskSetup, arguments: argparse.Namespace) -> BatchJob:
 
 
 def _sampling(setup: AskSetup, arguments: argparse.Namespace) -> Sampling:
-    """Return the sampling of items that set none: the settings with the options, or the example's where
-    it is repeated and neither the family nor an option says otherwise; then --set. Raises VlmtuiError."""
+    """Return the sampling of items without their own: settings, options, --set. With --num-prompts, vLLM's example
+    replaces the settings unless the model family has its own sampling. Raises VlmtuiError."""
     settings, family = setup.application.settings, setup.model.family
     sampling = with_default_parameters(settings.sampling.over(family.sampling), family, settings.parameters)
     if arguments.num_prompts is not None and family.sampling is None:
@@ -436,5 +441,5 @@ def _problem_of_input(arguments: argparse.Namespace) -> str:
     if modality not in (None, kind):
         return f"--modality {modality} goes with a {modality}."
     if kind == "video" and arguments.image_repeat_prob is not None:
-        return "--image-repeat-prob goes with pictures."
+        return "--image-repeat-prob goes with images."
     return ""

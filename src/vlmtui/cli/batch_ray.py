@@ -1,6 +1,8 @@
-"""`vlmtui batch --on ray`: Ray Data spreads the items over actors, which ask an existing engine: the server that
---engine names, or the worker of their machine, which they share with all other clients. Media are read where they are
-asked about. Ray starts a lost actor again, and gives it its items again. This process alone writes the output."""
+"""`vlmtui batch --on ray`: Ray Data spreads the items of a batch over actors.
+
+Each actor asks the server of --engine, or the worker of its own machine, and reads the media there. Ray restarts a lost
+actor and gives it the same items again. Only this process writes the output.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from vlmtui.text import one_line
 
 _Answered = tuple[list[bytes], Tally]
 _AT_ONCE = 64
-"""Items that an actor is given at a time, and that are asked again if it dies."""
+"""Items that an actor gets at a time. If it dies, all of them are asked again."""
 _ACTOR_CPUS = 0.1
 """An actor waits for its engine most of the time, and Ray needs whole processors for the tasks that read the items."""
 _ENVIRONMENT = {
@@ -44,9 +46,9 @@ async def answer_on_ray(
     tally: Tally,
     progress: Callable[[], None],
 ) -> None:
-    """Answer all items that are not answered yet, but for those that actors have when it is cancelled.
-    Raises VlmtuiError."""
-    ray = _connected(arguments)  # blocks the loop: to end Ray while it begins would end this process
+    """Answer the items, and append the answers to the output. Raises VlmtuiError. If cancelled, the items that actors
+    are working on stay unanswered."""
+    ray = _connected(arguments)  # in this thread: stopping Ray while it starts would end this process
     found: asyncio.Queue[_Answered | VlmtuiError | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -63,7 +65,7 @@ async def answer_on_ray(
                 loop.call_soon_threadsafe(found.put_nowait, end)
 
     try:
-        threading.Thread(target=answer, name="ray", daemon=True).start()  # it may wait for Ray for ever
+        threading.Thread(target=answer, name="ray", daemon=True).start()  # Ray may never answer
         while (got := await found.get()) is not None:
             if isinstance(got, VlmtuiError):
                 raise got
@@ -76,8 +78,8 @@ async def answer_on_ray(
 
 
 def _connected(arguments: argparse.Namespace) -> Any:
-    """Return Ray, connected to the cluster, or to one of this machine. Raises VlmtuiError."""
-    for name, value in _ENVIRONMENT.items():  # some are read as Ray is imported
+    """Return the `ray` module, connected to the cluster of --ray-address or a new one here. Raises VlmtuiError."""
+    for name, value in _ENVIRONMENT.items():  # Ray reads some of them when it is imported
         os.environ.setdefault(name, value)
     try:
         import ray.data
@@ -90,7 +92,7 @@ def _connected(arguments: argparse.Namespace) -> Any:
         cpus = (os.cpu_count() or 1) + 2 + arguments.actors * _ACTOR_CPUS
         options |= {"num_cpus": round(cpus), "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
-        with chdir(os.sep):  # Ray has its processes import from the current folder first
+        with chdir(os.sep):  # Ray puts the current folder on its processes' import path
             ray.init(address=arguments.ray_address or "local", **options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise _lost(error) from error
@@ -98,7 +100,7 @@ def _connected(arguments: argparse.Namespace) -> Any:
 
 
 def _mapped(ray: Any, arguments: argparse.Namespace, job: BatchJob, items: Iterator[MetItem]) -> Iterator[_Answered]:
-    """Yield the lines and counts that the actors return, as they come. Blocking."""
+    """Yield the answer lines and counts of each actor's items, as they arrive. Blocking."""
     import pyarrow
 
     blocks = []
@@ -124,7 +126,7 @@ class _Actor:
     """Opens the engine of its machine, and answers the items that Ray gives it."""
 
     def __init__(self, arguments: argparse.Namespace, job: BatchJob, folder: str) -> None:
-        """folder: the working directory of the command, for file names in the arguments, if this machine has it."""
+        """`folder`: the command's working directory, if this machine has it too: file names may be relative to it."""
         with suppress(OSError):
             os.chdir(folder)
         setup = prepare(arguments)
@@ -135,7 +137,7 @@ class _Actor:
         self._engine = BatchEngine(lambda: open_loaded(setup, client="batch"), engine, most=most)
 
     def __call__(self, batch: Any) -> Any:
-        """Return the lines of items, and the counts, in one row."""
+        """Answer a batch of items; return one row with the pickled answer lines and counts."""
         import pyarrow
 
         met = [pickle.loads(row) for row in batch["item"].to_pylist()]

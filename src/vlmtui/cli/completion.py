@@ -1,4 +1,4 @@
-"""Completion in shells, by argcomplete: `vlmtui completion SHELL` prints the script, which asks `vlmtui` itself."""
+"""Shell completion, with argcomplete: `vlmtui completion SHELL` prints a script that calls `vlmtui` for words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHELLS = ("bash", "zsh", "fish", "tcsh")
 _CONVERSATIONS = 100
 """Most conversations to offer."""
 _PLAIN = re.compile(r"[\w./:@+=%,-]+")
-"""Words that need no quoting in any shell; others are not offered."""
+"""Words that no shell needs to quote; only these are offered."""
 
 
 def fill_completion(completion: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def completion(arguments: argparse.Namespace) -> int:
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer a shell that asks what may follow, and end the process."""
+    """Print the words that may follow on the shell's command line, and end the process."""
     from argcomplete import autocomplete
 
     for action in _actions(parser, os.environ.get("COMP_LINE", "").split()):
@@ -44,20 +44,19 @@ def complete(parser: argparse.ArgumentParser) -> None:
     autocomplete(parser, always_complete_options=False)
 
 
-def _actions(parser: argparse.ArgumentParser, asked: Sequence[str]) -> Iterator[argparse.Action]:
-    """Yield the arguments of the app and of the commands that are `asked` for."""
+def _actions(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[argparse.Action]:
+    """Yield the arguments of the app and of its commands; a command's only if its name is in `words`."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
             for name, below in action.choices.items():
-                if isinstance(below, CommandParser) and name in asked:
+                if isinstance(below, CommandParser) and name in words:
                     below.fill()
-                yield from _actions(below, asked)
+                yield from _actions(below, words)
 
 
 def _completer(source: Callable[[], dict[str, str]]) -> Callable[..., dict[str, str]]:
-    """Return the function that argcomplete calls. Its words need no quoting; each has its meaning in one line without
-    control characters."""
+    """Return a completer for argcomplete: words from `source`, each with its description on one line."""
 
     def words(**_: object) -> dict[str, str]:
         try:
@@ -69,7 +68,7 @@ def _completer(source: Callable[[], dict[str, str]]) -> Callable[..., dict[str, 
 
 
 def _models() -> dict[str, str]:
-    """Return the families, and the models of this machine's cache."""
+    """Return the model families, and the models in this machine's hub cache."""
     from vlmtui.paths import Paths
     from vlmtui.registry.hub_cache import downloaded_models
     from vlmtui.registry.loader import Registry
@@ -100,4 +99,4 @@ _SOURCES = {
     "MODEL|ENGINE": _loaded,
     "ID": _conversations,
 }
-"""The sources of values, by an argument's placeholder in the help."""
+"""Where an argument's values come from, by its placeholder in the help."""

@@ -85,7 +85,7 @@ def _show(*, as_json: bool) -> int:
 
 
 def _lines(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield a setting and its value; for a table (`[keys]`), each of its entries."""
+    """Yield the name and value of a setting; of a table such as `[keys]`, of each entry."""
     if isinstance(value, dict) and value:
         for entry, inner in value.items():
             yield from _lines(f"{name}.{entry}", inner)

@@ -1,4 +1,4 @@
-"""`vlmtui conversations`, `export` and `import`."""
+"""`vlmtui conversations`, `export` and `import`: lists, writes and reads stored conversations."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _JSON = frozenset({"json", "openai"})
 """Formats whose text is JSON."""
 _PAGE = 500
 _READABLE = frozenset({ErrorKind.DISK_FULL, ErrorKind.BAD_INPUT})
-"""Errors after which a store can still be opened for reading; a full disk causes either."""
+"""Errors after which the store may still be opened for reading; a full disk causes either."""
 _NO_WORD = re.compile(r"[^\w]+")
 
 
 def fill_conversations(conversations: argparse.ArgumentParser) -> None:
     conversations.description = "List the conversations: pinned ones first, then the most recently changed."
     conversations.add_argument("query", metavar="QUERY", nargs="?", help="only those that contain these words")
-    conversations.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50); 0: all")
+    conversations.add_argument("--limit", type=int, default=50, metavar="N", help="list at most N (50); 0: all")
     conversations.add_argument("--json", action="store_true", help="print a JSON array")
 
 
@@ -44,13 +44,11 @@ def fill_export(export: argparse.ArgumentParser) -> None:
         "the other formats contain the active branch. Media go to a folder next to a Markdown or JSON file."
     )
     which = export.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "id", metavar="ID", nargs="?", help="as `vlmtui conversations` lists it; its beginning is enough"
-    )
+    which.add_argument("id", metavar="ID", nargs="?", help="the id in `vlmtui conversations`, or its first characters")
     which.add_argument("--all", action="store_true", help="every conversation, a file each; needs -o FOLDER")
     export.add_argument("--format", choices=tuple(FORMATS), help="(default: by the file's name, or md)")
     export.add_argument("-o", "--output", metavar="FILE|FOLDER", help="the target; an existing file is replaced")
-    export.add_argument("--json", action="store_true", help="print a JSON array of what was written; needs -o")
+    export.add_argument("--json", action="store_true", help="print a JSON array of the written files; needs -o")
 
 
 def fill_import(reading: argparse.ArgumentParser) -> None:
@@ -63,7 +61,6 @@ def fill_import(reading: argparse.ArgumentParser) -> None:
 
 
 def conversations(arguments: argparse.Namespace) -> int:
-    """List the stored conversations."""
     with _opened(to_read=True) as store:
         found = list(_listed(store, arguments.query, arguments.limit))
     if arguments.json:
@@ -77,15 +74,16 @@ def conversations(arguments: argparse.Namespace) -> int:
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """Write conversations. Raises VlmtuiError."""
     if arguments.output == "":
         raise VlmtuiError(ErrorKind.BAD_USAGE, "-o needs the name of a file or folder.")
     kind = arguments.format or (DEFAULT if arguments.output is None else format_of(Path(arguments.output)))
     target = Path(arguments.output) if arguments.output is not None and arguments.output != "-" else None
     if arguments.all and target is None:
-        raise VlmtuiError(ErrorKind.BAD_USAGE, "Say into which folder: `vlmtui export --all -o FOLDER`.")
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "--all needs a folder: `vlmtui export --all -o FOLDER`.")
     if arguments.json and target is None:
-        raise VlmtuiError(ErrorKind.BAD_USAGE, "--json says what was written: it needs -o.", hint="Or: --format json.")
+        raise VlmtuiError(
+            ErrorKind.BAD_USAGE, "--json lists the written files: it needs -o.", hint="Or: --format json."
+        )
     written: list[dict[str, str]] = []
     with _opened(to_read=True) as store:
         if arguments.all:
@@ -127,16 +125,16 @@ def import_(arguments: argparse.Namespace) -> int:
             if not arguments.json:
                 print(found.conversation)
             for missing in found.missing:
-                note(f"warning: {path}: the file of {missing} is missing or damaged; all else was imported.")
+                note(f"warning: {path}: the file of {missing} is missing or damaged; everything else was imported.")
             for name in found.left_out:
-                note(f"warning: {path}: left out: {name} is no picture, video, sound or document.")
+                note(f"warning: {path}: left out: {name} is not an image, video, audio file or document.")
     if arguments.json:
         print_json(added)
     return 0
 
 
 def newest_conversations(limit: int) -> list[ConversationRecord]:
-    """Return the conversations that the list begins with; [] without a store, which is not made. Raises VlmtuiError."""
+    """Return the first `limit` conversations of the list; [] if there is no database yet. Raises VlmtuiError."""
     if not (Paths.default().data / FILE).is_file():
         return []
     with _opened(to_read=True) as store:
@@ -156,7 +154,7 @@ def find_conversation(store: Store, given: str) -> ConversationId:
 
 @contextmanager
 def _opened(*, to_read: bool = False) -> Iterator[Store]:
-    """Open the store. `to_read`: only to read it, which also works on a full disk."""
+    """Open the store, and close it afterwards. `to_read`: read only, which also works on a full disk."""
     paths = Paths.default()
     try:
         store = Store.open(paths.data, paths.media)
@@ -207,7 +205,7 @@ def _warn(damaged: Sequence[str]) -> None:
 
 
 def _file_name(conversation: ConversationRecord, kind: str) -> str:
-    """Return a file name like `a-red-circle-01hx….md`, with letters and digits of any script."""
+    """Return a file name such as `a-red-circle-01hx….md`; letters and digits of any script stay."""
     words = _NO_WORD.sub("-", visible(conversation.title).lower()).strip("-_")
     title = words.encode()[:60].decode(errors="ignore").strip("-")
     return "-".join(part for part in (title, conversation.id) if part) + FORMATS[kind].suffixes[0]

@@ -1,9 +1,8 @@
-"""`vlmtui doctor`: checks this machine, and finally has a real model answer a real question. With `--model`: asks that
-model about pictures whose content is known. With `--report`: prints facts about this machine that may be published.
+"""`vlmtui doctor`: checks this machine, and asks the bundled model a question. With `--model`: asks that model about
+images with known content. With `--report`: prints facts about this machine that are safe to publish.
 
-Nothing is copied into the report and then cleaned. Each field is a number, a flag, or a text that matches a list or a
-pattern of public texts, for example a version; everything else becomes "other" or "set". So no path, user, host, key,
-address, prompt or message of an error can get in.
+Each field of the report is a number, a flag, or a text from a list or pattern of public texts, for example a version;
+any other text becomes "other". So no path, user, host, key, address, prompt or error message can get in.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ from vlmtui.text import one_line, visible
 from vlmtui.worker.backends import has_transformers
 
 CANNOT = 2
-"""Exit code: the model of `--model` could not be asked."""
+"""Exit code: can't ask the model of `--model`."""
 _SAMPLE = "two-shapes.png"
-_SEEN = (("yellow",), ("star",), ("top",), ("left",), ("blue",), ("square",), ("right",))
+_EXPECTED = (("yellow",), ("star",), ("top",), ("left",), ("blue",), ("square",), ("right",))
 _MEMORY_WANTED = 4 * GIB
 _DISK_WANTED = {"data": 1 * GIB, "hub cache": 20 * GIB}
-_WAYS = {
+_WAY_TITLES = {
     "kitty": "kitty's protocol",
     "iterm": "iTerm2's protocol",
     "sixel": "Sixel",
@@ -64,7 +63,7 @@ _WAYS = {
 }
 OTHER = "other"
 _VERSION = re.compile(r"\d{1,4}(?:\.\d{1,6}){0,4}(?:(?:a|b|rc|\.post|\.dev)\d{1,6}){0,3}")
-_BUILD = re.compile(r"cpu|cu\d{2,3}|rocm\d[\d.]{0,8}")
+_LOCAL_VERSION = re.compile(r"cpu|cu\d{2,3}|rocm\d[\d.]{0,8}")
 _PACKAGES = (
     "textual", "textual-image", "pillow", "pillow-heif", "av", "numpy", "msgspec", "httpx2", "torch", "transformers",
 )  # fmt: skip
@@ -80,35 +79,39 @@ _GPU = re.compile(
     r"Generation|Blackwell|Server|Edition|Workstation|Max|Q|PCIe|PCIE|SXM\d?|HBM\d[a-z]?|NVL|\d{1,3}GB|"
     r"[A-Z]{0,3}\d{1,4}[A-Za-z]{0,2})[ -]){1,12}"
 )
-"""Words in the names of GPUs. A driver may use other names."""
+"""Words in the names of GPUs. Other names become "other GPU"."""
 _LOG_BYTES = 200_000
 _CRASHES_MAX = 3
-_FRAME = re.compile(r'^ *File ".*[/\\]vlmtui[/\\]([\w/\\]+\.py)", line (\d{1,6})')
+_TRACEBACK_LINE = re.compile(r'^ *File ".*[/\\]vlmtui[/\\]([\w/\\]+\.py)", line (\d{1,6})')
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A line of the report."""
+    """The result of a check."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
     message: str
     hint: str = ""
-    """The next step; empty if all is well."""
+    """What to do; empty if all is well."""
     error: ErrorKind | None = None
-    """The kind of the error that made it fail."""
+    """The kind of error that made the check fail."""
     table: tuple[PictureWay, ...] = ()
-    """The ways of showing pictures, of that check."""
+    """The ways to draw images in this terminal; only for the check "terminal"."""
 
 
 def fill_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.description = (
         "Check Python, settings, vLLM, torch, GPUs, memory, disk and terminal; then load the bundled model, "
-        "ask it one question about a bundled picture, and check the answer. Exit code 1 when something fails. "
-        "With --model: ask that model about drawn pictures whose content is known, and say whether it sees."
+        "ask it one question about a bundled image, and check the answer. Exit code 1 when something fails. "
+        "With --model: ask that model about drawn images with known content, and say whether it sees."
     )
     what = doctor.add_mutually_exclusive_group()
-    what.add_argument("--model", metavar="MODEL", help="a family, a repository or a local folder to ask instead")
-    doctor.add_argument("--backend", metavar="NAME", help="with --model: what runs it (that of its record)")
+    what.add_argument(
+        "--model", metavar="MODEL", help="a family, a repository id or a local folder: ask this model instead"
+    )
+    doctor.add_argument(
+        "--backend", metavar="NAME", help="with --model: what runs it (default: the choice of its record)"
+    )
     doctor.add_argument("--trust-remote-code", action="store_true", help="with --model: let it run its own Python code")
     report = "print a block to paste into an issue, without paths, names, addresses, keys, prompts or messages"
     what.add_argument("--report", action="store_true", help=report)
@@ -144,7 +147,7 @@ async def _check_all(*, as_json: bool) -> int:
 
 
 async def _report(*, as_json: bool) -> int:
-    """Print facts that may be published. A fault of this machine is no failure of the report."""
+    """Print facts that are safe to publish. Return 0 even if checks failed."""
     paths = Paths.default()
     report = make_report(paths, [*machine_checks(paths), await _check_engine(paths, as_json=True)], os.environ)
     if as_json:
@@ -156,8 +159,8 @@ async def _report(*, as_json: bool) -> int:
 
 
 async def _ask_model(arguments: argparse.Namespace) -> int:
-    """Print each question, the answer and the expected words. Return 0 if the model sees and nothing that it should
-    know is wrong, 1 if not, 2 if it can't be asked."""
+    """Print each question with its answer and the expected words. Return 0 if the model sees and no answer is wrong or
+    failed, 1 otherwise, 2 if it can't be asked."""
     try:
         results = await _ask_cases(arguments)
     except VlmtuiError as error:
@@ -167,7 +170,7 @@ async def _ask_model(arguments: argparse.Namespace) -> int:
     fit = does_see and not any(one.outcome in (SmokeOutcome.WRONG, SmokeOutcome.FAILED) for one in results)
     if arguments.json:
         print_json({"ok": fit, "sees": does_see, "results": [msgspec.to_builtins(one) for one in results]})
-    note("This checkpoint sees." if does_see else "This checkpoint does not see: it names no lone shapes.")
+    note("This checkpoint sees." if does_see else "This checkpoint does not see: it names no single shape.")
     return 0 if fit else 1
 
 
@@ -192,7 +195,7 @@ async def _ask_cases(arguments: argparse.Namespace) -> list[SmokeResult]:
 
 
 def machine_checks(paths: Paths) -> Iterator[Check]:
-    """Run all checks except the one that loads a model. They take about a second; none uses the network."""
+    """Run all checks except the one that loads a model: about a second, without network."""
     hardware = find_hardware()
     yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
     yield _check_settings(paths)
@@ -215,7 +218,7 @@ def _check_settings(paths: Paths) -> Check:
 
 
 def engine_checks(paths: Paths, hardware: Hardware) -> Iterator[Check]:
-    """Check vLLM and PyTorch as a load would find them."""
+    """Check the vLLM and the PyTorch that a load would use."""
     chosen = choose_engine(Engines(paths))
     record = chosen.record if chosen is not None else None
     install = f"`vlmtui engines install` installs {VARIANTS[hardware.variant].title}."
@@ -228,7 +231,7 @@ def engine_checks(paths: Paths, hardware: Hardware) -> Iterator[Check]:
             f"not installed. Models run in Transformers {_version_of('transformers')} where `--backend transformers` "
             "is given: more slowly, as it answers different prompts in turn"
         )
-        yield Check("vllm", "warn", text, f"{install} It is then used where nothing else is asked for.")
+        yield Check("vllm", "warn", text, f"{install} It is then the default.")
     elif record is not None:
         text = f"{record.version} ({record.variant}), engine {record.name}, {record.interpreter}"
         tried = VARIANTS.get(record.variant)
@@ -247,7 +250,7 @@ def engine_checks(paths: Paths, hardware: Hardware) -> Iterator[Check]:
 
 
 def only_transformers(paths: Paths) -> bool:
-    """Return whether models run here, but not in vLLM."""
+    """Return whether models can run here only in Transformers, since there is no vLLM."""
     return choose_engine(Engines(paths)) is None and has_transformers()
 
 
@@ -305,8 +308,8 @@ def _check_disk(name: str, folder: Path) -> Check:
 
 
 def check_terminal(terminal: Terminal | None = None) -> Check:
-    """Check the terminal by its environment variables, and ask it which pictures it can show; `terminal`: its
-    answer."""
+    """Check the terminal: its environment variables, and its answers about images. `terminal`: the answers; None:
+    ask."""
     if terminal is None:
         with TerminalQuestion().ask() as asked:
             terminal = asked.answer()
@@ -317,9 +320,9 @@ def check_terminal(terminal: Terminal | None = None) -> Check:
         facts.append("over SSH")
     best = best_way(list(ways))
     if best is None:
-        facts.append("no pictures: the terminal only prints")
+        facts.append("no images: the terminal only prints")
     else:
-        facts.append(f"{_WAYS[best.name]} through tmux" if best.is_passed_on else _WAYS[best.name])
+        facts.append(f"{_WAY_TITLES[best.name]} through tmux" if best.is_passed_on else _WAY_TITLES[best.name])
         if best.name in ("kitty", "iterm", "sixel"):
             facts.append("{}×{} pixels a cell".format(*terminal.cell))
     if forced := environment.get("VLMTUI_GRAPHICS"):
@@ -330,7 +333,7 @@ def check_terminal(terminal: Terminal | None = None) -> Check:
     elif not term or term == "dumb":
         hint = "Set TERM to your terminal's type, for example xterm-256color."
     elif terminal.answers.attributes is None and terminal.answers.own_attributes is not None and ways:
-        hint = ways[0].hint  # the multiplexer answers, and passes nothing on
+        hint = ways[0].hint  # the multiplexer answers, but does not pass questions on
     return Check("terminal", "warn" if hint else "ok", ", ".join(facts), hint, table=ways)
 
 
@@ -345,14 +348,14 @@ def _colours(term: str) -> str:
 
 
 async def _check_engine(paths: Paths, *, as_json: bool) -> Check:
-    """Load the bundled model, or use a running one, and ask it about a picture with known content."""
+    """Load the bundled model, or use a running one, and ask it about an image with known content."""
     choice = BackendChoice(TRANSFORMERS_BACKEND) if only_transformers(paths) else None
     try:
         application = build(settings=Settings(keep_alive="0"))
         model = resolve(application.registry, DEFAULT_MODEL, choice)
         image = stage_image(bundled("samples") / _SAMPLE, application.paths.media)
         question = user_turn("What is in this image?", [image])
-        case = SmokeCase(skill="what", turns=(question,), expected=_SEEN)
+        case = SmokeCase(skill="what", turns=(question,), expected=_EXPECTED)
         sampling = application.settings.sampling.over(model.family.sampling)
         setup = AskSetup(application, model, keep_alive_given=False, as_json=as_json)
         async with ready_engine(setup) as (engine, _, load_s):
@@ -362,7 +365,7 @@ async def _check_engine(paths: Paths, *, as_json: bool) -> Check:
         message = f"{error.message} ({lines[-1]})" if lines else error.message
         return Check("engine", "fail", message, error.hint, error.kind)
     if result.outcome is SmokeOutcome.RIGHT:
-        text = f"loaded in {load_s:.1f} s; described the picture correctly: {result.seen}"
+        text = f"loaded in {load_s:.1f} s; described the image correctly: {result.seen}"
         return Check("engine", "ok", text)
     if result.outcome is SmokeOutcome.FAILED:
         return Check("engine", "fail", result.seen)
@@ -376,21 +379,20 @@ def _print(check: Check) -> None:
 
 
 def printed_check(check: Check) -> Iterator[str]:
-    """Yield a check's lines. The table has each way of showing pictures, whether this terminal has it, how that is
-    known, and what would change it."""
+    """Yield a check's lines. Its table lists each way to draw images: whether this terminal can, why, and a hint."""
     yield f"{check.status:<4}  {check.name:<10} {check.message}"
     if check.hint and check.status != "ok":
         yield f"{'':<17}→ {check.hint}"
     told = ""
     for way in check.table:
-        yield f"{'':<6}{_WAYS[way.name]:<28}{'yes' if way.is_possible else 'no':<5}{way.reason}"
+        yield f"{'':<6}{_WAY_TITLES[way.name]:<28}{'yes' if way.is_possible else 'no':<5}{way.reason}"
         if way.hint and way.hint != told and not way.is_possible:
             told = way.hint
             yield f"{'':<39}→ {way.hint}"
 
 
 def make_report(paths: Paths, checks: Sequence[Check], environment: Mapping[str, str]) -> dict[str, object]:
-    """Return the facts, sizes in GiB. Takes about a second; loads no model, and uses no network."""
+    """Return the facts of `--report`, sizes in GiB. Takes about a second; loads no model and uses no network."""
     hardware = find_hardware()
     memory = psutil.virtual_memory()
     return {
@@ -419,21 +421,21 @@ def make_report(paths: Paths, checks: Sequence[Check], environment: Mapping[str,
 
 
 def as_text(report: Mapping[str, object]) -> str:
-    rows = [(name, line) for name, value in report.items() for line in _lines(value)]
+    rows = [(name, line) for name, value in report.items() for line in _value_lines(value)]
     width = max(len(name) for name, _ in rows)
     return "\n".join(["```text", *(f"{name:<{width}}  {line}" for name, line in rows), "```"])
 
 
-def _lines(value: object) -> list[str]:
+def _value_lines(value: object) -> list[str]:
     """Return a field's value, a line for each item of a list."""
     if isinstance(value, list):
-        return [line for item in value for line in _lines(item)] or ["none"]
+        return [line for item in value for line in _value_lines(item)] or ["none"]
     if isinstance(value, dict):
-        return [", ".join(f"{name} {_word(inner)}" for name, inner in value.items()) or "none"]
-    return [_word(value)]
+        return [", ".join(f"{name} {_value_text(inner)}" for name, inner in value.items()) or "none"]
+    return [_value_text(value)]
 
 
-def _word(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "unknown" if value in (None, "") else str(value)
@@ -447,13 +449,13 @@ def among(text: str, known: Sequence[str]) -> str:
 
 
 def version_text(text: str) -> str:
-    """Return a version without what somebody may have added to it: `0.32.0+cpu`, but `0.32.0+other`."""
+    """Return a version; private additions become "other": `0.32.0+cpu` stays, `0.32.0+mine` becomes `0.32.0+other`."""
     public, plus, local = text.partition("+")
     found = _VERSION.match(public)
     if found is None:
         return OTHER
     shown = found[0] if found[0] == public else f"{found[0]} (and more)"
-    return shown + (f"+{local if _BUILD.fullmatch(local) else OTHER}" if plus else "")
+    return shown + (f"+{local if _LOCAL_VERSION.fullmatch(local) else OTHER}" if plus else "")
 
 
 def _gpu(name: str) -> str:
@@ -492,7 +494,7 @@ def _terminal(environment: Mapping[str, str], checks: Sequence[Check]) -> dict[s
 
 
 def _settings(paths: Paths, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return where each setting is set, without its value."""
+    """Return where each setting comes from, "environment" or "file", without its value."""
     try:
         load_settings(paths, environment)
         origins = sources(paths, environment)
@@ -502,7 +504,7 @@ def _settings(paths: Paths, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _engines(paths: Paths) -> list[str]:
-    """Return each engine: `cuda 0.32.0, torch 2.13.0+cu130, Python 3.13.1, chosen`."""
+    """Return a line for each engine: `cuda 0.32.0, torch 2.13.0+cu130, Python 3.13.1, chosen`."""
     chosen = choose_engine(Engines(paths))
     found = []
     if chosen is not None and chosen.record is None:
@@ -524,13 +526,13 @@ def _crashes(log: Path) -> list[str]:
 
 
 def crashes_in(log: str) -> list[str]:
-    """Return the newest tracebacks of a log as the exception's type and the line of vlmtui that raised it. Only
-    built-in exceptions and files that vlmtui has are named: a log may contain any text."""
+    """Return the newest three tracebacks of a log: the exception's type, and vlmtui's line that raised it. Only
+    built-in exceptions and vlmtui's own files are named, since a log may contain any text."""
     found: list[str] = []
     for traceback in log.split("Traceback (most recent call last):\n")[1:]:
         place, lines = "outside vlmtui", iter(traceback.splitlines())
         for line in lines:
-            if (frame := _FRAME.match(line)) and (Path(vlmtui.__file__).parent / frame[1]).is_file():
+            if (frame := _TRACEBACK_LINE.match(line)) and (Path(vlmtui.__file__).parent / frame[1]).is_file():
                 place = f"vlmtui/{frame[1]}:{frame[2]}"
             elif line and not line.startswith(" "):
                 found.append(f"{_exception(line)}, {place}")
@@ -539,7 +541,7 @@ def crashes_in(log: str) -> list[str]:
 
 
 def _exception(line: str) -> str:
-    """Return the type named at the end of a traceback if it is Python's or ours."""
+    """Return the exception type in a traceback's last line, if it is built in or vlmtui's."""
     name = line.partition(":")[0].strip()
     kind = getattr(builtins, name, None) if name.isidentifier() else None
     if isinstance(kind, type) and issubclass(kind, BaseException):

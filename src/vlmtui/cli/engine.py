@@ -1,4 +1,4 @@
-"""The model and the engines of a command, the options that choose them, and Ctrl+C while they work."""
+"""What commands with an engine share: its options, loading and leaving it, and Ctrl+C."""
 
 from __future__ import annotations
 
@@ -69,16 +69,17 @@ def add_engine_options(group: argparse._ArgumentGroup) -> None:
 
 
 class AskSetup(msgspec.Struct, frozen=True):
-    """Everything that is determined before an engine is needed."""
+    """The model to load, and how the command treats its engine."""
 
     application: Application
     model: Model
     keep_alive_given: bool
+    """True with --keep-alive: it then also applies to an engine that is running already."""
     as_json: bool
 
 
 def prepare(arguments: argparse.Namespace) -> AskSetup:
-    """Combine command line, environment and settings. Raises VlmtuiError if the model cannot be used."""
+    """Read the settings, and find the command's model. Raises VlmtuiError if the model cannot be used."""
     application = build({name: getattr(arguments, name) for name in _SETTINGS}, tell=note)
     if arguments.engine is not None:
         from vlmtui.engine.remote_models import find_remote_model
@@ -96,16 +97,16 @@ def prepare(arguments: argparse.Namespace) -> AskSetup:
 
 
 def sampling_of(application: Application, family: Family, given: list[str] | None) -> Sampling:
-    """Return the sampling of the settings and the family's record, with the NAME=VALUE pairs of --set. Raises
-    VlmtuiError."""
+    """Return the sampling: the settings over the model family's record, then `given`, the NAME=VALUE pairs of --set.
+    Raises VlmtuiError."""
     settings = application.settings
     sampling = with_default_parameters(settings.sampling.over(family.sampling), family, settings.parameters)
     return with_parameters(sampling, family, given or [])
 
 
 def allow_adapters(arguments: argparse.Namespace) -> None:
-    """Have the model loaded with LoRA where the command names adapters. Raises VlmtuiError for an adapter that is not
-    there."""
+    """If the command names LoRA adapters, add the engine arguments that they need. Raises VlmtuiError for a missing
+    adapter."""
     folders = [arguments.adapter] if arguments.adapter else []
     plan = parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
     if plan is not None and plan.parameter == ADAPTER:
@@ -117,10 +118,9 @@ def allow_adapters(arguments: argparse.Namespace) -> None:
 
 
 def with_consent(model: Model, *, trust: bool) -> Model:
-    """Return the model, with permission to run its own code if `trust` is set.
+    """Return the model, allowed to run its repository's own Python code if `trust` is set.
 
-    Raises VlmtuiError, before anything is downloaded, if its engine cannot run it, or if it needs its
-    repository's own code and that is not allowed.
+    Raises VlmtuiError if the model cannot run here, or needs such code and `trust` is not set. Downloads nothing.
     """
     if error := model_closed(model.family, model.spec):
         raise error
@@ -135,9 +135,9 @@ def with_consent(model: Model, *, trust: bool) -> Model:
 
 @asynccontextmanager
 async def ready_engine(setup: AskSetup) -> AsyncIterator[tuple[Engine, EngineInfo, float]]:
-    """Yield a ready engine, its facts, and the seconds until it was ready (near 0 if it was running).
+    """Yield a ready engine, its facts, and the seconds until it was ready (near 0 if it was running already).
 
-    An engine that was started here and is still loading on exit (Ctrl+C) is stopped.
+    If cancelled (Ctrl+C) while the engine loads, stop it, unless it was running already.
     """
     started = time.monotonic()
     engine = await open_loaded(setup, client="ask")
@@ -149,12 +149,12 @@ async def ready_engine(setup: AskSetup) -> AsyncIterator[tuple[Engine, EngineInf
 
 
 async def open_loaded(setup: AskSetup, *, client: str) -> Engine:
-    """Return a ready engine, to be left with `leave_engine`. One that was started here and is still loading when this
-    is cancelled is stopped. Raises VlmtuiError."""
+    """Return a ready engine; call `leave_engine` in the end. Raises VlmtuiError. If cancelled while the engine loads,
+    stop it, unless it was running already."""
     settings = setup.application.settings
     engine = await setup.application.host.open(setup.model.spec, client=client, keep_alive_s=settings.keep_alive_s)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(_give_up, engine, setup)
+        stack.push_async_callback(_abandon, engine, setup)
         await _load(engine)
         if engine.attached and setup.keep_alive_given:
             await engine.set_keep_alive(settings.keep_alive_s)
@@ -162,7 +162,7 @@ async def open_loaded(setup: AskSetup, *, client: str) -> Engine:
     return engine
 
 
-async def _give_up(engine: Engine, setup: AskSetup) -> None:
+async def _abandon(engine: Engine, setup: AskSetup) -> None:
     if engine.info is None and not engine.attached:
         if sys.stderr.isatty():
             note(f"Stopping the load of {engine.spec.name}…")
@@ -187,7 +187,7 @@ async def _load(engine: Engine) -> EngineInfo:
 
 
 async def leave_engine(engine: Engine, setup: AskSetup) -> None:
-    """Disconnect, and print how long the model stays loaded. If it is to be unloaded at once, wait for that."""
+    """Disconnect, and print how long the model stays loaded. With a keep-alive of 0, wait until it is unloaded."""
     try:
         status = await engine.status()
     except VlmtuiError:
@@ -202,22 +202,23 @@ async def leave_engine(engine: Engine, setup: AskSetup) -> None:
 
 
 class CommandEngines:
-    """An `EngineSource`: engines stay loaded beside each other while memory allows. Its context leaves them."""
+    """An `EngineSource` that keeps several engines loaded if memory allows. As a context manager, leaves all on
+    exit."""
 
     def __init__(self, setup: AskSetup, *, one_by_one: bool) -> None:
-        """`one_by_one`: never load two engines on this machine at once."""
+        """`one_by_one`: never have two engines loaded on this machine."""
         self._setup = setup
         self._one_by_one = one_by_one
         self._opened: list[tuple[AskSetup, Engine]] = []
 
     async def has_room(self, model: Model) -> bool:
-        """See `EngineSource`. Prints what the model needs."""
+        """See `EngineSource`. Prints how much memory the model needs."""
         local = [one.model for one, _ in self._opened if not is_remote(one.model)]
         if not local or is_remote(model) or self._loaded(model) is not None:
             return True
         need = await asyncio.to_thread(lambda: memory_need([model], Machine.measure()))
         fits = need.fits and not self._one_by_one
-        how = "loaded as well" if fits else "loaded after the answers before it, in place of what is loaded"
+        how = "loaded as well" if fits else "loaded after the earlier answers, instead of the loaded models"
         note(f"{one_line(model.spec.name)} is {how}. {need.text}")
         return fits
 
@@ -248,7 +249,7 @@ class CommandEngines:
 
 
 def models_on(names: Sequence[str], setup: AskSetup, arguments: argparse.Namespace) -> list[Model]:
-    """Return the model behind each engine's name. Raises VlmtuiError."""
+    """Return the model of each engine that --on names. Raises VlmtuiError."""
     application, home = setup.application, setup.model
     servers, registry = application.settings.engines, application.registry
     found = []
@@ -260,9 +261,9 @@ def models_on(names: Sequence[str], setup: AskSetup, arguments: argparse.Namespa
 
 
 def run_interruptible(work: Callable[[], Coroutine[None, None, int]]) -> int:
-    """Run `work`, a command's coroutine function. Return its exit code, or 128 + n if signal n ended it.
+    """Run a command's coroutine function. Return its exit code, or 128 + n if signal n ended it.
 
-    The first signal cancels it and waits for its cleanup; further signals during the cleanup are ignored.
+    The first signal cancels it and waits for its cleanup; further signals are ignored.
     """
     return asyncio.run(_run(work))
 

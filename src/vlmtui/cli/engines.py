@@ -1,4 +1,4 @@
-"""`vlmtui engines`: list, install, add and remove engines."""
+"""`vlmtui engines`: lists, installs, adds and removes engines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GB = 1e9
 def fill_engines(engines: argparse.ArgumentParser) -> None:
     engines.description = (
         "List the installed engines. An engine is a vLLM in its own environment in the data folder; "
-        "the one marked with a star is used, those marked with a version serve the models that ask for it."
+        "the one marked with a star is the default, those marked with a version serve models that need that version."
     )
     engines.set_defaults(action="list")
     actions = engines.add_subparsers(metavar="ACTION")
@@ -32,7 +32,7 @@ def fill_engines(engines: argparse.ArgumentParser) -> None:
         "(--backend vllm==VERSION, or their record).",
     )
     install.add_argument("version", metavar="VERSION", nargs="?", default="", help="of vLLM (default: the current one)")
-    install.add_argument("--variant", choices=[*VARIANTS], help="default: what fits this machine")
+    install.add_argument("--variant", choices=[*VARIANTS], help="(default: the variant for this machine)")
     install.add_argument("--python", metavar="PATH", type=Path, help="the Python for its environment")
     add = actions.add_parser(
         "add",
@@ -40,10 +40,8 @@ def fill_engines(engines: argparse.ArgumentParser) -> None:
         description="Use a vLLM that is installed elsewhere. Nothing is installed into its environment.",
     )
     add.add_argument("python", metavar="PYTHON", type=Path, help="the interpreter of its environment")
-    remove = actions.add_parser(
-        "remove", help="delete an engine", description="Delete an engine and all that is in it."
-    )
-    remove.add_argument("name", metavar="NAME", help="as `vlmtui engines` lists it")
+    remove = actions.add_parser("remove", help="delete an engine", description="Delete an engine and its folder.")
+    remove.add_argument("name", metavar="NAME", help="the name in `vlmtui engines`")
     for parser in (engines, *actions.choices.values()):
         parser.add_argument("--json", action="store_true", help="print JSON")
     for name, parser in actions.choices.items():
@@ -59,15 +57,17 @@ def engines(arguments: argparse.Namespace) -> int:
 
             python = arguments.python and arguments.python.expanduser()
             record = install_engine(installed, build_for(arguments.version, arguments.variant), note, python=python)
-            _say(arguments, "installed", record.name, f"is installed ({record.size_bytes / _GB:.1f} GB).")
+            _report(arguments, "installed", record.name, f"is installed ({record.size_bytes / _GB:.1f} GB).")
         case "add":
             from vlmtui.engines.installed import add_engine
 
             record = add_engine(installed, arguments.python)
-            _say(arguments, "added", record.name, "will be used, unless vLLM is installed in vlmtui's own environment.")
+            _report(
+                arguments, "added", record.name, "will be used, unless vLLM is installed in vlmtui's own environment."
+            )
         case "remove":
             installed.remove(arguments.name)
-            _say(arguments, "removed", arguments.name, "is removed.")
+            _report(arguments, "removed", arguments.name, "is removed.")
         case _:
             _list(installed, as_json=arguments.json)
     return 0
@@ -89,7 +89,7 @@ def build_for(version: str, variant: str | None = None) -> EngineBuild:
     return build
 
 
-def _say(arguments: argparse.Namespace, done: str, name: str, more: str) -> None:
+def _report(arguments: argparse.Namespace, done: str, name: str, more: str) -> None:
     note(f"{name} {more}")
     if arguments.json:
         print_json({done: name})

@@ -1,4 +1,4 @@
-"""`vlmtui help TOPIC`: the pages of `docs/` in the terminal, which ship with the package."""
+"""`vlmtui help TOPIC`: shows the pages of `docs/`, which ship with the package, in the terminal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.text import one_line
 
 _WIDEST = 100
-"""Columns of text at most: longer lines are hard to read."""
-_PICTURE = re.compile(r"^!\[[^\]]*\]\([^)]*\)\n", re.MULTILINE)
+"""Most columns of text: longer lines are hard to read."""
+_IMAGE = re.compile(r"^!\[[^\]]*\]\([^)]*\)\n", re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _PAGE_LINK = re.compile(r"\[([^\]]+)\]\((\w[\w-]*)\.md(?:#[\w-]*)?\)")
 _OTHER_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
@@ -48,13 +48,13 @@ def help_(arguments: argparse.Namespace) -> int:
 
 
 def docs_folder() -> Path:
-    """Return the folder of the pages: in the package, or in the checkout that runs."""
+    """Return the folder of the pages, in the package or in a checkout."""
     packaged = Path(__file__).parents[1] / "docs"
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "docs"
 
 
 def topics() -> dict[str, Path]:
-    """Return every page by its topic, in the order of their names."""
+    """Return every page by its topic, sorted."""
     return {page.stem: page for page in sorted(docs_folder().glob("*.md"))}
 
 
@@ -69,14 +69,14 @@ def command_parsers() -> dict[str, argparse.ArgumentParser]:
 
 
 def for_terminal(text: str) -> str:
-    """Return a page's Markdown with links that lead somewhere in a terminal, without pictures and comments."""
-    text = _COMMENT.sub("", _PICTURE.sub("", text))
+    """Return a page's Markdown for a terminal: links name commands or addresses; images and comments are left out."""
+    text = _COMMENT.sub("", _IMAGE.sub("", text))
     text = _PAGE_LINK.sub(lambda link: f"{link[1]} (`vlmtui help {link[2]}`)", text)
     return _OTHER_LINK.sub(r"\1", text)
 
 
 def _show(markdown: str) -> None:
-    """Render Markdown: with styles and a pager on a terminal, else as plain text."""
+    """Print Markdown: with styles and a pager on a terminal, otherwise as plain text."""
     from rich.console import Console
     from rich.markdown import Markdown
 

@@ -1,6 +1,6 @@
-"""`vlmtui golden`, `replay` and `parity`: cases in, engines, and a table of the stages that differ.
+"""`vlmtui golden`, `replay` and `parity`: make the prompts or answers of cases again, and print where they differ.
 
-One exit code for all: 0 nothing differs, 1 a stage differs, 2 something could not be compared.
+A case is a conversation and a prompt mode, chat or raw. A stage is what can differ: prompt text, token ids, pixels, ….
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ from vlmtui.text import one_line
 DIFFERS = 1
 """Exit code: a stage differs."""
 CANNOT = 2
-"""Exit code: something could not be compared."""
+"""Exit code: a case could not be compared."""
 _EXIT_CODES = "exit codes: 0 nothing differs, 1 a stage differs, 2 something can't be compared"
 _MARKS = {StageOutcome.SAME: "✓", StageOutcome.DIFFERS: "✗", StageOutcome.UNKNOWN: "–"}
 _EXACT = Tolerance(logprobs=None)
-_TOLERANCE, _TOLERANCE_16_BITS = 0.02, 0.25
+_TOLERANCE, _TOLERANCE_OF_16_BITS = 0.02, 0.25
 _MAX_TOKENS = 1024
 
 
@@ -72,7 +72,6 @@ _MAX_TOKENS = 1024
 
 
 def fill_golden(golden: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     golden.description = (
         "Record a model's prompts as small JSON files (text, token ids, tokens and sizes of images), and check later "
         "whether they are still the same: after an upgrade, or in CI."
@@ -80,12 +79,12 @@ def fill_golden(golden: argparse.ArgumentParser) -> None:
     golden.set_defaults(action=None)
     actions = golden.add_subparsers(metavar="ACTION")
     record = actions.add_parser("record", help="write golden prompts", description="Write golden prompts.")
-    record.add_argument("folder", metavar="DIR", help="where they go, a folder a model")
+    record.add_argument("folder", metavar="DIR", help="the target; each model gets a folder in it")
     record.add_argument("--model", metavar="M", action="append", required=True, help="a model; may be repeated")
     _add_cases(record)
     check = actions.add_parser(
         "check",
-        help="say what moved",
+        help="report the prompts that changed",
         description="Make the prompts again and compare them: text, token ids, tokens and sizes of images.",
         epilog=_EXIT_CODES,
     )
@@ -95,7 +94,7 @@ def fill_golden(golden: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         action="append",
         default=[],
-        help="a model's folder that golden prompts may name: they can't have one read by themselves; may be repeated",
+        help="a local model that golden prompts may name (others are not read); may be repeated",
     )
     for action, name in ((record, "record"), (check, "check")):
         action.add_argument(
@@ -108,10 +107,9 @@ def fill_golden(golden: argparse.ArgumentParser) -> None:
 
 
 def fill_replay(replay: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     replay.description = (
-        "Answer kept comparisons (`ask --export FILE.json`, Compare) and golden prompts again on one or several "
-        "engines, one after the other, and tell what differs from the record: prompt, pixels, the answer's first "
+        "Answer saved comparisons (`ask --export FILE.json`, Compare) and golden prompts again on one or several "
+        "engines, one after the other, and report what differs from the file: prompt, pixels, the answer's first "
         "differing token and its log-probability. Golden prompts have no answer: the first engine's is the base."
     )
     replay.epilog = _EXIT_CODES
@@ -126,49 +124,52 @@ def fill_replay(replay: argparse.ArgumentParser) -> None:
     replay.add_argument("--model", metavar="M", help="run this model instead of the recorded one")
     replay.add_argument("--key-env", metavar="NAME", help="the environment variable with a server's key")
     replay.add_argument(
-        "--adapter", metavar="FOLDER", help="the LoRA adapter that a document's answer came from, or a folder above it"
+        "--adapter", metavar="FOLDER", help="the LoRA adapter that a comparison's answer used, or a folder above it"
     )
     _add_common(replay)
 
 
 def fill_parity(parity: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     parity.description = (
-        "Ask an engine and Hugging Face Transformers the same, with the same weights, and say at which stage they "
-        "first differ: prompt text, token ids, image tokens, pixels, the next token's probabilities, the greedy "
-        "answer. Each is loaded in a process of its own, one after the other."
+        "Run the same prompts and weights in an engine and in Hugging Face Transformers, and report the first stage "
+        "at which they differ: prompt text, token ids, image tokens, pixels, the next token's probabilities, the "
+        "greedy answer. Each is loaded in its own process, one after the other."
     )
     parity.epilog = _EXIT_CODES
     parity.add_argument("model", metavar="FAMILY", help="a family, a repository id or a local folder")
-    parity.add_argument("--backend", metavar="NAME", help="what runs the model (that of its record)")
-    parity.add_argument(
-        "--reference", metavar="MODEL", help="what Transformers loads, where that is another checkpoint (the same)"
-    )
+    parity.add_argument("--backend", metavar="NAME", help="what runs the model (default: the choice of its record)")
+    parity.add_argument("--reference", metavar="MODEL", help="the checkpoint for Transformers (default: the same)")
     _add_cases(parity)
     parity.add_argument("--max-tokens", metavar="N", type=int, default=8, help="tokens of each greedy answer (8)")
     parity.add_argument(
-        "--dtype", choices=("float32", "bfloat16", "float16"), help="number format of both (the model's)"
+        "--dtype", choices=("float32", "bfloat16", "float16"), help="number format of both (default: the model's)"
     )
     parity.add_argument(
         "--engine-arg", metavar="NAME=VALUE", action="append", default=[], help="an engine argument; may be repeated"
     )
     parity.add_argument(
-        "--tolerance", metavar="X", type=float, help="most that log-probabilities may differ (0.02; 16 bits: 0.25)"
+        "--tolerance", metavar="X", type=float, help="allowed difference of log-probabilities (0.02; 16 bits: 0.25)"
     )
     parity.add_argument(
-        "--pixel-tolerance", metavar="X", type=float, default=1e-3, help="most that processed pixels may differ (0.001)"
+        "--pixel-tolerance",
+        metavar="X",
+        type=float,
+        default=1e-3,
+        help="allowed difference of processed pixels (0.001)",
     )
     _add_common(parity)
 
 
 def _add_cases(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mode", choices=("chat", "raw", "both"), default="chat", help="how prompts are made (chat)")
+    parser.add_argument(
+        "--mode", choices=("chat", "raw", "both"), default="chat", help="chat template, raw prompt, or both (chat)"
+    )
     parser.add_argument(
         "--case",
         metavar="NAME",
         action="append",
         default=[],
-        help="a canned conversation, or the name of your own; may be repeated",
+        help="a canned conversation, or a name for --question; may be repeated",
     )
     parser.add_argument("--question", metavar="TEXT", help="ask this instead of the canned conversations")
     parser.add_argument("--image", metavar="P", action="append", default=[], help="with --question: an image")
@@ -187,47 +188,44 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def golden(arguments: argparse.Namespace) -> int:
-    """Record prompts, or check whether they are as recorded."""
     if arguments.action is None:
         raise VlmtuiError(ErrorKind.BAD_USAGE, "golden needs an action: record or check.", hint="See --help.")
     return _run(_record if arguments.action == "record" else _check_golden, arguments)
 
 
 def replay(arguments: argparse.Namespace) -> int:
-    """Answer kept comparisons and golden prompts again."""
     return _run(_replay, arguments)
 
 
 def parity(arguments: argparse.Namespace) -> int:
-    """Compare an engine with Transformers."""
     return _run(_parity, arguments)
 
 
 class Lab(msgspec.Struct, frozen=True):
-    """A run of a command: its results, and the engines that made them."""
+    """A run of `golden`, `replay` or `parity`: its results, and the engines that produced them."""
 
     application: Application
     arguments: argparse.Namespace
     folder: Path
-    """A folder for the values of processors; removed at the end."""
+    """A temporary folder for the processors' pixel values."""
     results: list[CheckResult] = []
     engines: list[tuple[str, str, EngineInfo]] = []
-    """Each engine as it was named, the name of its model, and its facts."""
+    """The engines so far: name on the command line, model name, facts."""
 
     @property
     def media(self) -> Path:
         return self.application.paths.media
 
     def model(self, name: str) -> Model:
-        """Return the model of this name. Raises VlmtuiError, also if it runs code that was not allowed."""
+        """Return the model of this name. Raises VlmtuiError, also if its own Python code is not allowed."""
         return self.consented(resolve(self.application.registry, name))
 
     def consented(self, model: Model) -> Model:
         return with_consent(model, trust=self.arguments.trust_remote_code)
 
     def by_engine(self, name: str, model: Model, *, is_asked: bool = True) -> MakeSides:
-        """Return a function that loads an engine, has it make cases, and unloads it unless it was loaded
-        before."""
+        """Return a function that loads an engine, makes the prompts of cases with it, and leaves it. `is_asked`: also
+        generate the answers."""
 
         async def make(cases: Sequence[CheckCase]) -> list[CheckedSide]:
             setup = AskSetup(self.application, model, keep_alive_given=False, as_json=True)
@@ -239,8 +237,8 @@ class Lab(msgspec.Struct, frozen=True):
         return make
 
     def by_maker(self, by: str, name: str) -> MakeSides:
-        """Return a function that makes the prompts of cases alone: by the engine, or by the model's own
-        tokenizer and processor. Raises VlmtuiError."""
+        """Return a function that makes the prompts of cases. `by`: "engine", or "processor" for the model's own
+        tokenizer and processor without an engine. Raises VlmtuiError."""
         if by == "engine":
             return self.by_engine(by, self.model(name), is_asked=False)
         model, trust = resolve(self.application.registry, name), self.arguments.trust_remote_code
@@ -251,12 +249,14 @@ class Lab(msgspec.Struct, frozen=True):
         return make
 
     def failed(self, path: Path | str, error: VlmtuiError) -> None:
-        """Note a file that is no case."""
+        """Add a result for a file that can't be read."""
         self.results.append(CheckResult(file=str(path), error=text_of(error)))
 
     def cases(self, model: Model, usual: Sequence[str], target: Path | None = None) -> list[CheckCase]:
-        """Return the canned conversations, or the question, that the command names. target: the folder of
-        the model's golden files, which name pictures; None: they are not recorded. Raises VlmtuiError."""
+        """Return the command's canned conversations (`usual` without --case), or its question. Raises VlmtuiError.
+
+        `target`: the folder of the model's golden files, to which the question's images are copied; None: none are
+        written."""
         arguments = self.arguments
         modes: list[PromptMode] = ["chat", "raw"] if arguments.mode == "both" else [arguments.mode]
         if arguments.question is None:
@@ -264,7 +264,7 @@ class Lab(msgspec.Struct, frozen=True):
                 raise VlmtuiError(ErrorKind.BAD_USAGE, "--image needs --question.")
             return canned_cases(model, arguments.case, modes, self.media, usual=usual)
         if target is not None and len(arguments.case) != 1:
-            raise VlmtuiError(ErrorKind.BAD_USAGE, "A question of your own needs one name: --case NAME.")
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "--question needs one name: --case NAME.")
         name = arguments.case[0] if arguments.case else "question"
         images = [Path(one) for one in arguments.image]
         if target is not None:
@@ -273,12 +273,12 @@ class Lab(msgspec.Struct, frozen=True):
         return [question_case(model.family, name, mode, arguments.question, images, here, self.media) for mode in modes]
 
 
-def _run(face: Callable[[Lab], Coroutine[None, None, int]], arguments: argparse.Namespace) -> int:
+def _run(work: Callable[[Lab], Coroutine[None, None, int]], arguments: argparse.Namespace) -> int:
     """Run a command. Return its exit code."""
     try:
         application = build({"keep_alive": "0"}, tell=note)
         with tempfile.TemporaryDirectory(prefix="vlmtui-check-") as folder:
-            return run_interruptible(partial(face, Lab(application, arguments, Path(folder).resolve())))
+            return run_interruptible(partial(work, Lab(application, arguments, Path(folder).resolve())))
     except VlmtuiError as error:
         print_error(error)
         return CANNOT
@@ -308,8 +308,8 @@ async def _record(lab: Lab) -> int:
     return CANNOT if failed else 0
 
 
-class _Recorded(NamedTuple):
-    """The cases of a file, the name of their model, and the engines that will repeat them."""
+class _FileCases(NamedTuple):
+    """The cases of a file, the name of their model, and the names of the engines to run them."""
 
     model: str
     engines: tuple[str, ...]
@@ -322,16 +322,16 @@ async def _check_golden(lab: Lab) -> int:
     if not paths:
         raise bad_input(f"{root} has no golden prompts.", hint="`vlmtui golden record` makes them.")
 
-    def read(path: Path) -> _Recorded:
+    def read(path: Path) -> _FileCases:
         found = read_golden(path)
         if found.by == "engine" and not lab.arguments.with_engine:
             raise VlmtuiError(ErrorKind.NO_ENGINE, "An engine made this prompt.", hint="Use --with-engine.")
-        name = _named(found.model, path, lab.arguments.model)
+        name = _allowed_model(found.model, path, lab.arguments.model)
         model = resolve(lab.application.registry, name)
         require_here(model)
-        return _Recorded(name, (found.by,), [golden_case(model.family, found, path, lab.media)])
+        return _FileCases(name, (found.by,), [golden_case(model.family, found, path, lab.media)])
 
-    async def makers(found: _Recorded) -> dict[str, MakeSides]:
+    async def makers(found: _FileCases) -> dict[str, MakeSides]:
         return {by: lab.by_maker(by, found.model) for by in found.engines}
 
     return await _compare(lab, paths, read, makers)
@@ -340,7 +340,7 @@ async def _check_golden(lab: Lab) -> int:
 async def _replay(lab: Lab) -> int:
     arguments = lab.arguments
 
-    def read(path: Path) -> _Recorded:
+    def read(path: Path) -> _FileCases:
         record = read_record(path)
         name = arguments.model or name_by_document(record.model)
         family = lab.model(name).family
@@ -349,19 +349,19 @@ async def _replay(lab: Lab) -> int:
             case = golden_case(family, record, path, lab.media)
             assert case.recorded is not None
             answerless = msgspec.structs.replace(case.recorded, text="")
-            return _Recorded(name, engines, [msgspec.structs.replace(case, recorded=answerless)])
+            return _FileCases(name, engines, [msgspec.structs.replace(case, recorded=answerless)])
         for side in record.sides:
             if side.adapter:
                 require_allowed(side.adapter, arguments.adapter)
-        return _Recorded(name, engines, comparison_cases(path, record, lab.media))
+        return _FileCases(name, engines, comparison_cases(path, record, lab.media))
 
-    async def makers(found: _Recorded) -> dict[str, MakeSides]:
+    async def makers(found: _FileCases) -> dict[str, MakeSides]:
         home = lab.model(found.model)
         setup = AskSetup(lab.application, home, keep_alive_given=False, as_json=True)
         adapters = [find_adapter(one) for one in dict.fromkeys(case.request.adapter for case in found.cases) if one]
         models = await asyncio.to_thread(models_on, found.engines, setup, arguments)
         if not arguments.model and not all(map(is_remote, models)) and model_folder(home) is None:
-            message = f"{found.model} is not downloaded, which no file can have fetched by itself."
+            message = f"{found.model} is not downloaded, and a file alone can't start a download."
             lab.failed(found.cases[0].file, bad_input(message, hint=f"If you want it, add --model {found.model}."))
             return {}
         engines = {}
@@ -376,11 +376,13 @@ async def _replay(lab: Lab) -> int:
 async def _compare(
     lab: Lab,
     paths: Sequence[Path],
-    read: Callable[[Path], _Recorded],
-    makers: Callable[[_Recorded], Coroutine[None, None, dict[str, MakeSides]]],
+    read: Callable[[Path], _FileCases],
+    makers: Callable[[_FileCases], Coroutine[None, None, dict[str, MakeSides]]],
 ) -> int:
-    """Have the engines make the cases of files again, those of one model together, and print the table. A
-    file that can't be read is a row that says so. Return the exit code."""
+    """Run the cases of all files, those of the same model together; print the table, and return the exit code.
+
+    `read` returns a file's cases; a file that can't be read gets a row in the table. `makers` returns by engine name
+    the function that makes cases."""
     groups: dict[tuple[str, tuple[str, ...]], list[CheckCase]] = {}
     for path in paths:
         try:
@@ -390,26 +392,26 @@ async def _compare(
         else:
             groups.setdefault((found.model, found.engines), []).extend(found.cases)
     for (model, names), cases in groups.items():
-        engines = await makers(_Recorded(model, names, cases))
+        engines = await makers(_FileCases(model, names, cases))
         lab.results.extend(await run_cases(cases, engines, lambda: _EXACT))
     return _report(lab, [case for cases in groups.values() for case in cases])
 
 
-def _named(name: str, path: Path, allowed: Sequence[str]) -> str:
-    """Return the model of a golden file. A folder, which is relative to the file, is read only if the user names
-    it. Raises VlmtuiError."""
+def _allowed_model(name: str, path: Path, allowed: Sequence[str]) -> str:
+    """Return the model that a golden file names. A folder (relative to the file) must be one of `allowed`, those of
+    --model. Raises VlmtuiError."""
     if not (Path(name).is_absolute() or name.startswith(".")):
         return name_by_document(name)
     model = (path.parent / name).resolve()
     if not any(model == Path(one).expanduser().resolve() for one in allowed):
         shown = shlex.quote(os.path.relpath(model))
-        message = f"The golden prompt names the model folder {one_line(name)}, which no file can have read by itself."
+        message = f"The golden prompt names the model folder {one_line(name)}, which is only read with your permission."
         raise bad_input(message, hint=f"If it is yours, add --model {one_line(shown)}.")
     return str(model)
 
 
 def _json_files(given: Sequence[Path]) -> list[Path]:
-    """Return the files, those of folders sorted. Raises VlmtuiError for a folder without any."""
+    """Return the files; for a folder, the JSON files in it, sorted. Raises VlmtuiError if it has none."""
     found: list[Path] = []
     for path in given:
         inside = sorted(one for one in path.rglob("*.json") if one.is_file()) if path.is_dir() else [path]
@@ -426,13 +428,13 @@ async def _parity(lab: Lab) -> int:
         raise VlmtuiError(ErrorKind.BAD_USAGE, message)
     if any(one is not None and not 0 <= one < 1e6 for one in (arguments.tolerance, arguments.pixel_tolerance)):
         raise VlmtuiError(ErrorKind.BAD_USAGE, "A tolerance must be 0 or more.")
-    model, reference = _pair(lab)
+    model, reference = _model_and_reference(lab)
     cases = [with_fixed_length(case, arguments.max_tokens) for case in lab.cases(model, COMPARED)]
 
     def tolerance() -> Tolerance:
-        """The number formats are known once the engines were loaded."""
+        """Called after the engines were loaded: only then is their number format known."""
         is_exact = all(info.dtype == "float32" for _, _, info in lab.engines)
-        own = _TOLERANCE if is_exact else _TOLERANCE_16_BITS
+        own = _TOLERANCE if is_exact else _TOLERANCE_OF_16_BITS
         return Tolerance(arguments.pixel_tolerance, own if arguments.tolerance is None else arguments.tolerance)
 
     engines = {"reference": lab.by_engine("reference", reference), "engine": lab.by_engine("engine", model)}
@@ -445,8 +447,8 @@ async def _parity(lab: Lab) -> int:
     return _report(lab, cases, known=known)
 
 
-def _pair(lab: Lab) -> tuple[Model, Model]:
-    """Return the model on its engine, and in Transformers. Raises VlmtuiError."""
+def _model_and_reference(lab: Lab) -> tuple[Model, Model]:
+    """Return the model for its engine, and the one for Transformers. Raises VlmtuiError."""
     arguments, registry = lab.arguments, lab.application.registry
     choice = read_backend(arguments.backend) if arguments.backend is not None else None
     model = with_engine_args(resolve(registry, arguments.model, choice), arguments.engine_arg)
@@ -466,7 +468,7 @@ def _pair(lab: Lab) -> tuple[Model, Model]:
 
 
 def _report(lab: Lab, cases: Sequence[CheckCase], *, known: Sequence[KnownDifference] = ()) -> int:
-    """Print the results; return the exit code."""
+    """Print the results; return the exit code. `known`: differences that the model family's record explains."""
     results = lab.results
     failed = sum(bool(one.error) for one in results)
     differing = sum(one.first is not None for one in results)
@@ -494,7 +496,7 @@ def _row(result: CheckResult, stages: Sequence[Stage]) -> list[str]:
 
 
 def _details(result: CheckResult) -> list[str]:
-    """Return a line for each stage that differs, with where to look for the first, and for a failure."""
+    """Return a line for each stage that differs, and for an error; the first difference says where to look."""
     title = one_line(" · ".join(filter(None, (Path(result.file).name, result.case, result.engine))))
     lines = []
     for one in result.stages:
@@ -505,20 +507,20 @@ def _details(result: CheckResult) -> list[str]:
 
 
 def _engine_lines(lab: Lab, cases: Sequence[CheckCase]) -> list[str]:
-    """Return each engine's facts, and the values of its fingerprint that the recorded one, or that of the
-    first engine, has otherwise."""
+    """Return each engine's facts, and what differs in its fingerprint (versions, dtype, …) from the recorded one, or
+    from the first engine's."""
     lines = []
     then = next((case.made_by for case in cases if case.made_by is not None), None)
     for name, _, info in lab.engines:
         now = fingerprint_of(info)
         lines.append(f"{one_line(name)}: {one_line(now.model)} · {now.facts}")
         changed = changed_fingerprint(then, now) if then is not None else {}
-        lines += [f"  {key}: {_told(old)} → {_told(new)}" for key, (old, new) in changed.items()]
+        lines += [f"  {key}: {_value_text(old)} → {_value_text(new)}" for key, (old, new) in changed.items()]
         then = then or now
     return lines
 
 
-def _told(value: object) -> str:
+def _value_text(value: object) -> str:
     return "default" if value is None else one_line(str(value))
 
 

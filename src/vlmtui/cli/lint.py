@@ -1,4 +1,4 @@
-"""`vlmtui lint`: check a model's chat template and tokenizer."""
+"""`vlmtui lint`: checks a model's chat template and tokenizer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vlmtui.session.lint import LintReport, lint_model
 from vlmtui.text import one_line
 
 CANNOT = 2
-"""Exit code: the model could not be checked."""
+"""Exit code: can't check the model."""
 _ABOUT = """\
 Render the model's chat template with canned conversations and check what it writes: BOS, placeholders, texts, roles,
-generation prompt, end of turn, stable prefixes, special tokens, white space, and the differences to the model's record
-and between its files. Nothing is loaded but the tokenizer, in a process with limits and without network.
+generation prompt, end of turn, stable prefixes, special tokens, white space, and differences from the model's record
+and between its files. Only the tokenizer is loaded, in a process with limits and without network.
 """
 _CODES = "exit codes: 0 no finding, 1 findings, 2 can't check"
 
@@ -28,7 +28,7 @@ def fill_lint(lint: argparse.ArgumentParser) -> None:
     lint.add_argument(
         "model",
         metavar="MODEL",
-        help="a downloaded repository, a local folder, or a family (whose record is checked where its model is not "
+        help="a downloaded repository, a local folder, or a family (its record is checked if its model is not "
         "downloaded)",
     )
     lint.add_argument("--json", action="store_true", help="print one JSON object")
@@ -56,7 +56,7 @@ def lint(arguments: argparse.Namespace) -> int:
 
 
 def report_json(report: LintReport) -> dict[str, object]:
-    """Return the report for scripts."""
+    """Return the report for `--json`."""
     return {
         "model": report.model,
         "family": report.family or None,

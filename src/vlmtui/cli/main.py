@@ -1,4 +1,4 @@
-"""The command line: its commands, the options of the app, and the exit code of a command."""
+"""The command line: its commands, the app's options, and the exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = {
     "prompt": ("prompt.prompt", "print the prompt that a model would get; no engine is needed"),
     "lint": ("lint.lint", "check a model's chat template and tokenizer; no engine is loaded"),
     "golden": ("lab.golden", "record a model's prompts, and check whether they are still the same"),
-    "replay": ("lab.replay", "answer kept comparisons and golden prompts again, on several engines"),
+    "replay": ("lab.replay", "answer saved comparisons and golden prompts again, on several engines"),
     "parity": ("lab.parity", "compare an engine with Transformers, stage by stage"),
     "conversations": ("conversations.conversations", "list the stored conversations"),
     "export": ("conversations.export", "write conversations as Markdown, HTML, JSON or OpenAI messages"),
@@ -40,8 +40,8 @@ COMMANDS = {
     ),
     "help": ("help.help_", "show a page of the documentation"),
 }
-"""The commands: name → `MODULE.FUNCTION` of `vlmtui.cli`, and a line for `vlmtui --help`. `fill_FUNCTION` there
-adds the arguments."""
+"""The commands: name → `MODULE.FUNCTION` in `vlmtui.cli`, and a line for `vlmtui --help`. `fill_FUNCTION` in that
+module adds the arguments."""
 
 _EPILOG = """\
 exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal n (130: Ctrl+C)
@@ -50,13 +50,13 @@ settings: config.toml in the config folder, then VLMTUI_* in the environment, th
 """
 
 APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
-"""Options of the app that are settings."""
+"""Options of the app that override settings."""
 _APP_ONLY = ("continue", "resume", "plain")
 _WITH_VALUE = (*APP_OPTIONS, "backend", "engine", "key_env")
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser with `--data-dir`, which the app, every command and their subcommands accept."""
+    """A parser with `--data-dir`, for the app and every command."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -68,7 +68,7 @@ class _Parser(argparse.ArgumentParser):
         )
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Print a message. argparse ignores failures to write to stdout; here they are errors."""
+        """Print a message. argparse ignores an OSError of stdout; here it is raised."""
         if file is sys.stdout:
             file.write(message)
         else:
@@ -76,8 +76,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 class CommandParser(_Parser):
-    """The parser of a command. Its module says the arguments, and is imported when they are needed: importing all
-    takes three times as long as `vlmtui --help` may."""
+    """The parser of a command. It imports the command's module, which adds the arguments, only when it needs them:
+    importing all would make `vlmtui --help` slow."""
 
     def __init__(self, *, command: str = "", **options: Any) -> None:
         super().__init__(**options)
@@ -99,7 +99,7 @@ class CommandParser(_Parser):
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the app and all commands. Those add their arguments when they are needed."""
+    """Return the parser of the app and all commands."""
     parser = _make_app_parser()
     parser.set_defaults(command="app")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
@@ -109,7 +109,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def misplaced_option(arguments: argparse.Namespace) -> str | None:
-    """Return the problem of an option of the app that stands before a command, where it has no effect."""
+    """Return what is wrong with an app option before a command, where it has no effect; None if nothing is."""
     if arguments.command == "app":
         return None
     for name in _APP_ONLY:
@@ -144,7 +144,7 @@ def _make_app_parser() -> argparse.ArgumentParser:
         action="store_const",
         const=True,
         dest="app_plain",
-        help="a chat in lines, which only appends: for screen readers and terminals without a screen",
+        help="a chat in lines that only appends text: for screen readers and simple terminals",
     )
     which = app.add_mutually_exclusive_group()
     which.add_argument(
@@ -158,7 +158,7 @@ def _make_app_parser() -> argparse.ArgumentParser:
         "--resume",
         metavar="ID",
         dest="app_resume",
-        help="continue this one; `vlmtui conversations` lists them",
+        help="continue this conversation; `vlmtui conversations` lists the ids",
     )
     return parser
 
@@ -221,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(error)
         return error.exit_code
     except BrokenPipeError:
-        # The reader of our output has gone. Without this, flushing stdout at exit would fail again.
+        # The process that reads stdout has ended. Without this, the flush at exit would fail too.
         drop(1)
         return 128 + signal.SIGPIPE
     except OSError as error:
@@ -243,7 +243,7 @@ def _output_lost(error: OSError | None = None) -> int:
 
 
 def _internal_error(error: Exception) -> int:
-    """Report an unexpected exception, which is a bug in vlmtui; its traceback goes to the log."""
+    """Report an unexpected exception, a bug in vlmtui, and write its traceback to the log."""
     import logging
 
     from vlmtui.cli.output import note

@@ -1,4 +1,4 @@
-"""`vlmtui models`: lists families, shows one, or creates a new record."""
+"""`vlmtui models`: lists model families, shows one, or creates a TOML record for a new one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fill_models(models: argparse.ArgumentParser) -> None:
     models.set_defaults(action="list")
     actions = models.add_subparsers(metavar="ACTION")
     show = actions.add_parser(
-        "show", help="a family: what it takes, and whether it runs here", description="Print a family's record."
+        "show", help="show a family: its inputs, and whether it runs here", description="Print a family's record."
     )
     show.add_argument("name", metavar="FAMILY", help="a family, a repository id or a local folder")
     show.add_argument("--json", action="store_true", help="print the whole record as one JSON object")
@@ -49,7 +49,6 @@ def fill_models(models: argparse.ArgumentParser) -> None:
 
 
 def models(arguments: argparse.Namespace) -> int:
-    """List the families, show one, or create a new record."""
     application = build(tell=note)
     match arguments.action:
         case "show":
@@ -88,7 +87,7 @@ def _list(application: Application, arguments: argparse.Namespace) -> int:
 
 
 def _downloaded(registry: Registry) -> dict[str, list[str]]:
-    """Return the downloaded models by family, without those of no family."""
+    """Return the names of the downloaded models by family; models of unknown families are left out."""
     found: dict[str, list[str]] = {}
     for one in downloaded_models():
         try:

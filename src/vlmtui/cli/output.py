@@ -1,4 +1,5 @@
-"""Writes to stdout and stderr: hostile text made visible, an updating line, errors."""
+"""Output of commands: answers, JSON and tables to stdout; notes, errors and progress to stderr. Control characters
+are made visible."""
 
 from __future__ import annotations
 
@@ -24,18 +25,18 @@ _NUMBERS = r"\[\n\s*\d+(?:,\n\s*\d+)*\n\s*\]"
 
 
 def write_answer(text: str) -> None:
-    """Stream a piece of an answer: raw to a pipe, with control characters made visible on a terminal."""
+    """Write a piece of an answer: unchanged to a pipe, with control characters made visible to a terminal."""
     sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """Write a line to stderr, ignoring failures."""
+    """Write a line to stderr; an OSError is ignored."""
     write_notice(sys.stderr, f"{visible(text)}\n")
 
 
 def write_notice(stream: TextIO, text: str) -> None:
-    """Write text that no command depends on; a failing stream is dropped."""
+    """Write text that no command depends on. If that fails, send all later output of the stream to /dev/null."""
     try:
         stream.write(text)
         stream.flush()
@@ -44,7 +45,7 @@ def write_notice(stream: TextIO, text: str) -> None:
 
 
 def print_error(error: VlmtuiError) -> None:
-    """Write an error to stderr: what happened, the detail, what to do."""
+    """Write an error to stderr: message, detail, hint."""
     note(f"vlmtui: {error.message}")
     if error.detail:
         note("".join(f"    {line}\n" for line in error.detail.splitlines()).rstrip())
@@ -53,9 +54,9 @@ def print_error(error: VlmtuiError) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a JSON value at once, with token ids on one line. Plain ASCII on a terminal, where other characters may be
-    hostile, and if stdout cannot encode all characters."""
-    import json  # not needed for the app's start
+    """Print a value as indented JSON, with lists of integers on one line. Only ASCII if stdout is a terminal, where
+    other characters may be hostile, or can't encode all characters."""
+    import json  # the app starts without it
 
     text = json.dumps(value, indent=2, ensure_ascii=sys.stdout.isatty() or not is_utf8())
     print(
@@ -72,7 +73,7 @@ def stay_note(model: str, keep_alive_s: float | None) -> str:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns, each as wide as its widest cell."""
+    """Print rows under a head, in columns as wide as their widest cell."""
     shown = [[one_line(cell) for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
@@ -80,14 +81,14 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 class StatusLine:
-    """A line that changes in place, where the stream is a terminal."""
+    """A line that changes in place. It only works on a terminal (`updates`)."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.updates = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
     def show(self, text: str) -> None:
-        """Show a text, cut to the width; nothing where the line cannot change."""
+        """Show a text, cut to the terminal's width; do nothing if the line can't change in place."""
         if not self.updates:
             return
         try:
@@ -102,7 +103,7 @@ class StatusLine:
 
 
 class LoadLine:
-    """Load progress on stderr: one updating line on a terminal, otherwise a line per stage."""
+    """Progress of a load: one line that changes in place on a terminal, otherwise a line per stage."""
 
     def __init__(self, name: str, stream: TextIO) -> None:
         self._name = name
@@ -121,7 +122,7 @@ class LoadLine:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[LoadLine]:
-        """Keep the elapsed time updated; clear the line on exit."""
+        """Update the elapsed time until the block ends, then clear the line."""
         ticker = asyncio.create_task(self._tick())
         try:
             yield self

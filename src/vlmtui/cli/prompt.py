@@ -1,4 +1,4 @@
-"""`vlmtui prompt`: print the prompt that would be sent, without an engine."""
+"""`vlmtui prompt`: prints the prompt that a model would get, without an engine."""
 
 from __future__ import annotations
 
@@ -36,9 +36,15 @@ def fill_prompt(prompt: argparse.ArgumentParser) -> None:
     prompt.add_argument("family", metavar="FAMILY", help="a family, a repository id or a local folder")
     prompt.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
     add_media(prompt)
-    prompt.add_argument("--images", type=_item_count, default=0, metavar="N", help="with so many absent images")
-    prompt.add_argument("--videos", type=_item_count, default=0, metavar="N", help="with so many absent videos")
-    prompt.add_argument("--audios", type=_item_count, default=0, metavar="N", help="with so many absent sounds")
+    prompt.add_argument(
+        "--images", type=_item_count, default=0, metavar="N", help="add N placeholders of images without files"
+    )
+    prompt.add_argument(
+        "--videos", type=_item_count, default=0, metavar="N", help="add N placeholders of videos without files"
+    )
+    prompt.add_argument(
+        "--audios", type=_item_count, default=0, metavar="N", help="add N placeholders of audio without files"
+    )
     prompt.add_argument("--mode", choices=("raw", "chat"), default="raw", help="the raw prompt, or messages (raw)")
     prompt.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
     prompt.add_argument(
@@ -52,7 +58,7 @@ def fill_prompt(prompt: argparse.ArgumentParser) -> None:
 
 
 def _item_count(text: str) -> int:
-    """Parse a number of items. It is limited, because each item costs time and memory."""
+    """Parse a number of items from 0 to 10,000: each costs time and memory."""
     count = int(text)
     if not 0 <= count <= _ITEMS_MAX:
         raise argparse.ArgumentTypeError(f"{text}: from 0 to {_ITEMS_MAX:,}")
@@ -69,7 +75,9 @@ def prompt(arguments: argparse.Namespace) -> int:
     )
     estimates = [(item, estimated_tokens(model.family, item)) for item in attachments]
     absent: dict[Modality, int] = {"image": arguments.images, "video": arguments.videos, "audio": arguments.audios}
-    attachments += [_stand_in(kind, number) for kind, count in absent.items() for number in range(1, count + 1)]
+    attachments += [
+        _absent_attachment(kind, number) for kind, count in absent.items() for number in range(1, count + 1)
+    ]
     counts = Counter(item.modality for item in attachments)
     turns = turns_with_placed(application.settings.system_prompt, question, attachments)
     sampling = sampling_of(application, model.family, arguments.set_parameters)
@@ -155,8 +163,8 @@ def _content(turn: Turn) -> object:
     ]
 
 
-def _stand_in(modality: Modality, number: int) -> Attachment:
-    """Return a placeholder attachment; building a prompt only needs its modality."""
+def _absent_attachment(modality: Modality, number: int) -> Attachment:
+    """Return an attachment without a file: building a prompt needs only its modality."""
     return Attachment(
         modality=modality,
         name=f"{modality} {number}",

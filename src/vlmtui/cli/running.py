@@ -1,4 +1,4 @@
-"""`vlmtui ps`, `stop` and `top`: the models that are loaded here, and the requests of a vLLM server."""
+"""`vlmtui ps`, `stop` and `top`: the models loaded on this machine, and the metrics of a vLLM server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vlmtui.paths import Paths
 from vlmtui.text import one_line, visible
 
 _GIB = 2**30
-_DEAF = "not answering"
+_NOT_ANSWERING = "not answering"
 _UNKNOWN = "?"
 _NOTHING = "No model is loaded."
 
@@ -36,13 +36,13 @@ def fill_stop(stop: argparse.ArgumentParser) -> None:
     which = stop.add_mutually_exclusive_group()
     which.add_argument("model", metavar="MODEL|PID", nargs="?", help="its name or pid as listed by `vlmtui ps`")
     which.add_argument("--all", action="store_true", help="every model")
-    stop.add_argument("--json", action="store_true", help="print a JSON array of what was stopped")
+    stop.add_argument("--json", action="store_true", help="print a JSON array of the stopped models")
 
 
 def fill_top(top: argparse.ArgumentParser) -> None:
     top.description = (
         "Print once what the loaded models, or a vLLM server, are doing: requests, caches and tokens of each rank, and "
-        "how long tokens take."
+        "the time that tokens take."
     )
     top.add_argument(
         "name",
@@ -68,7 +68,6 @@ def ps(arguments: argparse.Namespace) -> int:
 
 
 def stop(arguments: argparse.Namespace) -> int:
-    """Stop a model, or all. Raises VlmtuiError."""
     if not arguments.all and arguments.model is None:
         message = "Choose which model to stop."
         raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="`vlmtui ps` lists them; `vlmtui stop --all` stops all.")
@@ -76,8 +75,7 @@ def stop(arguments: argparse.Namespace) -> int:
 
 
 def top(arguments: argparse.Namespace) -> int:
-    """Print once what a server, a model of this machine or all of them are doing. Raises VlmtuiError if there is
-    none."""
+    """Print the metrics of a server, a loaded model, or all loaded models. Raises VlmtuiError if NAME is unknown."""
     if (server := _server_of(arguments)) is not None:
         found = fetch_metrics(server)
         if arguments.json:
@@ -88,8 +86,8 @@ def top(arguments: argparse.Namespace) -> int:
     return asyncio.run(_top(arguments.name, as_json=arguments.json))
 
 
-def _called(running: Sequence[WorkerInfo], name: str) -> list[WorkerInfo]:
-    """Return the workers of this name or pid. Raises VlmtuiError if there is none."""
+def _workers_named(running: Sequence[WorkerInfo], name: str) -> list[WorkerInfo]:
+    """Return the workers with this model name or pid. Raises VlmtuiError if there is none."""
     if wanted := [worker for worker in running if worker.is_called(name)]:
         return wanted
     hint = f"Running: {', '.join(worker.name for worker in running) or 'none'}."
@@ -99,7 +97,7 @@ def _called(running: Sequence[WorkerInfo], name: str) -> list[WorkerInfo]:
 async def _stop(arguments: argparse.Namespace) -> int:
     host = WorkerHost(Paths.default())
     running = await host.find_all()
-    wanted = running if arguments.all else _called(running, arguments.model)
+    wanted = running if arguments.all else _workers_named(running, arguments.model)
     for worker in wanted:
         await host.stop(worker.endpoint)
         note(f"{worker.name} (pid {worker.pid}) was stopped.")
@@ -113,7 +111,7 @@ async def _stop(arguments: argparse.Namespace) -> int:
 def _row(worker: WorkerInfo, others: Sequence[WorkerInfo]) -> list[str]:
     status = worker.status
     if status is None:
-        return [worker.name, "", str(worker.pid), _DEAF, "", "", "", "", "", ""]
+        return [worker.name, "", str(worker.pid), _NOT_ANSWERING, "", "", "", "", "", ""]
     specs = [other.status.spec for other in others if other.status is not None]
     return [
         worker.name,
@@ -130,7 +128,7 @@ def _row(worker: WorkerInfo, others: Sequence[WorkerInfo]) -> list[str]:
 
 
 def _engine(spec: LoadSpec, specs: Sequence[LoadSpec]) -> str:
-    """Return the kind of engine, and its differences from the other engines: `Transformers, device=cpu`."""
+    """Return the kind of engine, and how it differs from the other loaded ones: `Transformers, device=cpu`."""
     kind, told = kind_of(spec), distinction(spec, specs)
     return told if told.startswith(kind) else f"{kind}, {told}" if told else kind
 
@@ -141,7 +139,7 @@ def _as_json(worker: WorkerInfo) -> dict[str, object]:
         "model": worker.name,
         "engine": kind_of(status.spec) if status else None,
         "pid": worker.pid,
-        "state": status.state if status else _DEAF,
+        "state": status.state if status else _NOT_ANSWERING,
         "clients": status.clients if status else None,
         "running": status.running if status else None,
         "idle_s": status.idle_s if status else None,
@@ -156,7 +154,7 @@ def _as_json(worker: WorkerInfo) -> dict[str, object]:
 
 
 def _server_of(arguments: argparse.Namespace) -> EngineSettings | None:
-    """Return how to reach the server that is named; None if the name is of a model here. Raises VlmtuiError."""
+    """Return the server that NAME means; None if NAME is a model of this machine. Raises VlmtuiError."""
     name = arguments.name
     if name is None:
         return None
@@ -169,7 +167,7 @@ def _server_of(arguments: argparse.Namespace) -> EngineSettings | None:
 async def _top(name: str | None, *, as_json: bool) -> int:
     host = WorkerHost(Paths.default())
     running = await host.find_all()
-    wanted = running if name is None else _called(running, name)
+    wanted = running if name is None else _workers_named(running, name)
     told: list[dict[str, object]] = []
     for worker in wanted:
         about: dict[str, object] = {"model": worker.name, "pid": worker.pid}
@@ -196,24 +194,26 @@ def _print_metrics(name: str, found: EngineMetrics) -> None:
     rows = [
         [
             visible(rank.rank),
-            _count(rank.running),
-            _count(rank.waiting),
+            _count_text(rank.running),
+            _count_text(rank.waiting),
             _UNKNOWN if rank.kv_cache is None else f"{rank.kv_cache:.1%}",
-            _count(rank.preemptions),
-            _count(rank.prompt_tokens),
-            _count(rank.cached_tokens),
-            _count(rank.generated_tokens),
+            _count_text(rank.preemptions),
+            _count_text(rank.prompt_tokens),
+            _count_text(rank.cached_tokens),
+            _count_text(rank.generated_tokens),
         ]
         for rank in found.ranks
     ]
     print_table(head, rows)
     if found.media_lookups:
-        note(f"Media cache: {_count(found.media_hits)} of {_count(found.media_lookups)} looked up were there.")
+        note(
+            f"Media cache: {_count_text(found.media_hits)} of {_count_text(found.media_lookups)} looked up were there."
+        )
     for what, times in (("First token", found.first_token_s), ("Between tokens", found.between_tokens_s)):
         if any(time is not None for time in times):
             shown = " / ".join(_UNKNOWN if time is None else f"{time * 1000:.0f} ms" for time in times)
             note(f"{what}: {shown} (50th, 90th, 99th percentile since its start).")
 
 
-def _count(number: int | None) -> str:
+def _count_text(number: int | None) -> str:
     return _UNKNOWN if number is None else f"{number:,}"

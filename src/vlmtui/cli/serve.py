@@ -1,4 +1,4 @@
-"""`vlmtui serve`: print the `vllm serve` command line for a model, and what each flag is for."""
+"""`vlmtui serve`: prints the `vllm serve` command line for a model, and the reason for each flag."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def fill_serve(serve: argparse.ArgumentParser) -> None:
         "the GPUs are; `vlmtui --engine ADDRESS` then uses that server. Nothing is started. It works with vLLM 0.32."
     )
     serve.add_argument("name", metavar="MODEL", help="a family, a repository id or a local folder")
-    serve.add_argument("--host", default="127.0.0.1", help="where it listens (127.0.0.1)")
-    serve.add_argument("--port", type=int, default=8000, help="where it listens (8000)")
+    serve.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
+    serve.add_argument("--port", type=int, default=8000, help="the port to listen at (8000)")
     serve.add_argument(
         "--trust-remote-code", action="store_true", help="let the model run Python code of its own repository"
     )
@@ -39,16 +39,16 @@ def fill_serve(serve: argparse.ArgumentParser) -> None:
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Print the line to stdout, and what its flags are for to stderr. Raises VlmtuiError if the model is unknown, or
-    needs code that was not allowed."""
+    """Print the command line to stdout, and reasons and warnings to stderr. Raises VlmtuiError if the model is unknown,
+    or needs Python code that is not allowed."""
     application = build(tell=note)
     model = with_engine_args(resolve(application.registry, arguments.name), arguments.engine_arg)
     model = with_consent(model, trust=arguments.trust_remote_code)
     flags = [
         *model_flags(model.spec),
         *feature_flags(video="video" in model.family.takes),
-        Flag(("--host", arguments.host), "where it listens"),
-        Flag(("--port", str(arguments.port)), "where it listens"),
+        Flag(("--host", arguments.host), "the address to listen at"),
+        Flag(("--port", str(arguments.port)), "the port to listen at"),
     ]
     command = ["vllm", "serve", model.spec.model, *(word for flag in flags for word in flag.words)]
     warnings = list(_warnings(arguments.host, [adapter.name for adapter in adapters_of(model.spec)]))

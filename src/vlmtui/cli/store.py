@@ -1,4 +1,4 @@
-"""`vlmtui store`: check, back up and restore the stored conversations."""
+"""`vlmtui store`: checks, backs up and restores the stored conversations."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from vlmtui.store.opening import verify_store
 from vlmtui.text import counted
 
 _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
-"""The name of a stored file: its first digits find it, and all of them are wider than a terminal."""
+"""The hash that names a stored file. Tables show its first 12 digits."""
 _LOST_MEDIA_BACK = (
-    "A file that is missing or damaged comes back when it is attached again, or from a backup: "
-    "`vlmtui store restore FILE`."
+    "A missing or damaged file comes back if it is attached again, or from a backup: `vlmtui store restore FILE`."
 )
 
 
@@ -29,12 +28,12 @@ def fill_store(store: argparse.ArgumentParser) -> None:
     verify.epilog = "exit codes: 0 no finding, 1 findings"
     backup = actions.add_parser("backup", help="write the database and all stored files to one archive")
     backup.add_argument("file", metavar="FILE", help="the archive to write (tar)")
-    restore = actions.add_parser("restore", help="continue with a backup; the database that is there is kept")
+    restore = actions.add_parser("restore", help="replace the database with a backup; the old database file is kept")
     restore.add_argument(
         "file",
         metavar="FILE",
         nargs="?",
-        help="an archive, or a file of the folder `backups`; without it, the newest good backup of a damaged database",
+        help="an archive, or a file in `backups` (default: the newest good backup, if the database is damaged)",
     )
     for one in (verify, backup, restore):
         one.add_argument("--json", action="store_true", help="print one JSON object")
@@ -57,7 +56,7 @@ def store(arguments: argparse.Namespace) -> int:
             restored = restore_archive(Path(arguments.file), paths.data, paths.media)
             aside = str(restored.set_aside) if restored.set_aside else None
             for name in restored.left_out:
-                note(f"warning: left out: {name} is no picture, video, sound or document.")
+                note(f"warning: left out: {name} is not an image, video, audio file or document.")
             said = f"Restored, with {counted(restored.media, 'stored file')}."
             if aside:
                 said += f" The database from before is {aside}."

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full or without a reader, and a command's input, read with a limit."""
+"""Standard streams that are closed, full or without a reader; and a command's input, read up to a size limit."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from vlmtui.text import human_bytes, one_line
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EFBIG})
 _STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
 TEXT_BYTES_MAX = 16_000_000
-"""Most bytes of a question or a raw prompt; the limit for messages to the engine."""
+"""Most bytes of a question or a raw prompt; also the limit of a message to the engine."""
 DOCUMENT_BYTES_MAX = 1_000_000_000
 """Most bytes of an exported conversation or comparison, including its media."""
 _CHUNK = 1 << 20
 
 
 def open_missing() -> None:
-    """Open closed standard streams on /dev/null. Otherwise the next file opened, perhaps a database, would get such a
-    stream's number and receive printed text."""
+    """Open closed standard streams on /dev/null. Otherwise the next opened file, perhaps a database, would get the
+    number of such a stream, and printed text would go into it."""
     for number, name, mode in _STREAMS:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # opens as the lowest free number: this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def is_output_lost() -> bool:
-    """Return whether printed text cannot be written. It is then dropped, and unwritten stderr text too, so that the
-    exit does not fail on it again."""
+    """Return whether printed text can't be written to stdout. Unwritten text of stdout and stderr is dropped, so that
+    it does not fail again at exit."""
     if not _flushed(sys.stderr):
         drop(2)
     is_lost = not _flushed(sys.stdout)
@@ -52,12 +52,12 @@ def _flushed(stream: TextIO) -> bool:
 
 
 def is_of_output(error: OSError) -> bool:
-    """Return whether an error comes from writing to stdout: unlike errors of our own files, it has no file name."""
+    """Return whether an error comes from writing to stdout. Errors of other files have a file name."""
     return is_output_lost() or (error.filename is None and error.errno in _WRITE_ERRORS)
 
 
 def drop(number: int) -> None:
-    """Redirect a standard stream to /dev/null."""
+    """Send all further output of a standard stream (its number) to /dev/null."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, number)
     os.close(null)
@@ -69,8 +69,8 @@ def is_utf8() -> bool:
 
 
 def read_input(name: str, *, bytes_max: int) -> bytes:
-    """Return all bytes of the file or pipe `name`, or of standard input for `-`. Raises VlmtuiError (BAD_INPUT) if it
-    cannot be read or is larger than `bytes_max`."""
+    """Return all bytes of the file or pipe `name`; `-` is stdin. Raises VlmtuiError (BAD_INPUT) if it cannot be read,
+    or has more than `bytes_max`."""
     try:
         if name == "-":
             return _bounded(sys.stdin.buffer, "Standard input", bytes_max)
@@ -81,7 +81,7 @@ def read_input(name: str, *, bytes_max: int) -> bytes:
 
 
 def read_question(given: str) -> str:
-    """Return the question, read from stdin for `-`. Raises VlmtuiError if it is empty or not valid text."""
+    """Return the question; `-` reads it from stdin. Raises VlmtuiError if it is empty or not valid text."""
     if given == "-":
         try:
             given = read_input("-", bytes_max=TEXT_BYTES_MAX).decode().rstrip("\n")
@@ -97,7 +97,7 @@ def read_question(given: str) -> str:
 
 
 def read_raw_prompt(given: str) -> str:
-    """Return the text verbatim, including a final line break; from a file for `@FILE`, from stdin for `@-`."""
+    """Return the text unchanged; `@FILE` reads it from a file, `@-` from stdin. Raises VlmtuiError."""
     if not given.startswith("@"):
         text = given
     else:

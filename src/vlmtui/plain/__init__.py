@@ -1,1 +1,1 @@
-"""Plain mode: a chat in lines, for any terminal and for screen readers. It only appends."""
+"""Plain mode: a chat in lines that only appends text, for screen readers and simple terminals."""

@@ -1,4 +1,4 @@
-"""Plain mode: the chat in lines. While a line is read, the event loop rests."""
+"""The loop of plain mode: reads a line, does what it says, and writes the result. Reading blocks the event loop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from vlmtui.ui.actions.table import parse_slash
 from vlmtui.ui.services import ExitReport, Services
 
 _DETAIL_LINES = 12
-"""Most lines of an error's technical detail; the log has all."""
+"""Most lines of an error's technical detail; the log has all of it."""
 _MARKS: Mapping[Severity, str] = {"information": "", "warning": "Warning: ", "error": "Error: "}
 _SHORTER = "/detach removes an attachment; /new starts a new conversation."
 _WAYS: Mapping[Remedy | None, str] = {
@@ -47,7 +47,7 @@ _WAYS: Mapping[Remedy | None, str] = {
     Remedy.LEAVE_OUT_OLDEST: _SHORTER,
     Remedy.ATTACH_FILE: "/attach attaches a file.",
 }
-"""The ways out that plain mode has."""
+"""What a user of plain mode can do about a failure."""
 ELSEWHERE: Mapping[str, str] = {
     "adapter": "`vlmtui ask --adapter FOLDER …`",
     "batch": "`vlmtui batch IN -o OUT`",
@@ -67,31 +67,31 @@ ELSEWHERE: Mapping[str, str] = {
     "sound": "/attach FILE#sound",
     "where": "`vlmtui ask --boxes FILE.png …`",
 }
-"""The command that does an action which plain mode does not have, by action id."""
+"""What replaces an action that plain mode lacks: a shell or slash command, by action id."""
 
 
 class AnswerLines:
-    """Writes an answer while it grows, in whole words: a screen reader never reads half of one."""
+    """Writes an answer while it grows, in whole words, as screen readers need it."""
 
     def __init__(self, terminal: LineTerminal, answer: Answer) -> None:
         self._terminal = terminal
         self._written: dict[str, int] = {}
-        """The number of characters written, by their heading."""
+        """The number of characters written so far, by heading."""
         self.follow(answer)
 
     def follow(self, answer: Answer) -> None:
-        """Write an answer from now on, without the text that is written already."""
+        """Write this answer from now on; text that was written already is not repeated."""
         self.answer = answer
-        answer.on_event = self._grown
-        self._grown()
+        answer.on_event = self._write_new_text
+        self._write_new_text()
 
-    def _grown(self) -> None:
+    def _write_new_text(self) -> None:
         parts = self.answer.parts(self.answer.text)
-        self._grow("Reasoning:", parts.thinking, is_over=not parts.is_thinking)
-        self._grow("Answer:", parts.answer, is_over=self.answer.outcome is not None)
+        self._write_part("Reasoning:", parts.thinking, is_over=not parts.is_thinking)
+        self._write_part("Answer:", parts.answer, is_over=self.answer.outcome is not None)
 
-    def _grow(self, heading: str, text: str, *, is_over: bool) -> None:
-        """Write the new text, up to the last whole word."""
+    def _write_part(self, heading: str, text: str, *, is_over: bool) -> None:
+        """Write the new text up to the last whole word; if `is_over`, all of it."""
         if not text.strip():
             return
         if heading not in self._written and (heading == "Reasoning:" or self._written):
@@ -104,7 +104,7 @@ class AnswerLines:
 
 
 class Repl:
-    """Takes lines and writes what they do, until the user quits, the input ends, or the terminal goes away."""
+    """Plain mode: runs commands and sends messages until the user quits, the input ends, or the terminal goes away."""
 
     def __init__(self, services: Services, terminal: LineTerminal) -> None:
         self.commands: Mapping[str, Callable[[str], Awaitable[None]]] = {
@@ -138,45 +138,45 @@ class Repl:
         self._is_subscribed = False
         self._is_leaving = False
         self._lines: AnswerLines | None = None
-        """The answer written last."""
+        """The latest answer on the terminal."""
         self._work: asyncio.Future[Any] | None = None
         """The running command."""
         self._loading: asyncio.Task[Any] | None = None
-        self._moved = asyncio.Event()
-        """Set by the next change of the engine."""
-        self._told: tuple[object, ...] = ()
-        """The engine's state that was last reported to the user."""
+        self._state_changed = asyncio.Event()
+        """Set by the next change of the engine's state, and then replaced."""
+        self._reported: tuple[object, ...] = ()
+        """The engine's state and load stage that the user was told last."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    # -- telling and asking
+    # -- messages and questions to the user
 
     def tell(
         self, text: str, remedy: Remedy | None = None, *, seconds: float = 4.0, severity: Severity = "information"
     ) -> None:
-        """Tell something in a line, with its remedy. `seconds` do not matter: nothing disappears here."""
-        self._lines_of(f"{_MARKS[severity]}{text} {_WAYS.get(remedy, '')}".rstrip())
+        """Write a line, with its remedy. `seconds` is ignored: lines stay."""
+        self._write_lines(f"{_MARKS[severity]}{text} {_WAYS.get(remedy, '')}".rstrip())
 
     def tell_error(self, error: VlmtuiError) -> None:
-        """Tell an error: what happened, the detail, what to do."""
-        self._lines_of(f"Error: {one_line(error.message)}")
-        self._lines_of(*(f"  {one_line(line)}" for line in error.detail.splitlines()[-_DETAIL_LINES:]))
-        self._lines_of(*filter(None, [f"{one_line(error.hint)} {_WAYS.get(error.remedy, '')}".strip()]))
+        """Write an error: message, detail, hint and remedy."""
+        self._write_lines(f"Error: {one_line(error.message)}")
+        self._write_lines(*(f"  {one_line(line)}" for line in error.detail.splitlines()[-_DETAIL_LINES:]))
+        self._write_lines(*filter(None, [f"{one_line(error.hint)} {_WAYS.get(error.remedy, '')}".strip()]))
 
-    def _lines_of(self, *texts: str) -> None:
+    def _write_lines(self, *texts: str) -> None:
         for text in texts:
             self._terminal.write_line(text)
 
     def _choose_one(self, options: Sequence[str]) -> int | None:
-        """Let the user choose by number; return the option's index, or None for anything else. Raises TerminalGone."""
-        self._lines_of(*(f"  {number}  {option}" for number, option in enumerate(options, 1)))
+        """Let the user choose an option by its number; return its index, or None. Raises TerminalGone."""
+        self._write_lines(*(f"  {number}  {option}" for number, option in enumerate(options, 1)))
         given = self._terminal.read_answer(f"Number, 1 to {len(options)} (Enter: none): ")
         return int(given) - 1 if is_number(given) and 1 <= int(given) <= len(options) else None
 
     # -- the session
 
     async def run(self) -> tuple[int, ExitReport]:
-        """Run the session. Return the exit code, and what remains."""
-        loop, talking = asyncio.get_running_loop(), asyncio.ensure_future(self._talk())
+        """Run until the session ends. Return the exit code and the report for the shell."""
+        loop, talking = asyncio.get_running_loop(), asyncio.ensure_future(self._run_session())
         self._terminal.on_interrupt = lambda is_second: loop.call_soon_threadsafe(self._interrupt, is_second)
         self._terminal.on_end = lambda: loop.call_soon_threadsafe(talking.cancel)
         try:
@@ -185,14 +185,14 @@ class Repl:
                 talking.result()
         except TerminalGone as gone:
             if gone.typed.strip():
-                self._take_words(gone.typed)
+                self._set_draft(gone.typed)
         finally:
             is_saved, report = await self._leave()
         number = self._terminal.ended_by
         return 128 + number if number else int(not is_saved), report
 
-    async def _talk(self) -> None:
-        """Load the model and open the conversation of the start, complete interrupted answers, then take lines."""
+    async def _run_session(self) -> None:
+        """Load the first model, open the conversation to continue, complete interrupted answers; then read lines."""
         services = self._services
         self._start(self._holder.keep_house())
         for warning in services.registry.warnings:
@@ -204,17 +204,17 @@ class Repl:
         while not self._is_leaving:
             prompt = ""
             if (chat := self._holder.chat) is not None:
-                await chat.recorder.flush()  # nothing is stored while a line is read
+                await chat.recorder.flush()  # reading a line blocks the event loop
                 prompt = chat.draft.only_tokens()
             if self._unsent:
                 self.tell(f"Draft (Enter on an empty line sends it): {self._unsent}")
             line = self._terminal.read_message(f"{prompt}> ")
             if line is None:
                 return
-            await self._take(line)
+            await self._run_line(line)
 
     def _interrupt(self, is_second: bool) -> None:
-        """Stop the running answer, load or command, after Ctrl+C. The second time in a row: quit."""
+        """After Ctrl+C, stop the running answer, load or command; after a second one in a row, quit."""
         chat, controller = self._holder.chat, self._controller
         if is_second:
             self._is_leaving = True
@@ -228,8 +228,8 @@ class Repl:
             self._work.cancel()
 
     async def _leave(self) -> tuple[bool, ExitReport]:
-        """Store everything, and return True if that succeeded. If the terminal is gone, the engine continues a running
-        answer."""
+        """Store everything, leave the engine, and return whether all is stored, with the report for the shell. If the
+        terminal is gone, the engine continues a running answer."""
         is_gone = bool(self._terminal.ended_by)
         if is_gone:
             self._terminal.detach()
@@ -244,13 +244,13 @@ class Repl:
         name = model.spec.name if model is not None else None
         return is_saved, ExitReport(name, stays, self._services.keep_alive_s, chat.id if chat is not None else None)
 
-    async def _take(self, line: str) -> None:
-        """Run a line: a command, or a message. An empty one sends the draft."""
+    async def _run_line(self, line: str) -> None:
+        """Run a line: a slash command, or a message. An empty line sends the draft."""
         chat = self._holder.chat
         command = parse_slash((chat.draft.without_tokens(line) if chat is not None else line).strip())
         if command is None:
             if line.strip():
-                self._take_words(line)
+                self._set_draft(line)
             if line.strip() or self._unsent:
                 await self._run(self._send())
         elif command.action is None:
@@ -267,8 +267,8 @@ class Repl:
         chat = self._holder.chat
         return (chat.draft.words if chat is not None else self._holder.typed_ahead).strip()
 
-    def _take_words(self, line: str) -> None:
-        """Set the draft to a line; attachments that the line does not name come first."""
+    def _set_draft(self, line: str) -> None:
+        """Set the draft to a line. Attachments whose tokens are not in the line stand before it."""
         if self._holder.chat is None:
             self._holder.typed_ahead = "\n".join(filter(None, (self._holder.typed_ahead, line)))
             return
@@ -280,7 +280,7 @@ class Repl:
         self._draft_changed()
 
     async def _run(self, work: Awaitable[object]) -> None:
-        """Run a command, and print its error. Ctrl+C may cancel it."""
+        """Run a command, and write its error. Ctrl+C may cancel it."""
         self._work = asyncio.ensure_future(work)
         try:
             await self._work
@@ -294,7 +294,7 @@ class Repl:
             self._work = None
 
     def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
-        """Run a task in the background until the session ends, while commands are read."""
+        """Run a task beside the commands; it is cancelled when the session ends."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -317,7 +317,7 @@ class Repl:
         return chat
 
     def _draft_changed(self) -> None:
-        """Number the attachments as in the prompt, and store the draft."""
+        """Number the draft's attachments as in the prompt, and store the draft."""
         chat, model = self._conversation(), self._controller.model
         chat.draft.renumber(chat.attachments_sent, 0)
         chat.draft_changed(model.spec.name if model is not None else "")
@@ -350,7 +350,7 @@ class Repl:
         self.tell("No answer is running. Ctrl+C stops an answer while it is written.")
 
     def _conversation_changed(self, event: ConversationEvent) -> None:
-        """Write the end of an answer, and continue an answer that arrives again from an earlier session."""
+        """Write the end of an answer, or continue an answer of an earlier session that the engine goes on with."""
         lines = self._lines
         if lines is None or lines.answer.request_id != event.exchange.answer.request_id:
             return
@@ -364,12 +364,12 @@ class Repl:
     def _end_answer(self, exchange: Exchange) -> None:
         answer = exchange.answer
         answer.on_event = None
-        self._lines_of(*(f"[{facts}]" for facts in [answer_line(answer, exchange.marks())] if facts))
+        self._write_lines(*(f"[{facts}]" for facts in [answer_line(answer, exchange.marks())] if facts))
         if answer.failure is not None:
             self.tell_error(answer.failure.error())
 
     async def _show_brought_back(self, is_open: bool) -> None:
-        """Show the conversation that was opened; if it was open before, only a last answer that is not written yet."""
+        """Show a conversation with a completed answer; if it is open already, only the last answer, if it is new."""
         last = self._conversation().last
         if not is_open:
             self._show()
@@ -384,7 +384,7 @@ class Repl:
             self.tell(f"{len(everything) - len(shown):,} earlier messages; /save FILE writes all.")
         for number, exchange in enumerate(shown, len(everything) - len(shown) + 1):
             media = [f"  {one_line(item.name)}, {attachment_facts(item)}" for item in exchange.user.attachments]
-            self._lines_of(f"{number} You: {exchange.user.text}", *media)
+            self._write_lines(f"{number} You: {exchange.user.text}", *media)
             self._lines = AnswerLines(self._terminal, exchange.answer)
             self._end_answer(exchange)
 
@@ -470,7 +470,7 @@ class Repl:
     # -- models
 
     async def _load_first(self) -> None:
-        """Load the model that was named at the start, or that of the conversation to continue."""
+        """Load the model of the command line, or that of the conversation to continue."""
         if (model := self._services.first_model()) is not None:
             await self._choose(model)
         else:
@@ -485,16 +485,16 @@ class Repl:
         spec = current.spec if current is not None else None
         rows = model_choices(self._services.registry, running=running, current=spec)
         listed = [", ".join(filter(None, [one_line(row.model.spec.name), row.state])) for row in rows if not row.closed]
-        self._lines_of(*(f"  {one}" for one in listed))
+        self._write_lines(*(f"  {one}" for one in listed))
         self.tell("/model NAME loads one of these, a repository id or a folder.")
 
     async def _choose(self, model: Model) -> None:
-        """Load a model after the checks before a load, and wait until it is ready."""
+        """Load a model and wait until it is ready. Asks first about trust and memory where needed."""
         model = self._checks.allowed(model)
         machine = await asyncio.to_thread(Machine.measure)
         is_size_accepted = False
         while (check := self._checks.first(model, machine, size_accepted=is_size_accepted)) is not None:
-            self._lines_of(one_line(check.title), *check.text.splitlines())
+            self._write_lines(one_line(check.title), *check.text.splitlines())
             chosen = self._choose_one([option.label for option in check.options])
             option = check.options[chosen] if chosen is not None else None
             if option is None or option.model is None:
@@ -509,36 +509,36 @@ class Repl:
         controller = self._controller
         is_current = controller.model is not None and controller.model.spec == model.spec
         if not is_current or controller.state in (EngineState.NONE, EngineState.DEAD):
-            self._loading = self._start(self._load_now(model))
+            self._loading = self._start(self._load_and_watch(model))
         else:
             self.tell(f"{one_line(model.spec.name)} is loaded already.")
 
-    async def _load_now(self, model: Model) -> None:
+    async def _load_and_watch(self, model: Model) -> None:
         self.tell(f"Loading {one_line(model.spec.name)}. Ctrl+C stops it.")
         if await self._controller.start(model):
             self._start(self._controller.watch())
 
     async def _until_ready(self) -> None:
-        """Wait while a model loads. Raises VlmtuiError if that failed or was stopped."""
+        """Wait while a model loads. Raises VlmtuiError if the load failed or was stopped."""
         if self._loading is not None:
             await asyncio.shield(self._loading)
         while self._controller.state is EngineState.LOADING:
-            await self._moved.wait()
+            await self._state_changed.wait()
         if self._controller.state is EngineState.NONE and self._controller.model is not None:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "Loading was stopped.", remedy=Remedy.LOAD_MODEL)
         self._controller.require_engine()
 
     def _engine_changed(self) -> None:
-        """Tell a stage of the load, and its end."""
+        """Write each new stage of a load, and its end."""
         controller = self._controller
-        self._moved.set()
-        self._moved = asyncio.Event()
+        self._state_changed.set()
+        self._state_changed = asyncio.Event()
         self._interrupted.engine_changed()
         is_loading, progress = controller.state is EngineState.LOADING, controller.progress
         stage = progress.stage if is_loading and progress is not None else None
-        if self._told == (told := (controller.state, stage)):
+        if self._reported == (told := (controller.state, stage)):
             return
-        self._told = told
+        self._reported = told
         name = one_line(controller.model.spec.name) if controller.model is not None else ""
         info = controller.info
         if stage is not None and progress is not None:
@@ -546,12 +546,12 @@ class Repl:
         elif controller.state is EngineState.READY and info is not None:
             engine = f"{one_line(info.engine)} {one_line(info.engine_version)}"
             self.tell(f"{name} is ready: {engine}, {info.max_model_len:,} tokens of context.")
-            self._lines_of(*map(one_line, info.notes))
+            self._write_lines(*map(one_line, info.notes))
         elif controller.state is EngineState.HUNG:
             self.tell(f"{name} does not answer.", severity="warning")
 
     def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
-        """Report that the engine died. An answer that was running also reports it."""
+        """Write that the engine died. A running answer writes it too."""
         name = one_line(self._controller.model.spec.name) if self._controller.model is not None else "The engine"
         again = " It is loading again." if loads_again else ""
         remedy = None if loads_again else Remedy.RESTART_ENGINE
@@ -564,14 +564,14 @@ class Repl:
 
     async def _help(self, argument: str) -> None:
         actions = sorted((ACTIONS[id] for id in self.commands), key=lambda action: action.slash)
-        self._lines_of(*(f"  {action.usage}: {action.help}" for action in actions))
+        self._write_lines(*(f"  {action.usage}: {action.help}" for action in actions))
         self.tell("A line is sent as a message; a \\ at its end continues it. Ctrl+C stops an answer.")
         self.tell("[Image #1] in a line places that attachment; otherwise attachments come first.")
         self.tell("The app's other commands say which command does the same without a screen.")
 
 
 def run_plain(services: Services) -> tuple[int, ExitReport]:
-    """Run plain mode. Return the exit code, and what remains."""
+    """Run plain mode. Return the exit code and the report for the shell."""
     terminal = LineTerminal(PromptHistory(services.paths.state / "prompts.jsonl"))
     with terminal.signals():
         return asyncio.run(Repl(services, terminal).run())

@@ -1,4 +1,4 @@
-"""The terminal in plain mode: lines are read and appended, and no escape byte is ever written."""
+"""The terminal in plain mode: reads lines and appends text. It never writes escape sequences."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.text import one_line, visible
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LOOKS_S = 0.3
-_READLINE = ("enable-bracketed-paste off", "enable-meta-key off", "bell-style none")
+_SIGNAL_CHECK_S = 0.3
+_READLINE_SETTINGS = ("enable-bracketed-paste off", "enable-meta-key off", "bell-style none")
 
 
 class TerminalGone(Exception):
-    """The terminal has gone, or the process was asked to end. `typed`: the line that was being typed."""
+    """The terminal is gone, or a signal ended the session. `typed`: the unfinished line."""
 
     def __init__(self, typed: str = "") -> None:
         super().__init__("the terminal is gone")
@@ -27,8 +27,8 @@ class TerminalGone(Exception):
 
 
 class LineTerminal:
-    """Reads lines with editing and history by readline, unless stdin is a pipe or Emacs edits the lines. Used by the
-    main thread, which gets the signals."""
+    """Reads lines, with readline's editing and history unless stdin is a pipe or Emacs edits the lines. Only for the
+    main thread, which receives the signals."""
 
     def __init__(self, history: PromptHistory) -> None:
         self._history = history
@@ -37,11 +37,11 @@ class LineTerminal:
         self._readline = self._import_readline() if is_edited else None
         self._is_reading = False
         self._is_line_start = True
-        """True while the cursor stands at the start of a line."""
+        """True if the cursor is at the start of a line."""
         self._is_second = False
         """True if the next Ctrl+C is the second in a row."""
         self.ended_by = 0
-        """The signal that ends the session; 0: none. SIGHUP, too, when the terminal has gone."""
+        """The signal that ended the session; SIGHUP also if the terminal is gone; 0: none."""
         self.on_interrupt: Callable[[bool], object] = lambda is_second: None
         """Called on Ctrl+C while no line is read."""
         self.on_end: Callable[[], object] = lambda: None
@@ -59,7 +59,7 @@ class LineTerminal:
                 signal.signal(number, handler)
 
     def write(self, text: str) -> None:
-        """Append text, control characters made visible."""
+        """Append text, with control characters made visible."""
         if not text or self.ended_by:
             return
         try:
@@ -70,13 +70,13 @@ class LineTerminal:
         self._is_line_start = text.endswith("\n")
 
     def write_line(self, text: str) -> None:
-        """Append lines of their own."""
+        """Append text that begins and ends a line."""
         self.write(("" if self._is_line_start else "\n") + text + "\n")
 
     def read_message(self, prompt: str) -> str | None:
-        """Read a message: a line, and the next one after a backslash at its end. Ctrl+C clears the line, which stays
-        in the history. Return None when the input ends, or after two Ctrl+C in a row. Raises TerminalGone with all
-        that was typed."""
+        """Read a message: a line; a backslash at its end continues it on the next. Ctrl+C clears the line, which stays
+        in the history. Return None at the end of the input, or after two Ctrl+C in a row. Raises TerminalGone with the
+        text typed so far."""
         read = ""
         while True:
             try:
@@ -98,17 +98,17 @@ class LineTerminal:
             read += f"{line[:-1]}\n"
 
     def read_answer(self, prompt: str) -> str:
-        """Read the answer to a question; empty at the end of the input and after Ctrl+C. Raises TerminalGone."""
+        """Read the answer to a question; empty at the end of the input or after Ctrl+C. Raises TerminalGone."""
         try:
             return self._read(prompt).strip()
         except (EOFError, KeyboardInterrupt):
             return ""
         except TerminalGone as gone:
-            raise TerminalGone from gone  # an answer is no part of the draft
+            raise TerminalGone from gone  # without the text: it is not part of the draft
 
     @staticmethod
     def detach() -> None:
-        """Let nothing fail or block on a terminal that is gone."""
+        """Send the standard streams to /dev/null, so that nothing fails or blocks on a terminal that is gone."""
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)
@@ -122,8 +122,8 @@ class LineTerminal:
         line, is_over = "", False
         try:
             self._is_reading = True
-            # readline looks for a signal only when one ends its wait for a key: it misses one that comes before.
-            signal.setitimer(signal.ITIMER_REAL, _LOOKS_S, _LOOKS_S)
+            # readline handles a signal only while it waits for a key. The timer ends that wait, so none is missed.
+            signal.setitimer(signal.ITIMER_REAL, _SIGNAL_CHECK_S, _SIGNAL_CHECK_S)
             line = input(one_line(prompt))
         except EOFError:
             is_over = True
@@ -134,9 +134,9 @@ class LineTerminal:
             self._is_reading = False
         if not self.ended_by and self._is_terminal and _is_hung_up():
             self.ended_by = signal.SIGHUP
-        if self.ended_by:  # when the terminal goes away, what was typed so far reads as a whole line
+        if self.ended_by:  # a lost terminal makes the unfinished line look complete
             raise TerminalGone(line)
-        if not sys.stdin.isatty() or is_over:  # nobody has seen the line: a log is to read as a conversation
+        if not sys.stdin.isatty() or is_over:  # nothing echoed the line, and the output should read as a conversation
             self.write(f"{line}\n")
         if is_over:
             raise EOFError
@@ -171,9 +171,9 @@ class LineTerminal:
             self.on_end()
 
     def _import_readline(self) -> ModuleType:
-        """Return GNU readline or libedit, set up for a terminal that can only append."""
+        """Return GNU readline or libedit, set up to write no escape sequences."""
         named = os.environ.get("TERM")
-        os.environ["TERM"] = "dumb"  # read when the module is imported; then it writes no escape sequences
+        os.environ["TERM"] = "dumb"  # so that the import writes no escape sequences
         try:
             import readline
         finally:
@@ -181,7 +181,7 @@ class LineTerminal:
                 del os.environ["TERM"]
             else:
                 os.environ["TERM"] = named
-        for setting in _READLINE:
+        for setting in _READLINE_SETTINGS:
             readline.parse_and_bind(f"set {setting}")
         with suppress(AttributeError):  # libedit may lack it
             readline.set_auto_history(False)

@@ -76,14 +76,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _WARNINGS_MAX = 3
-_ANSWERS = "answers.jsonl"
-"""The results that `/batch` shows without a name, as docs/batch.md calls them."""
-_STARTED_AFTER_S = 1.0
-_HOUSE_KEPT_AFTER_S = 10.0
+_BATCH_FILE = "answers.jsonl"
+"""The file that `/batch` shows by default; docs/batch.md uses this name."""
+_LEFTOVERS_AFTER_S = 1.0
+_HOUSEKEEPING_AFTER_S = 10.0
 _LOG_EVERY_S = 0.1
-"""Shortest interval in seconds between updates about new lines of the engine's log."""
-_ALONE = 2
-"""Height of the screen stack when one of our screens is shown alone: below it is Textual's empty default screen."""
+"""Least seconds between two messages to the screens about new lines of the engine's log."""
+_STACK_OF_ONE = 2
+"""Screens on the stack if only one of ours is shown: below it is Textual's empty default screen."""
 
 
 def _commands() -> type[Provider]:
@@ -93,16 +93,16 @@ def _commands() -> type[Provider]:
 
 
 class VlmtuiApp(App[ExitReport | None]):
-    """The app: wires its parts together, and handles the messages and actions of all screens."""
+    """The app. Owns what screens share, opens screens, and handles the messages and actions of all of them."""
 
     TITLE = "vlmtui"
-    # A screen with its own styles makes Textual parse all styles again, so the first screens' styles are loaded here.
+    # The first screens' styles are loaded here: a screen with styles of its own makes Textual parse all styles again.
     CSS_PATH = ["app.tcss", "models/screen.tcss"]
     COMMANDS = {_commands}
     BINDINGS = bindings("app")
 
     def __init__(self, services: Services, question: TerminalQuestion | None = None) -> None:
-        """`question`: a terminal query sent before this module was imported."""
+        """`question`: questions that were sent to the terminal before this module was imported."""
         super().__init__()
         self.services = services
         self.engines = controller = AppEngines(
@@ -112,22 +112,21 @@ class VlmtuiApp(App[ExitReport | None]):
             hang_s=services.settings.hang_s,
         )
         self.key_bindings = KeyBindings(services.settings.keys)
-        """The active key bindings."""
         self.set_keymap(self.key_bindings.keymap)
         for key in self.key_bindings.of("interrupt"):
-            # Textual calls it for a key that no binding takes, as in dialogs, where the app's own do not act.
+            # Textual calls `key_…` for keys without a binding. In dialogs the app's own bindings are not active.
             setattr(self, f"key_{events.Key(key, None).name}", self.interrupt)
         self.graphics = Graphics()
-        """How pictures are drawn; detected when the app runs in a terminal."""
+        """How images are drawn; `run` detects it."""
         self.conversation = services.conversation_holder(self, controller)
         self.models = ModelLoading(self)
         self.stored = StoredConversations(self)
         self._interrupted: InterruptedAnswers | None = None
         self._departure = Departure(self)
         self.key_queue = KeyQueue(self, super().on_event)
-        self._followed: Engine | None = None
-        """The engine whose log is followed."""
-        self._log_waits = False
+        self._logged_engine: Engine | None = None
+        """The engine whose log lines the app collects."""
+        self._is_log_due = False
         self._question = question
         for theme in THEMES:
             self.register_theme(theme)
@@ -135,14 +134,14 @@ class VlmtuiApp(App[ExitReport | None]):
         self.theme = wanted if wanted in self.available_themes else THEMES[0].name
 
     def run(self, **options: Any) -> ExitReport | None:
-        """Run in the terminal, after asking how it draws pictures. Restores the terminal on return."""
+        """Run in the terminal, after finding out how it draws images. Restores the terminal on return."""
         paints = sends_frames(os.environ)
         setting = self.services.settings.graphics
         self.graphics = Graphics.detect(setting, self._question, coloured=not self.no_color, paints=paints)
         return super().run(**options)
 
     def get_driver_class(self) -> type[Driver]:
-        """Return the platform's driver; on Linux one that sends frames, and that a stalled terminal does not block."""
+        """Return Textual's driver; on Linux one that sends only changed cells, and never waits for the terminal."""
         found = super().get_driver_class()
         if found.__name__ != "LinuxDriver" or not sends_frames(os.environ):
             return found
@@ -151,7 +150,7 @@ class VlmtuiApp(App[ExitReport | None]):
         return NonBlockingDriver
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Show an update of the compositor; as frames where the driver writes those."""
+        """Send an update of the compositor to the terminal: through our driver if it can, otherwise as Textual does."""
         shows = getattr(self._driver, "show", None)
         if shows is not None and shows(screen, renderable):
             self.post_display_hook()
@@ -159,7 +158,7 @@ class VlmtuiApp(App[ExitReport | None]):
             super()._display(screen, renderable)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Return our own colours, for themes that lack them."""
+        """Return `$muted` and `$faint`, for themes that lack them."""
         return dict(VARIABLES)
 
     async def on_event(self, event: events.Event) -> None:
@@ -169,20 +168,20 @@ class VlmtuiApp(App[ExitReport | None]):
         self._departure.watch_signals()
         if wrong := self.key_bindings.first_warnings(_WARNINGS_MAX):
             self.tell("\n".join([*wrong, f"({config_file(self.services.paths)})"]), seconds=15, severity="warning")
-        # Output before this handler returns is discarded: it would be drawn twice.
+        # Textual discards output before this handler returns, so a screen shown here would be drawn twice.
         self.call_later(self._begin)
-        self.set_timer(_STARTED_AFTER_S, self.models.look_for_leftovers)
-        self.set_timer(_HOUSE_KEPT_AFTER_S, self.stored.keep_house)
+        self.set_timer(_LEFTOVERS_AFTER_S, self.models.look_for_leftovers)
+        self.set_timer(_HOUSEKEEPING_AFTER_S, self.stored.keep_house)
 
     async def on_unmount(self) -> None:
-        """Clean up however the app ended: stop a load, and leave a running answer to the engine."""
+        """Clean up, however the app ended. A load is stopped; the engine continues a running answer."""
         self._departure.ignore_signals()
         if self.conversation.chat is not None:
             self.conversation.chat.answers.detach()
         await self.engines.leave()
         await self.conversation.close()
 
-    # -- what the parts use
+    # -- for screens and parts
 
     def tell(
         self,
@@ -192,7 +191,7 @@ class VlmtuiApp(App[ExitReport | None]):
         seconds: float = 4.0,
         severity: SeverityLevel = "information",
     ) -> None:
-        """Show a notification, if a screen is left to show it on."""
+        """Show a notification, with the sentence of a remedy; nothing while the app ends."""
         if self.is_running:
             told = with_remedy(self, visible(text), remedy)
             self.notify(told, severity=severity, timeout=seconds, markup=False)
@@ -202,12 +201,12 @@ class VlmtuiApp(App[ExitReport | None]):
         self.tell(error_text(self, error), seconds=15, severity="error")
 
     def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
-        """Run `steps` in the background until the app ends."""
+        """Run a coroutine function in the background. `exclusive`: cancel others of the group."""
         work: WorkType[None] = steps
         self.run_worker(work, group=group, exclusive=exclusive)
 
     def start_dialog(self, steps: Steps) -> None:
-        """Start steps that show a screen. Further keys wait until it is shown."""
+        """Run a coroutine function that shows a screen. Further keys wait until it is shown."""
         run_before_keys(self, steps)
 
     def restart_engine(self) -> None:
@@ -219,7 +218,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self._departure.interrupt()
 
     def run_action_id(self, id: str, argument: str = "") -> None:
-        """Run an action of the table (palette, slash commands): the active screen's, or else the app's."""
+        """Run an action of the table for the palette or a slash command: a method of the screen, or else of the app."""
         _, name, parameters = parse(ACTIONS[id].command)
         action = method_of(self.screen, name) or method_of(self, name)
         if action is None:
@@ -228,7 +227,7 @@ class VlmtuiApp(App[ExitReport | None]):
             self.call_later(self.perform, partial(action, *parameters, *filter(None, [argument])))
 
     async def perform(self, action: Callable[[], object]) -> None:
-        """Do what a key, a command or a step asks for, and tell why it fails."""
+        """Call a function, and await it if needed; show a VlmtuiError as a notification."""
         try:
             result = action()
             if isawaitable(result):
@@ -237,19 +236,19 @@ class VlmtuiApp(App[ExitReport | None]):
             self.tell_error(error)
 
     def get_key_display(self, binding: Binding) -> str:
-        """Show the same key name in the footer, in sentences and in the help."""
+        """Return a key's name for Textual's footer, the same as in sentences and in the help."""
         return spell_key(binding.key)
 
     # -- screens
 
     async def confirm(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> bool:
-        """Ask a question; True if the answer is `yes`. `careful`: `no` is first, so that Enter alone does no harm."""
+        """Ask a question; return whether the answer is `yes`. `careful`: `no` is first, so that Enter chooses it."""
         answers = [no, yes] if careful else [yes, no]
         chosen = await self.choose(question, answers)
         return chosen is not None and answers[chosen] == yes
 
     async def choose(self, title: str, lines: Sequence[str], *, text: str = "") -> int | None:
-        """Choose one of several lines; None if cancelled. `text`: stands below the title."""
+        """Let the user choose a line; return its index, None if cancelled. `text`: shown below the title."""
         from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
         return await ask_user(self, ChoiceScreen(title, lines, text=text))
@@ -257,8 +256,8 @@ class VlmtuiApp(App[ExitReport | None]):
     async def choose_files(
         self, folder: Path, *, recent: RecentFolders, look: FolderView, estimate: EstimateTokens | None
     ) -> FilesChoice:
-        """Choose files in the browser, starting in `folder`. `look` is updated with the user's changes; `estimate`
-        returns the tokens of an attachment."""
+        """Let the user choose files in the file browser, which starts in `folder`. `look` (sort order, hidden files) is
+        updated. `estimate`: returns an attachment's tokens."""
         from vlmtui.ui.attachments.browser import BrowserScreen, FilesChoice
 
         browser = BrowserScreen(folder, recent=recent, look=look, estimate=estimate)
@@ -266,8 +265,8 @@ class VlmtuiApp(App[ExitReport | None]):
         return FilesChoice(tuple(paths or ()), browser.folder)
 
     async def choose_frames(self, video: Attachment, *, takes_video: bool, most_images: int) -> FramesChoice | None:
-        """Choose the frames of a video; None if cancelled. `takes_video`: whether the model accepts videos;
-        `most_images`: its limit of images in one message."""
+        """Let the user choose the frames of a video; None if cancelled. `takes_video`: the model accepts videos.
+        `most_images`: its limit of images in a message."""
         from vlmtui.ui.attachments.frames import FramesScreen
 
         cache = self.services.paths.thumbnails
@@ -276,14 +275,14 @@ class VlmtuiApp(App[ExitReport | None]):
     def open_viewer(
         self, attachments: Sequence[Attachment], at: int = 0, *, numbers: Sequence[int] | None = None
     ) -> None:
-        """Show attachments in full size, starting with index `at`. `numbers`: the numbers to show for them."""
+        """Show attachments in full size, first the one with index `at`. `numbers`: their numbers in the prompt."""
         from vlmtui.ui.attachments.viewer import ViewerScreen
 
         cache = self.services.paths.thumbnails
         self.push_screen(ViewerScreen(list(attachments), at, cache=cache, numbers=numbers))
 
     def open_inspector(self, report: PromptReport, *, again: Callable[[], GenerateRequest] | None = None) -> None:
-        """Inspect a prompt and its answer. `again` returns the request that would reproduce it now."""
+        """Show a prompt and its answer. `again`: returns a request that renders the prompt again."""
         from vlmtui.ui.inspector.screen import InspectorScreen
 
         self.push_screen(InspectorScreen(report, again=again))
@@ -299,7 +298,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.push_screen(LintScreen(model.spec.name, lint))
 
     def open_places(self, places: AnswerPlaces, numbers: Sequence[int]) -> None:
-        """Show where an answer points. `numbers`: of its images or videos in the conversation."""
+        """Show the boxes and points of an answer. `numbers`: those of its images or videos in the conversation."""
         from vlmtui.ui.seeing.places_screen import PlacesScreen
 
         self.push_screen(PlacesScreen(places, numbers, folder=Path.cwd()))
@@ -311,7 +310,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.push_screen(ModelViewScreen(views, numbers))
 
     def open_occlusion(self, plan: OcclusionPlan, number: int) -> None:
-        """Show which part of a picture an answer depends on. `number`: the image's number in the conversation."""
+        """Show which part of an image an answer depends on. `number`: the image's number in the conversation."""
         from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
 
         engine, store = self.engines.require_engine, self.services.paths.seen
@@ -326,9 +325,11 @@ class VlmtuiApp(App[ExitReport | None]):
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
     ) -> None:
-        """Compare the chat template with a raw prompt, until the user leaves. `send` sends the draft as the
-        conversation's next message; `on_edit` is called after changes of the raw text; `look` sends the message
-        without its pictures, and returns True if the user continues with one of those answers."""
+        """Compare the chat template with a raw prompt, until the user leaves.
+
+        `send`: sends the draft as the conversation's next message. `on_edit`: called after changes of the raw prompt.
+        `look`: sends the message without its images, and returns whether the user continues with such an answer.
+        """
         from vlmtui.ui.compare.screen import CompareScreen
 
         await ask_user(
@@ -337,8 +338,7 @@ class VlmtuiApp(App[ExitReport | None]):
         )
 
     async def choose_comparison(self, message: ComparedMessage) -> str | None:
-        """Show the stored comparisons of a message; return the raw prompt to run again, or None. Raises VlmtuiError
-        if the store cannot be read."""
+        """Show the stored comparisons of a message; return a raw prompt to run again, or None. Raises VlmtuiError."""
         from vlmtui.ui.compare.sides import choose_stored_comparison
 
         return await choose_stored_comparison(self, message)
@@ -346,8 +346,8 @@ class VlmtuiApp(App[ExitReport | None]):
     async def plan_fan_out(
         self, question: str, sampling: Sampling, *, no_seeds: str, system: str, has_pictures: bool
     ) -> Plan | None:
-        """Ask for the plan of a fan-out; None if cancelled. `no_seeds`: why seeds cannot be varied; empty if they
-        can. `system`: the system prompt; `has_pictures`: whether pictures can be varied."""
+        """Let the user plan a fan-out; None if cancelled. `no_seeds`: why seeds can't be varied; empty if they can.
+        `system`: the system prompt. `has_pictures`: images can be varied."""
         from vlmtui.ui.compare.fan_out import FanFormScreen
 
         return await ask_user(
@@ -356,14 +356,13 @@ class VlmtuiApp(App[ExitReport | None]):
         )
 
     async def open_fan_out(self, fan_out: FanOut) -> int | Literal["new_plan", "look"] | None:
-        """Show a fan-out; return the index of the answer chosen, "new_plan" or "look" for another plan, None if
-        left."""
+        """Show a fan-out; return the index of the chosen answer, "new_plan" or "look" for another plan, or None."""
         from vlmtui.ui.compare.fan_out import FanOutScreen
 
         return await ask_user(self, FanOutScreen(fan_out))
 
     async def edit_settings(self, settings: ChatSettings, model: Model | None) -> ChatSettings | None:
-        """Change the conversation's settings; None if cancelled. `model`: the one to ask."""
+        """Let the user change the conversation's settings; None if cancelled. `model`: the model that will answer."""
         from vlmtui.ui.settings import SettingsScreen
 
         return await ask_user(self, SettingsScreen(settings, model))
@@ -376,14 +375,14 @@ class VlmtuiApp(App[ExitReport | None]):
         return next((screen for screen in stack if isinstance(screen, ChatScreen)), None)
 
     def shows_a_load(self) -> bool:
-        """Return whether the loading screen is on top; False while the app ends."""
+        """Return whether the loading screen is on top of the stack."""
         from vlmtui.ui.models.loading import LoadingScreen
 
         stack = self.screen_stack
         return bool(stack) and isinstance(stack[-1], LoadingScreen)
 
     def push_models(self) -> None:
-        """Show the models over the current screen."""
+        """Show the list of models over the current screen."""
         self.push_screen(self._new_models())
 
     def push_loading(self, model: Model) -> None:
@@ -391,11 +390,11 @@ class VlmtuiApp(App[ExitReport | None]):
         self.push_screen(self._new_loading(model))
 
     def show_models(self) -> None:
-        """Show the screen of models, and close all others."""
+        """Show the list of models, and close all other screens."""
         self._show_alone(self._new_models())
 
     def show_loading(self, model: Model) -> None:
-        """Show the loading screen, and close all others."""
+        """Show the loading screen, and close all other screens."""
         self._show_alone(self._new_loading(model))
 
     def show_chat(self) -> None:
@@ -430,8 +429,7 @@ class VlmtuiApp(App[ExitReport | None]):
         return LoadingScreen(self.engines, model, typed=self.conversation.typed_ahead)
 
     def _show_alone(self, screen: Screen[None]) -> None:
-        """Show a screen instead of all others."""
-        while len(self.screen_stack) > _ALONE:
+        while len(self.screen_stack) > _STACK_OF_ONE:
             self.pop_screen()
         self.switch_screen(screen)
 
@@ -469,7 +467,7 @@ class VlmtuiApp(App[ExitReport | None]):
     def on_conversations_screen_new_chat_wanted(self) -> None:
         from vlmtui.ui.conversations import ConversationsScreen
 
-        if isinstance(self.screen, ConversationsScreen):  # the key may arrive twice in a row
+        if isinstance(self.screen, ConversationsScreen):  # the message may arrive twice
             self.pop_screen()
             self.call_later(self.run_action_id, "new_chat")
 
@@ -479,14 +477,14 @@ class VlmtuiApp(App[ExitReport | None]):
     # -- actions
 
     def action_models(self, name: str = "") -> None:
-        """Show the models over the chat; with a name, load that model at once."""
+        """Show the list of models; with a name, load that model."""
         if name:
             self.models.choose_by_name(name)
         elif not isinstance(self.screen, ModelsScreen) and not self.shows_a_load():
             self.push_models()
 
     def action_engine(self, name: str = "") -> None:
-        """Use another engine by its name or address; without one, show the models."""
+        """Use the engine with this name or address; without one, show the list of models."""
         if name:
             self.models.choose_engine(name)
         else:
@@ -502,8 +500,8 @@ class VlmtuiApp(App[ExitReport | None]):
             self.push_screen(ConversationsScreen(self.services.store, open_id=open_id))
 
     def action_batch(self, file: str = "") -> None:
-        """Show the results of a batch."""
-        self.start_dialog(partial(self._open_batch, Path(file.strip() or _ANSWERS).expanduser()))
+        """Show the results of a batch, by default those in answers.jsonl."""
+        self.start_dialog(partial(self._open_batch, Path(file.strip() or _BATCH_FILE).expanduser()))
 
     async def _open_batch(self, output: Path) -> None:
         from vlmtui.session.batch.results import ResultTable
@@ -517,7 +515,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.push_screen(BatchScreen(table, show_inspector=self.open_inspector))
 
     def action_cleanup(self) -> None:
-        """Stop workers that are no longer usable."""
+        """Stop unusable workers of earlier sessions, after a question."""
         self.models.clean_up()
 
     def action_show_log(self) -> None:
@@ -569,8 +567,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self._departure.leave()
 
     def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
-        """Return an SVG of the screen that shows each character as it is. Fira Code, which Textual names and has loaded
-        from the network, draws `<|im_start|>` with ligatures."""
+        """Return an SVG of the screen without Textual's web font, which draws `<|im_start|>` with ligatures."""
         from vlmtui.ui.terminal.screenshot import portable_svg
 
         return portable_svg(super().export_screenshot(title=title, simplify=simplify))
@@ -581,14 +578,14 @@ class VlmtuiApp(App[ExitReport | None]):
         self.call_after_refresh(self.start, self._begin_conversation, "conversation")
 
     async def _read_records(self) -> None:
-        """Read the families after the first paint, and show the errors in the user's own records."""
+        """Read the model families' records, and show errors in the user's own ones. Runs after the first paint."""
         await asyncio.to_thread(self.services.registry.read)
         for warning in self.services.registry.warnings:
             self.tell(one_line(str(warning)), seconds=15, severity="warning")
 
     async def _begin_conversation(self) -> None:
-        """After the first paint: open the conversation to continue, and fetch answers finished meanwhile. With a
-        damaged database, ask first whether a backup takes its place."""
+        """Open the conversation to continue, and fetch answers that the engine finished meanwhile. If the database is
+        damaged, first offer to replace it with a backup. Runs after the first paint."""
         try:
             await self.stored.resume()
             if self._interrupted is None:
@@ -606,25 +603,25 @@ class VlmtuiApp(App[ExitReport | None]):
     # -- the engine
 
     def _engine_changed(self) -> None:
-        """Tell the screens that the engine's state changed; follow the log of a new engine."""
+        """Post EngineChanged to the screens, and collect the log of a new engine."""
         if self._interrupted is not None:
             self._interrupted.engine_changed()
         if not self.is_running:
             return
         engine = self.engines.engine
-        if engine is not None and engine is not self._followed:
-            self._followed = engine
+        if engine is not None and engine is not self._logged_engine:
+            self._logged_engine = engine
             self.start(partial(self.engines.follow_log, engine, self._log_grew), "engine-log", exclusive=True)
         self._post_to_screens(EngineChanged)
 
     def _log_grew(self) -> None:
-        """Tell the screens soon about new log lines, once for many lines."""
-        if not self._log_waits:
-            self._log_waits = True
-            self.set_timer(_LOG_EVERY_S, self._tell_log)
+        """Post EngineLogGrew to the screens after 0.1 s, once for all lines until then."""
+        if not self._is_log_due:
+            self._is_log_due = True
+            self.set_timer(_LOG_EVERY_S, self._post_log_grew)
 
-    def _tell_log(self) -> None:
-        self._log_waits = False
+    def _post_log_grew(self) -> None:
+        self._is_log_due = False
         self._post_to_screens(EngineLogGrew)
 
     def _post_to_screens(self, kind: type[Message]) -> None:
@@ -632,9 +629,9 @@ class VlmtuiApp(App[ExitReport | None]):
             screen.post_message(kind())
 
     def _handle_exception(self, error: Exception) -> None:
-        """Log an unexpected error with its traceback, and exit with one sentence for the user."""
+        """Log an unexpected exception with its traceback, and end the app with a sentence for the user."""
         if isinstance(error, WorkerFailed) and isinstance(error.error, Exception):
-            error = error.error  # contains the traceback
+            error = error.error  # it has the traceback
         is_ending = self.return_code is not None
         if is_ending or comes_of_removal(error, self.screen_stack if self.is_running else ()):
             # A screen removed while it is being composed does not find its widgets.
@@ -644,17 +641,16 @@ class VlmtuiApp(App[ExitReport | None]):
         summary = one_line(f"{type(error).__name__}: {error}")[:200]
         log = self.services.paths.logs / "app.log"
         told = Text(f"vlmtui stopped because of an internal error: {summary} (details: {log})")
-        # Textual shows an error that tells how it looks so, and any other with its traceback.
+        # Textual prints an exception with `__rich__` by calling that, and any other with its traceback.
         setattr(error, "__rich__", lambda: told)  # noqa: B010 - an error has no such attribute
         super()._handle_exception(error)
 
 
 def comes_of_removal(error: Exception, stack: Sequence[Screen[Any]]) -> bool:
-    """Return whether a widget lacks a child only because it, or its screen, is being removed.
+    """Return whether the error only means that a widget has no children because it is being removed.
 
-    Textual composes no children for such a widget, and nevertheless calls its `on_mount`. A call after a refresh runs
-    in the screen that is current by then, so the widget is looked for in the frames of the error. `stack`: the
-    screens that are shown; a removed widget stands on none of them.
+    Textual does not compose such a widget, but calls its `on_mount` and delayed callbacks. The widget is the `self` of
+    a frame in the traceback that is on none of the screens in `stack`, the shown ones.
     """
     if not isinstance(error, NoMatches):
         return False

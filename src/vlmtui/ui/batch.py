@@ -1,4 +1,4 @@
-"""The results of a batch, in a table."""
+"""The screen with the results of `vlmtui batch`: a table, and the highlighted item."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.row_list import RowList
 
 _DETAIL_MAX = 4_000
-"""Most characters of a question or answer below the table; the inspector has all."""
+"""Most characters of a question or answer below the table; the inspector shows all."""
 _LINE, _ID, _STATE, _TOKENS = 7, 18, 6, 6
 _HEADING = f" {'line':>{_LINE}}  {'id':<{_ID}} {'':<{_STATE}} {'tokens':>{_TOKENS}}  answer"
 _COLOURS = {"failed": "$text-error", "wrong": "$text-warning", "right": "$text-success", "": ""}
 
 
 class ResultRows(RowList[StoredResult]):
-    """One row a result. Only those in view are read."""
+    """A row for each result. Only the rows in view are read from the file."""
 
     BINDINGS = bindings("batch_rows")
 
@@ -43,14 +43,14 @@ class ResultRows(RowList[StoredResult]):
 
 
 class BatchScreen(Screen[None]):
-    """The results in a file, as it was when it was opened."""
+    """Shows the results in a file, as they were when the screen was opened."""
 
     CSS_PATH = "batch.tcss"
     SCOPE = "batch_results"
     BINDINGS = bindings(SCOPE)
 
     def __init__(self, table: ResultTable, *, show_inspector: Callable[[PromptReport], object]) -> None:
-        """`table` is closed with the screen."""
+        """`table`: closed with the screen."""
         super().__init__()
         self.table = table
         self._shown = ResultFilter.ALL
@@ -97,7 +97,7 @@ class BatchScreen(Screen[None]):
             self.notify(error.message, severity="error", markup=False)
 
     def action_next(self) -> None:
-        """Show the next kind of results; after the last, the first."""
+        """Show the results of the next filter; after the last, of the first."""
         kinds = list(ResultFilter)
         self._show(kinds[(kinds.index(self._shown) + 1) % len(kinds)])
 
@@ -116,8 +116,7 @@ class BatchScreen(Screen[None]):
 
 
 def row_content(result: StoredResult) -> Content:
-    """Return what a row shows. Of an id that is too long, the end is shown: ids differ there, as paths and numbers
-    do."""
+    """Return a row of the table. A long id is cut at its start: ids such as paths and numbers differ at the end."""
     item_id, state = one_line(result.id or ""), result.state
     if cell_len(item_id) > _ID:
         while cell_len(item_id) >= _ID:

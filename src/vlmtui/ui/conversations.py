@@ -1,4 +1,4 @@
-"""The list of conversations: search, open, rename, pin, delete."""
+"""The screen with the list of stored conversations: search, open, rename, pin, delete."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ from vlmtui.ui.widgets.row_list import RowList
 
 
 class SearchInput(LineInput):
-    """The search field. Enter opens, and the arrow keys move in the list below."""
+    """The search field. Enter opens the highlighted conversation; arrow keys move the highlight."""
 
     BINDINGS = bindings("conversation_search")
 
     def validate_value(self, value: str) -> str:
-        """Remove control characters, which a paste may contain."""
+        """Make control characters visible, which pasted text may contain."""
         return one_line(value)
 
 
 _SHORT = 400
-"""Most characters of one message among several."""
+"""Most characters of a message if several are shown."""
 _WHOLE = 4_000
-"""Most characters of a single message."""
+"""Most characters if only one message is shown."""
 _BEFORE = 600
 """Characters shown before a match."""
 
 
 def preview(entry: ListEntry, turns: Sequence[StoredTurn], query: str) -> list[TextBlock]:
-    """Return what is shown of a conversation: these turns, with the words of `query` highlighted."""
+    """Return a conversation's preview: title, facts, these turns with the words of `query` highlighted, the draft."""
     head = [Content.styled(entry_title(entry), "bold"), Content.styled(facts_of(entry), "$muted")]
     limit = _SHORT if len(turns) > 1 else _WHOLE
     parts = [head, *(_turn(turn, limit, query.split()) for turn in turns)]
@@ -72,13 +72,13 @@ def _turn(turn: StoredTurn, limit: int, words: Sequence[str]) -> list[Content]:
 
 
 def _answer_of(turn: StoredTurn) -> str:
-    """Return the text without its reasoning, unless there is nothing else."""
+    """Return the answer without its reasoning; if it is only reasoning, that."""
     answer = stored_answer(turn)
     return answer.parts(turn.text).answer or turn.text
 
 
 def _excerpt(text: str, limit: int, words: Sequence[str]) -> str:
-    """Return the start of the text; of a longer one with a match, the part around the first match."""
+    """Return the first `limit` characters, or, if the text is longer and has a match, those around the first match."""
     folded = text.casefold()
     found = [at for at in (folded.find(word.casefold()) for word in words) if at >= 0]
     start = max(0, min(found, default=0) - _BEFORE) if len(text) > limit else 0
@@ -101,18 +101,17 @@ def _marked(text: str, words: Sequence[str]) -> Content:
 _UNTITLED = "untitled"
 _TITLE_MIN = 8
 _DRAFT_MAX = 60
-"""Characters of a draft that is shown as a title."""
+"""Most characters of a draft that serves as a title."""
 
 
 def entry_title(entry: ListEntry) -> str:
-    """Return the title, control characters visible; for a conversation that was never sent, its draft."""
+    """Return the title with control characters visible; without a title, the draft."""
     title, draft = one_line(entry.conversation.title).strip(), _flat(entry.draft).strip()
     return title or (f"Draft: {draft[:_DRAFT_MAX]}{'…' * (len(draft) > _DRAFT_MAX)}" if draft else _UNTITLED)
 
 
 def facts_of(entry: ListEntry) -> str:
-    """Return `imported · shapes · 6 messages · 4 attachments`. A message and its answer count as one, as `/edit`
-    numbers them."""
+    """Return a line such as `imported · shapes · 6 messages · 4 attachments`. A message and its answer count as one."""
     conversation, count = entry.conversation, entry.attachments
     messages = (conversation.length + 1) // 2
     told = ["imported"] if conversation.imported else []
@@ -134,7 +133,7 @@ def snippet_content(snippet: Snippet) -> Content:
 
 
 def entry_lines(entry: ListEntry, width: int, *, is_open: bool, now_s: float) -> list[Content]:
-    """Return the entry's lines, the first one `width` cells wide."""
+    """Return an entry's two lines: the title and its age, `width` cells wide; then facts or the search match."""
     conversation = entry.conversation
     when = ago(conversation.updated_ms, now_s)
     room = max(_TITLE_MIN, width - len(when) - 2)
@@ -158,7 +157,7 @@ class ConversationListView(RowList[ListEntry]):
     ROW_LINES = 2
 
     def __init__(self, open_id: ConversationId | None, *, id: str | None = None) -> None:
-        """`open_id`: the conversation marked as open."""
+        """`open_id`: the conversation to mark as open."""
         super().__init__(id=id)
         self._open_id = open_id
 
@@ -168,7 +167,7 @@ class ConversationListView(RowList[ListEntry]):
 
 
 _WIDE = 110
-"""Fewest columns for the preview."""
+"""Fewest columns of a screen with a preview."""
 _SEARCH_AFTER_S = 0.15
 """Seconds without typing before the search starts."""
 _PREVIEW_AFTER_S = 0.08
@@ -193,14 +192,14 @@ class ConversationsScreen(Screen[None]):
         """Start a new conversation."""
 
     def __init__(self, store: AsyncStore, *, open_id: ConversationId | None = None) -> None:
-        """`open_id`: the conversation of the chat below, if any."""
+        """`open_id`: the conversation that the chat shows."""
         super().__init__()
         self.conversations = ConversationList(store, open_id)
         self._search_timer: Timer | None = None
         self._open_found = False
-        """True if Enter was pressed before the search finished."""
+        """True if Enter was pressed before the search finished: the first match is then opened."""
         self._moved_in = ""
-        """The search in which the highlight was moved."""
+        """The search text when the highlight was moved: a result for the same text leaves it there."""
         self._preview_timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -223,11 +222,10 @@ class ConversationsScreen(Screen[None]):
     def _side(self) -> DocumentView:
         return self.query_one("#side", DocumentView)
 
-    # -- results of the store
+    # -- the list
 
     def _show_list(self, highlight: ConversationId | None = None, *, searched: str = "") -> None:
-        """Show the list as it is now. `highlight`: the conversation to highlight; `searched`: the search that was
-        made."""
+        """Show the list again. `highlight`: the conversation to highlight. `searched`: the text of a new search."""
         found, current = self.conversations, self._view.current
         wanted = highlight or (current.id if current is not None else None)
         is_new = bool(searched) and searched != self._moved_in
@@ -336,7 +334,7 @@ class ConversationsScreen(Screen[None]):
             self.dismiss()
 
     def action_move(self, how: str) -> None:
-        """Move the highlight while the search field has the focus."""
+        """Move the highlight, while the search field keeps the focus."""
         self._moved_in = self.query_one(SearchInput).value.strip()
         self._view.action_move(how)
 

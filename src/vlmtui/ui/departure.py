@@ -1,4 +1,4 @@
-"""Quitting the app cleanly, whatever triggers it."""
+"""Quits the app cleanly: after a key, a signal, or the loss of the terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class Departure:
-    """Settles the conversation and the engine, then ends the app."""
+    """Stores the conversation, leaves the engine, and ends the app."""
 
     def __init__(self, app: VlmtuiApp) -> None:
         self._app = app
@@ -32,13 +32,13 @@ class Departure:
         self._interrupted_at = float("-inf")
 
     def watch_signals(self) -> None:
-        """Quit on SIGTERM and when the terminal disappears."""
+        """Quit on SIGTERM, SIGINT, and SIGHUP, which means that the terminal is gone."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
 
     def ignore_signals(self) -> None:
-        """Ignore further signals while quitting."""
+        """Remove the handlers of `watch_signals`."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
@@ -53,14 +53,14 @@ class Departure:
         self._app.tell(f"{key_of(self._app, 'quit')} quits; so does pressing the same key again.", seconds=again_s)
 
     def leave(self, return_code: int = 0, *, hung_up: bool = False) -> None:
-        """Quit. `hung_up`: the terminal is gone; a running answer continues in the engine."""
+        """Quit. `hung_up`: the terminal is gone; the engine then continues a running answer."""
         if not self._is_leaving:
             self._is_leaving = True
             self._app.start_dialog(partial(self._leave, return_code, hung_up=hung_up))
 
     async def _leave(self, return_code: int, *, hung_up: bool) -> None:
         is_saved = await self._app.conversation.settle(stops=not hung_up)
-        if not is_saved and not hung_up and not await self._leaves_unsaved():
+        if not is_saved and not hung_up and not await self._confirm_unsaved():
             self._is_leaving = False
             return
         controller = self._app.engines
@@ -71,8 +71,8 @@ class Departure:
         conversation = self._app.conversation.chat.id if self._app.conversation.chat is not None else None
         self._app.exit(ExitReport(name, stays, self._app.services.keep_alive_s, conversation), return_code)
 
-    async def _leaves_unsaved(self) -> bool:
-        """Return whether the user wants to quit although something could not be stored."""
+    async def _confirm_unsaved(self) -> bool:
+        """Ask whether to quit although messages could not be stored."""
         why = self._app.conversation.trouble.message if self._app.conversation.trouble else ""
         question = f"{one_line(why)} Messages since then are lost if you quit now."
         return await self._app.confirm(question, yes="Quit and lose them", no="Stay", careful=True)

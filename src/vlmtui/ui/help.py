@@ -1,4 +1,4 @@
-"""Every key and command, and the strip of keys that work after the leader."""
+"""The help screen with every key and command, and the strip of keys that work after the leader key (Ctrl+X)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from vlmtui.ui.widgets.line_editing import LineInput
 
 _COLUMN_GAP = 3
 _GROUPS = ("Message", "Look closer", "Attachments", "Chats and models")
-"""Headings that come first; then those of the screen, and the app's last."""
+"""Headings that come first; then the screen's, and the app's last."""
 
 
 class LeaderScreen(ModalScreen[LeaderEntry | None]):
-    """Returns the entry of the pressed key; Escape returns None, and an unused key shows a note."""
+    """The strip of leader keys. Returns the entry of the pressed key, None for Escape; other keys show a note."""
 
     AUTO_FOCUS = ""
     DEFAULT_CSS = """
@@ -81,7 +81,7 @@ class LeaderScreen(ModalScreen[LeaderEntry | None]):
         self.dismiss(None)
 
     def _blocks(self) -> list[list[Content]]:
-        """Return for each group its heading and keys."""
+        """Return the lines of each group: its heading, then its keys."""
         groups: dict[str, list[LeaderEntry]] = {group: [] for group in _GROUPS}
         for entry in self._entries.values():
             groups.setdefault(entry.group, []).append(entry)
@@ -91,7 +91,8 @@ class LeaderScreen(ModalScreen[LeaderEntry | None]):
 
 
 def show_leader(app: App[Any]) -> None:
-    """Show the strip for the app's screen and run the chosen action; if it is shown already, close it."""
+    """Show the strip of leader keys for the current screen, and run the chosen action; if the strip is shown, close
+    it."""
     screen = app.screen
 
     async def run(entry: LeaderEntry | None) -> None:
@@ -115,7 +116,7 @@ def _block(group: str, entries: Sequence[LeaderEntry]) -> list[Content]:
 
 
 def _columns(blocks: Sequence[list[Content]], width: int) -> list[Content]:
-    """Arrange the blocks in columns, each in the shortest one, in order if equal."""
+    """Arrange blocks of lines in columns of `width` cells together; each goes below the shortest column."""
     if not blocks:
         return []
     widest = max(line.cell_length for block in blocks for line in block) + _COLUMN_GAP
@@ -134,7 +135,7 @@ _KEYS_SHOWN = 3
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A line of the help: keys, slash command, and explanation."""
+    """A row of the help: keys, slash command, and explanation."""
 
     keys: str
     slash: str
@@ -144,7 +145,7 @@ class Row(msgspec.Struct, frozen=True):
         return any(word in part.lower() for part in (self.keys, self.slash, self.text))
 
     def lines(self, keys: int, slash: int, width: int) -> Lines:
-        """Return the row with columns of these widths; the text is wrapped."""
+        """Return the row's lines. `keys`, `slash`: widths of the first two columns; the text is wrapped."""
         columns = Content.styled(self.keys.ljust(keys + _GAP), "bold")
         if slash:
             columns = Content.assemble(columns, (self.slash.ljust(slash + _GAP), "$muted"))
@@ -154,12 +155,12 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class HelpBlock(Block):
-    """The rows of a scope below its title."""
+    """A scope's title and its rows."""
 
     margin = 1
 
     def __init__(self, title: str, rows: Sequence[Row], keys: int) -> None:
-        """`keys`: the columns for the keys."""
+        """`keys`: the width of the column with the keys."""
         super().__init__()
         self._title, self._rows, self._keys = title, rows, keys
 
@@ -170,7 +171,7 @@ class HelpBlock(Block):
 
 
 class HelpScreen(ModalScreen[None]):
-    """A sheet over the screen, scrollable. `scope` is that of the screen below, `first` that of its focused widget."""
+    """The help over a screen. `scope`: that of the screen; `first`: that of its focused widget, which comes first."""
 
     AUTO_FOCUS = ""
     CSS_PATH = "help.tcss"
@@ -224,7 +225,7 @@ class HelpScreen(ModalScreen[None]):
         self.query_one("#text", DocumentView).show(*(blocks or [nothing]))
 
     def _scopes(self) -> Iterator[Scope]:
-        """Yield the scopes of the screen and its widgets, the app's, then all others."""
+        """Yield the scopes of the screen and its widgets, then the app's, then all others."""
         own = [scope for scope in SCOPES.values() if self._scope and self._scope in (scope.name, scope.within)]
         yield from sorted(own, key=lambda scope: scope.name != self._first)
         yield SCOPES["app"]

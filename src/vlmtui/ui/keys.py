@@ -1,4 +1,7 @@
-"""The active keys: the action table's defaults, changed by `[keys]` of `config.toml`; and the leader's."""
+"""The keys of every action: defaults of the action table, changes in `[keys]` of `config.toml`, and leader keys.
+
+The leader (Ctrl+X) is a key that is pressed before a letter: `Ctrl+X o`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ _ALIASES = {
 _MODIFIERS = frozenset({"ctrl", "alt", "shift", "super", "hyper", "meta"})
 _NAMES = frozenset(name for key in Keys if (name := key.value.rpartition("+")[2]).isalnum() and len(name) > 1)
 ARRIVES_AS = {"ctrl+i": "tab", "ctrl+m": "enter", "alt+b": "ctrl+left", "alt+f": "ctrl+right"}
-"""Keys that most terminals send as another key."""
+"""Keys that most terminals send as another key (value)."""
 _SPELLED = {
     "escape": "Esc",
     "pageup": "PgUp",
@@ -52,32 +55,32 @@ _SPELLED = {
     "down": "↓",
 }
 LEADER = "leader"
-"""The id of the action whose key precedes another action's letter."""
+"""The id of the action whose key is the leader."""
 _EXAMPLES = "Examples: ctrl+a, f5, alt+x, shift+up, escape."
 
 
 class KeyBindings:
     """The keys of every action, and warnings about the user's settings.
 
-    `given` is the `[keys]` table: action id → keys as a string (`ctrl+a`, `f5,alt+x`, empty for none) or a list of
-    strings. Invalid entries become warnings, and the defaults stay.
+    `given`: the table `[keys]`, action id → keys as a string (`ctrl+a`, `f5,alt+x`, empty for none) or a list of
+    strings. An invalid entry becomes a warning, and the default stays.
     """
 
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
         self.warnings: list[str] = []
-        """Sentences about invalid or conflicting keys."""
+        """Sentences about invalid and conflicting entries."""
         self._keys: dict[str, tuple[str, ...]] = {}
-        """The keys of actions that differ from their defaults."""
+        """The keys of actions, if they differ from the defaults."""
         for id, value in _flat(given or {}):
             self._set(id, value)
         self._chosen = frozenset(self._keys)
         if self._chosen:
             for scope in SCOPES.values():
-                self._settle(scope)
-            self._free_text_fields()
+                self._resolve_conflicts(scope)
+            self._remove_from_text_fields()
 
     def first_warnings(self, most: int) -> list[str]:
-        """Return the first `most` warnings and a count of the others."""
+        """Return the first `most` warnings, and a line with the number of further ones."""
         more = len(self.warnings) - most
         return [*self.warnings[:most], *([f"… and {more} more, listed by `vlmtui config show`"] if more > 0 else [])]
 
@@ -92,8 +95,8 @@ class KeyBindings:
 
     @property
     def keymap(self) -> dict[str, str]:
-        """Return the keymap for `App.set_keymap`. If one action of a node has another key, all actions of that node
-        are listed: otherwise Textual takes a shared old key away, and moves the action to the end of the footer."""
+        """The argument for `App.set_keymap`. If one action of a scope has changed, it lists all actions of that scope:
+        otherwise Textual removes a key that others share, and moves the action to the end of the footer."""
         ids: set[str] = set()
         for scope in SCOPES.values():
             on_node = {action.id for action in scope.actions}
@@ -122,8 +125,8 @@ class KeyBindings:
             self._keys[id] = tuple(dict.fromkeys(keys))
 
     def _can_be_pressed(self, action: Action, keys: Iterable[str]) -> bool:
-        """Return whether an action can have these keys; warn if a terminal never sends one, or if it only works
-        sometimes."""
+        """Return whether an action can have these keys. Warn about keys that terminals do not send, or that text fields
+        take."""
         scopes = [scope for scope in SCOPES.values() if action in scope.actions]
         types = any(scope.types for scope in scopes) or scopes == [SCOPES["app"]]
         for key in keys:
@@ -136,8 +139,8 @@ class KeyBindings:
                 self._warn(action.id, f"{spell_key(key)!r} acts only while no text field has the focus.")
         return True
 
-    def _settle(self, scope: Scope) -> None:
-        """Give each key of a scope to one action, unless actions share it by default; the user's choice wins."""
+    def _resolve_conflicts(self, scope: Scope) -> None:
+        """Give each key of a scope to one action, preferring those that the user chose. Shared defaults stay shared."""
         for one, other in combinations(scope.actions, 2):
             if set(default_keys(one.id)) & set(default_keys(other.id)):
                 continue
@@ -147,10 +150,12 @@ class KeyBindings:
                 left = tuple(kept for kept in self.of(loser.id) if kept != key)
                 self._keys[loser.id] = left
                 rest = f"which has {' and '.join(map(spell_key, left)) or 'no key'} now"
-                self._warn(winner.id, f"{_lower(scope.title)}, {spell_key(key)} is taken from {loser.id}, {rest}.")
+                self._warn(
+                    winner.id, f"{_in_sentence(scope.title)}, {spell_key(key)} is taken from {loser.id}, {rest}."
+                )
 
-    def _free_text_fields(self) -> None:
-        """Take the keys that the user gave to actions of the chat and the app from those of text fields."""
+    def _remove_from_text_fields(self) -> None:
+        """Remove keys that the user gave to actions of the chat and the app from the actions of text fields."""
         taken = self.chosen("chat", "app")
         for action in SCOPES["editor"].actions:
             keys = self.of(action.id)
@@ -167,7 +172,7 @@ def default_keys(id: str) -> tuple[str, ...]:
 
 
 def parse_key(text: str) -> str | None:
-    """Return the Textual name of a key (`Ctrl+O`, `^o`, `Esc`, `?`), or None if it is unknown."""
+    """Return Textual's name of a key that a user wrote (`Ctrl+O`, `^o`, `Esc`, `?`); None if it is unknown."""
     text = text.strip()
     if len(text) > 1 and text.startswith("^"):
         text = f"ctrl+{text[1:]}"
@@ -179,25 +184,25 @@ def parse_key(text: str) -> str | None:
     is_key = name in _NAMES or (len(name) == 1 and name.isprintable()) or _character(name) is not None
     if not is_key or not _MODIFIERS.issuperset(modifiers) or (modifiers == ["shift"] and len(name) == 1):
         return None
-    if len(name) == 1 and (modifiers, name) != (["ctrl"], "@"):  # Textual's name for it
+    if len(name) == 1 and (modifiers, name) != (["ctrl"], "@"):  # Textual calls this key ctrl+@
         name = "comma" if name == "," else next(iter(Binding.make_bindings([(name, "")]))).key
     return "+".join([*modifiers, name])
 
 
 def key_bindings(app: App[Any]) -> KeyBindings:
-    """Return the app's active keys; the defaults if it has none of its own."""
+    """Return the app's `key_bindings`; the defaults for an app without them."""
     found = getattr(app, "key_bindings", None)
     return found if isinstance(found, KeyBindings) else KeyBindings()
 
 
 def shown_keys(app: App[Any], action: Action, most: int = 1) -> str:
-    """Return the first `most` ways to run an action by keys (`Ctrl+O`, `Ctrl+X o`); empty if there is none."""
+    """Return at most `most` ways to run an action by keys (`Ctrl+O, Ctrl+X o`); empty if there is none."""
     return ", ".join(ways(app, action)[:most])
 
 
 def ways(app: App[Any], action: Action) -> list[str]:
-    """Return the ways to run an action by keys: its own keys, then the leader. Keys that a text field would type
-    come last."""
+    """Return the ways to run an action by keys: its own keys, then its leader key, then keys that a text field would
+    type."""
     bound = key_bindings(app)
     typed = [key for key in bound.of(action.id) if _is_typed(key) and _types(action)]
     keys = [spell_key(key) for key in bound.of(action.id) if key not in typed]
@@ -205,40 +210,40 @@ def ways(app: App[Any], action: Action) -> list[str]:
 
 
 def led(app: App[Any], action: Action) -> list[str]:
-    """Return how to run an action with the leader (`Ctrl+X o`), if possible."""
+    """Return how to run an action with the leader (`["Ctrl+X o"]`); [] if that is impossible."""
     leaders = key_bindings(app).of(LEADER)
     return [f"{spell_key(leaders[0])} {spell_key(action.leader)}"] if action.leader and leaders else []
 
 
 def key_of(app: App[Any], id: str) -> str:
-    """Return how to run an action, for a sentence: its first key (`Ctrl+O`), or else its slash command or title."""
+    """Return how a sentence names an action: its first key (`Ctrl+O`), or else its slash command or title."""
     found = ways(app, ACTIONS[id])
     return found[0] if found else ACTIONS[id].slash or f"“{ACTIONS[id].title}”"
 
 
 def short_keys(app: App[Any], *ids: str, last: bool = False) -> str:
-    """Return the first (or `last`) key of each action (`← →`), skipping actions without keys."""
+    """Return the first (or `last`) key of each action that has keys (`← →`)."""
     bound = key_bindings(app)
     return " ".join(spell_key(bound.of(id)[-1 if last else 0]) for id in ids if bound.of(id))
 
 
 def with_keys(app: App[Any], text: str) -> str:
-    """Replace each `{id}` in a sentence with how to run that action."""
+    """Replace each `{id}` in a sentence by the key, slash command or title of that action."""
     return re.sub(r"\{([a-z_.]+)\}", lambda found: key_of(app, found[1]), text)
 
 
 def hint(app: App[Any], *ids: str) -> str:
-    """Return a line of hints for actions: `Ctrl+S Apply · Esc Cancel`."""
+    """Return keys and titles of actions: `Ctrl+S Apply · Esc Cancel`."""
     return " · ".join(f"{key_of(app, id)} {ACTIONS[id].title}" for id in ids)
 
 
 def with_remedy(app: App[Any], text: str, remedy: Remedy | None) -> str:
-    """Append the remedy's sentence, which names its key, to a text."""
+    """Append the sentence of a remedy, if there is one, to a text."""
     return f"{text} {with_keys(app, REMEDIES[remedy])}" if remedy is not None else text
 
 
 def error_text(app: App[Any], error: VlmtuiError) -> str:
-    """Return an error's message, hint and remedy in one line."""
+    """Return an error's message, hint and remedy on one line."""
     return with_remedy(app, one_line(str(error)), error.remedy)
 
 
@@ -252,12 +257,12 @@ def spell_key(key: str) -> str:
 
 
 def _types(action: Action) -> bool:
-    """Return whether a text field has the focus where the action runs."""
+    """Return whether a text field has the focus where the action is active."""
     return any(scope.types for scope in SCOPES.values() if action in scope.actions)
 
 
 def _flat(given: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the table's entries by dotted id: `viewer.zoom_in = …` is a nested table."""
+    """Yield the entries of `[keys]` with dotted ids: TOML parses `viewer.zoom_in = …` as a nested table."""
     for name, value in given.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -276,7 +281,7 @@ def _split(keys: str) -> list[str]:
 
 
 def _is_typed(key: str) -> bool:
-    """Return whether a text field types the key."""
+    """Return whether a text field would insert the key as a character."""
     character = _character(key)
     return character is not None and character.isprintable()
 
@@ -285,8 +290,8 @@ def _character(key: str) -> str | None:
     return key_to_character(REPLACED_KEYS.get(key, key))
 
 
-def _lower(title: str) -> str:
-    """Lower-case a heading for use within a sentence."""
+def _in_sentence(title: str) -> str:
+    """Return a heading for the middle of a sentence."""
     return title[:1].lower() + title[1:]
 
 
@@ -294,13 +299,13 @@ _APP_WIDE = frozenset(action.id for action in SCOPES["app"].actions)
 
 
 class LeaderEntry(msgspec.Struct, frozen=True):
-    """A key that may follow the leader, and its action."""
+    """An action that a leader key runs."""
 
     action: Action
     group: str
-    """The heading above the action in the strip that lists the leader's keys."""
+    """The heading above the action in the strip of leader keys."""
     command: str
-    """The Textual action."""
+    """The Textual action to run."""
     node: DOMNode
     """The widget, screen or app that runs it."""
     lacking: str = ""
@@ -308,7 +313,8 @@ class LeaderEntry(msgspec.Struct, frozen=True):
 
 
 def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
-    """Return the actions available now, by key: the focused widget's first, then the screen's, then the app's."""
+    """Return the actions that leader keys run now, by key. The focused widget's win over the screen's, these over the
+    app's."""
     found: dict[str, LeaderEntry] = {}
     first: set[str] = set()
     for node, binding in _bindings(screen):
@@ -326,14 +332,14 @@ def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
 
 
 def lacking_of(screen: Screen[Any], action: Action) -> str:
-    """Return why the screen's engine can't do it, as a sentence; empty if it can, or if the screen has none."""
+    """Return a sentence why the screen's engine lacks what an action needs; empty if it does not, or there is none."""
     controller = getattr(screen, "engines", None)
     info = controller.info if controller is not None else None
     return next(filter(None, (lack(info, one) for one in action.needs)), "")
 
 
 def _bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
-    """Yield bindings from the focused widget up, also those that the widget would type. Below a dialog, only
+    """Yield the bindings of the focused widget and its ancestors, each with its node. Below a dialog, only the app's
     priority bindings."""
     below = False
     for node in (screen.focused or screen).ancestors_with_self:
@@ -345,7 +351,7 @@ def _bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
 
 
 def _is_possible(screen: Screen[Any], node: DOMNode, command: str) -> bool:
-    """Return True if the action is enabled in the node, or in the node that the command names."""
+    """Return whether an action is enabled in its node, or in the app or screen that the command names (`app.…`)."""
     named, name, parameters = parse(command)
     target = {"app": screen.app, "screen": screen}.get(named, node)
     return bool(target.check_action(name, parameters))

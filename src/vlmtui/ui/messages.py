@@ -6,7 +6,7 @@ from textual.message import Message
 
 
 class EngineChanged(Message):
-    """The engine controller changed: load progress, ready, failed, or the engine died."""
+    """The engine's state or load progress changed."""
 
     bubble = False
 

@@ -1,4 +1,4 @@
-"""Loads models, and shows the screens for it."""
+"""Loads and switches models in the app: asks about trust and memory first, and shows the loading screen."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADDRESSES = ("http://", "https://", "unix:")
 
 
 class ModelLoading:
-    """Loads the model that the user chooses, after the checks before a load."""
+    """Loads the model that the user chooses, and finds workers that are no longer usable."""
 
     def __init__(self, app: VlmtuiApp) -> None:
         self._app = app
@@ -31,7 +31,7 @@ class ModelLoading:
         app.engines.on_death = self._tell_death
 
     def begin(self) -> None:
-        """Show the models, or load the one named on the command line."""
+        """Load the model of the command line or of the conversation to continue; without one, show the list."""
         model = self._initial_model()
         check = self._checks.first(model, None) if model is not None else None
         if model is None or check is not None:
@@ -43,7 +43,7 @@ class ModelLoading:
             self._app.push_loading(model)
 
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
-        """Load a model, after the checks before a load."""
+        """Load a model; first ask the user to decide, if trust or memory needs that."""
         model = self._checks.allowed(model)
         running = self._app.engines.model
         is_known = running is not None and running.spec == model.spec
@@ -55,7 +55,7 @@ class ModelLoading:
         self._app.start_dialog(partial(self._ask_before_load, model, machine, check))
 
     def choose_by_name(self, name: str) -> None:
-        """Choose a model by a family's name, a model id or a folder."""
+        """Load a model by the name of a family, a repository id or a folder."""
         try:
             model = resolve(self._app.services.registry, name)
         except VlmtuiError as error:
@@ -64,8 +64,7 @@ class ModelLoading:
         self.choose(model)
 
     def choose_engine(self, name: str) -> None:
-        """Use another engine: one that is loaded, by its model's name, a server by its name or address, or one here by
-        the name of the model to load."""
+        """Use another engine. `name`: the model of a loaded engine, a server's name or address, or a model to load."""
         engines = self._app.services.settings.engines
         loaded = next((model for model in self._app.engines.models if name in names_of(model)), None)
         if loaded is not None:
@@ -76,7 +75,7 @@ class ModelLoading:
             self._app.start(partial(self._connect, name), "engine-by-name", exclusive=True)
 
     def load(self, model: Model) -> None:
-        """Load a model, or use it if it is loaded. Asks before giving up another one."""
+        """Load a model, or use it if it is loaded. Asks before another model is unloaded."""
         controller = self._app.engines
         is_same = controller.model is not None and controller.model.spec == model.spec
         if is_same and controller.state is EngineState.READY:
@@ -102,7 +101,7 @@ class ModelLoading:
             self._start(controller.model)
 
     def go_back(self) -> None:
-        """Go back to the previous model if one failed to load or is loading: it is still loaded, or loads again."""
+        """Use the previous model again, after or during the load of another: it is still loaded, or is loaded again."""
         former = self._app.engines.former
         if former is not None and self._app.engines.keeps_former:
             self._app.start(self._go_back, "engine")
@@ -110,7 +109,7 @@ class ModelLoading:
             self.load(former)
 
     def loaded(self) -> None:
-        """The load has finished on screen: show the chat."""
+        """Show the chat after the loading screen has shown the end of a load."""
         if self._app.shows_a_load():
             self._app.conversation.take_typed()
             self._app.show_chat()
@@ -123,7 +122,7 @@ class ModelLoading:
         self._app.start(self._abort, "abort")
 
     async def _ask_before_load(self, model: Model, machine: Machine | None, check: LoadCheck) -> None:
-        """Show the decision to make before a model is loaded, and go on with it."""
+        """Let the user decide something before a load, and continue with the choice."""
         text = f"{one_line(model.spec.name)}\n\n{check.text}"
         chosen = await self._app.choose(check.title, [option.label for option in check.options], text=text)
         option = None if chosen is None else check.options[chosen]
@@ -154,7 +153,7 @@ class ModelLoading:
             self._app.start(partial(self._connect, name, allow_owner=error.owner), "engine-by-name", exclusive=True)
 
     def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
-        """Report that the engine died while idle; otherwise its answer reports it."""
+        """Show that the engine died, unless a running answer shows it."""
         chat, model = self._app.conversation.chat, self._app.engines.model
         last = chat.last if chat is not None else None
         if model is None or (last is not None and last.needed(self._app.engines.info)):
@@ -178,12 +177,12 @@ class ModelLoading:
             self._app.tell(str(error), severity="warning")
 
     async def _switch(self, model: Model) -> None:
-        """Load another model. The loaded one stays meanwhile if both fit into memory; otherwise, or while an answer
-        is running, ask first."""
+        """Load another model. The loaded one stays until then if both fit into memory. If they don't, or an answer is
+        running, ask first."""
         controller, chat = self._app.engines, self._app.conversation.chat
         loaded = [*controller.models, *([controller.former] if controller.keeps_former and controller.former else [])]
         in_the_way = [one for one in loaded if not is_remote(one)]
-        need = await asyncio.to_thread(_need_beside, model) if in_the_way and not is_remote(model) else None
+        need = await asyncio.to_thread(_memory_need_of, model) if in_the_way and not is_remote(model) else None
         keeps = need is None or need.fits
         name = one_line(model.spec.name)
         former = " and ".join(one_line(one.spec.name) for one in (loaded[:1] if keeps else in_the_way))
@@ -230,11 +229,11 @@ class ModelLoading:
             self._app.show_models()
 
     def look_for_leftovers(self) -> None:
-        """Name the workers of earlier sessions that are unusable but hold memory."""
+        """Show a warning if unusable workers of earlier sessions hold memory."""
         self._app.start(self._look_for_leftovers, "leftovers")
 
     def clean_up(self) -> None:
-        """Stop leftover workers, after a question."""
+        """Stop these workers, after a question."""
         self._app.start_dialog(self._clean_up)
 
     async def _look_for_leftovers(self) -> None:
@@ -261,7 +260,7 @@ class ModelLoading:
         self._app.tell(f"Stopped: {names}")
 
     async def _leftovers(self) -> list[Leftover] | None:
-        """Return the leftover workers; None if the search failed, which is reported."""
+        """Return unusable workers of earlier sessions; None after an error, which is shown."""
         try:
             return await self._app.services.host.leftovers()
         except VlmtuiError as error:
@@ -269,5 +268,5 @@ class ModelLoading:
             return None
 
 
-def _need_beside(model: Model) -> MemoryNeed:
+def _memory_need_of(model: Model) -> MemoryNeed:
     return memory_need([model], Machine.measure())

@@ -1,4 +1,4 @@
-"""The command palette's commands: the action table, and the themes."""
+"""The entries of the command palette: actions, and the two themes."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from vlmtui.ui.terminal.themes import DARK, LIGHT
 if TYPE_CHECKING:
     from vlmtui.ui.app import VlmtuiApp
 
-_OF_KEYS = ("leader", "interrupt", "command_palette")
-"""App-wide actions that are of use by their keys only."""
+_KEYS_ONLY = ("leader", "interrupt", "command_palette")
+"""Actions of the app that make sense only as keys."""
 
 
 def available_actions(screen: Screen[object]) -> Iterator[Action]:
-    """Yield the actions available on a screen: its own, then the app's."""
+    """Yield the actions that a screen offers now, then the app's."""
     scope = SCOPES.get(getattr(screen, "SCOPE", ""))
     for action in scope.actions if scope else ():
-        if not action.moves and _has(screen, action):
+        if not action.moves and _is_available(screen, action):
             yield action
     for action in SCOPES["app"].actions:
-        if action.id not in _OF_KEYS:
+        if action.id not in _KEYS_ONLY:
             yield action
 
 
-def _has(screen: Screen[object], action: Action) -> bool:
+def _is_available(screen: Screen[object], action: Action) -> bool:
     _, name, parameters = parse(action.command)
     return method_of(screen, name) is not None and bool(screen.check_action(name, parameters))
 
 
 class ActionCommands(Provider):
-    """Every action that the screen offers, with its key; then the themes."""
+    """Textual's provider of the palette: every available action with its key, then the themes."""
 
     async def discover(self) -> Hits:
         for command in self._commands():

@@ -1,4 +1,4 @@
-"""What the app and plain mode need from outside, and what they report. Built by `bootstrap`, or by a test."""
+"""What the app and plain mode get from `bootstrap` or a test, and the report that they return at exit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
-    """The app's waiting times, in seconds."""
+    """Waiting times of the app, in seconds."""
 
     quit_again: float = 2.0
     """A second Ctrl+C within this time quits."""
@@ -35,20 +35,20 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExitReport(msgspec.Struct, frozen=True):
-    """What remains after the app or plain mode exits."""
+    """What the shell tells the user after the app or plain mode: how to continue, and whether the model stays."""
 
     model: str | None
-    """The user's name for the model loaded last."""
+    """The name of the last loaded model, as the user gave it."""
     stays: bool
     """True if the engine stays loaded."""
     keep_alive_s: float | None
-    """The seconds for which it stays loaded; None: forever."""
+    """Seconds that it stays loaded; None: forever."""
     conversation: ConversationId | None = None
-    """The conversation shown last, if it is stored."""
+    """The last conversation, if it is stored."""
 
 
 class Services(msgspec.Struct, frozen=True):
-    """The services that the app and plain mode use."""
+    """What the app and plain mode need: folders, settings, engines, store, and what to open first."""
 
     paths: Paths
     registry: Registry
@@ -59,19 +59,19 @@ class Services(msgspec.Struct, frozen=True):
     keep_alive_s: float | None
     """Seconds that an engine stays loaded after the app exits; None: forever."""
     reader: ModelReader | None = None
-    """Reads models without an engine; None: only with one."""
+    """Reads tokenizers and templates without an engine; None: that is impossible."""
     initial_model: str | None = None
-    """The model to load at once, instead of showing the list of models."""
+    """The name of a model to load first; None: show the list of models."""
     initial_backend: BackendChoice | None = None
-    """The kind of engine that loads it; None: the best of its record."""
+    """The kind of engine that loads it; None: the best one of the model family's record."""
     served: Model | None = None
-    """A server's model to use at once."""
+    """A model of a vLLM server to use first."""
     resumed: ResumePoint | None = None
     """The conversation to continue; its model is loaded unless `served` or `initial_model` is set."""
     delays: Delays = Delays()
 
     def first_model(self) -> Model | None:
-        """Return the model to load at once: the one the user named, or the one of the conversation to continue. Raises
+        """Return the model to load first: that of the command line, or that of the conversation to continue. Raises
         VlmtuiError."""
         if self.served is not None:
             return self.served
@@ -84,7 +84,7 @@ class Services(msgspec.Struct, frozen=True):
         return resumed_model(self.registry, self.settings.engines, self.resumed)
 
     def conversation_holder(self, teller: Teller, controller: AppEngines) -> ConversationHolder:
-        """Return what will own the app's conversation."""
+        """Return the owner of the conversation of the app or plain mode."""
         return ConversationHolder(
             teller,
             controller,
@@ -101,7 +101,10 @@ class Services(msgspec.Struct, frozen=True):
         show: Callable[[bool], Awaitable[None]],
         load: Callable[[Model], None],
     ) -> InterruptedAnswers:
-        """Return what completes the answers that went on while the app was closed."""
+        """Return what fetches the rest of answers that an engine continued while no app was running.
+
+        `show`: shows the conversation; its argument says whether it is open already. `load`: loads a model.
+        """
         from vlmtui.session.recovery import InterruptedAnswers
 
         return InterruptedAnswers(

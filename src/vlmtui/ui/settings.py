@@ -1,4 +1,4 @@
-"""The form of a conversation's settings."""
+"""The form with a conversation's system prompt and sampling parameters."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.widgets.line_editing import LineInput
 
 _UNSET = "default"
-_OF_MODEL = "the model's own"
+_MODEL_DEFAULT = "the model's own"
 
 
 class Fields(Grid):
-    """A field a parameter, by its name. A field that is not edited keeps its value, whatever it is."""
+    """A text field for each parameter. A parameter whose field is not edited keeps its exact value."""
 
     def __init__(self, sampling: Sampling, model: Model | None) -> None:
         super().__init__(id="grid")
         self._family = model.family if model is not None else None
         self._arguments = self._family.processor if self._family is not None else {}
         self._loaded = processor_arguments(Sampling(), model.spec.engine_args) if model is not None else {}
-        """The processor's arguments from the model's load, which apply to every answer."""
+        """Arguments of the model's processor that were set when it was loaded."""
         numbers = {name: f"{value}" for name, value in sampling.numbers().items() if value is not None}
         further = {name: one_line(text) for name, text in typed_parameters(sampling, self._family).items()}
         self._shown = {**dict.fromkeys(PARAMETERS, ""), **numbers, **further}
@@ -54,26 +54,28 @@ class Fields(Grid):
         return {name: self.query_one(f"#{name}", Input).value for name in self._shown}
 
     def read(self, sampling: Sampling) -> Sampling | None:
-        """Return the sampling with the edited fields, except values from files; None if a field is invalid: the problem
-        is then shown below it."""
+        """Return the sampling with the edited fields; None if one is invalid, whose problem is then shown below it.
+        Fields that name a file are left out."""
         typed = self.typed
         texts = {name: "" if names_file(name, text) else text for name, text in typed.items()}
         read, problems = self._read(sampling, typed, texts)
-        self._show(problems)
+        self._show_problems(problems)
         return None if problems else read
 
     async def read_with_files(self, sampling: Sampling) -> Sampling | None:
-        """Return the same as `read`, and also read values from the files that the fields name."""
+        """Like `read`, but also read the files that fields name."""
         typed = self.typed
         read, problems = await asyncio.to_thread(self._read, sampling, typed, typed)
-        self._show(problems)
+        self._show_problems(problems)
         return None if problems else read
 
     def _read(
         self, sampling: Sampling, typed: Mapping[str, str], texts: Mapping[str, str]
     ) -> tuple[Sampling, dict[str, str]]:
-        """Return the sampling with the edited ones of `texts`, and problems by field. Blocks if a text names a file.
-        `typed`: the texts of all fields."""
+        """Return the sampling with the edited fields, and problems by field. Blocks if a text names a file.
+
+        `typed`: the texts of all fields. `texts`: the same, but empty for fields to leave out.
+        """
         problems: dict[str, str] = {}
         edited = [name for name, text in typed.items() if text != self._shown[name]]
         for name in edited:
@@ -86,7 +88,7 @@ class Fields(Grid):
                 problems[name] = one_line(error.message)
         return sampling, problems
 
-    def _show(self, problems: Mapping[str, str]) -> None:
+    def _show_problems(self, problems: Mapping[str, str]) -> None:
         for name in self._shown:
             told = self.query_one(f"#problem-{name}", Static)
             told.update(problems.get(name, ""))
@@ -103,7 +105,8 @@ class Fields(Grid):
         return with_parameter(sampling, self._family, self._full_name(name), text)
 
     def _full_name(self, name: str) -> str:
-        """Return the name by which a parameter is set; an argument that the record does not name needs its prefix."""
+        """Return a parameter's name for `with_parameter`. Processor arguments that the model family's record does not
+        list get the prefix `processor.`."""
         return name if name in PARAMETERS or name in DIALS or name in self._arguments else f"processor.{name}"
 
     def _hint(self, name: str) -> str:
@@ -113,11 +116,11 @@ class Fields(Grid):
             return DIALS[name].help
         argument = self._arguments.get(name)
         value = self._loaded.get(name, argument.default if argument is not None else None)
-        return _OF_MODEL if value is None else f"{dial_text(name, value)} unless set"
+        return _MODEL_DEFAULT if value is None else f"{dial_text(name, value)} unless set"
 
 
 class SettingsScreen(ModalScreen[ChatSettings | None]):
-    """Returns the changed settings, or None if cancelled."""
+    """A dialog that returns the changed settings, or None if cancelled."""
 
     CSS_PATH = "settings.tcss"
     SCOPE = "settings_form"
@@ -125,7 +128,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
     AUTO_FOCUS = ""
 
     def __init__(self, current: ChatSettings, model: Model | None = None) -> None:
-        """`model`: the model that will answer; its processor's arguments get fields, too."""
+        """`model`: the model that will answer; its processor's arguments get fields too."""
         super().__init__()
         self._current = current
         self._model = model
@@ -145,7 +148,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
 
     @on(Input.Changed)
     def _changed(self) -> None:
-        """Show the problems of the fields. Files that fields name are read when the settings are applied."""
+        """Show problems below the fields. Files are only read when the settings are applied."""
         self.query_one(Fields).read(self._current.sampling)
 
     @on(Input.Submitted)

@@ -1,4 +1,4 @@
-"""Opens stored conversations."""
+"""Opens stored conversations in the app, and offers a backup if the database is damaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StoredConversations:
-    """Opens conversations, and continues with a backup of a damaged database."""
+    """Opens stored conversations, keeps the store tidy, and replaces a damaged database with a backup."""
 
     def __init__(self, app: VlmtuiApp) -> None:
         self._app = app
@@ -24,17 +24,17 @@ class StoredConversations:
         app.conversation.on_damage = self.offer_backup
 
     def open(self, conversation: ConversationId) -> None:
-        """Open a conversation with the loaded model, or else with its own."""
+        """Open a conversation; if no model is loaded, load the conversation's own."""
         self._app.start_dialog(partial(self._open, conversation))
 
     def keep_house(self) -> None:
-        """Make the day's backup, purge conversations whose time after deletion is over, and delete the unfinished files
-        of killed processes. What fails is retried at another start."""
+        """Make the day's backup, erase conversations that were deleted long ago, and remove unfinished files of killed
+        processes. Failed steps are tried again at the next start."""
         self._app.start(self._app.conversation.keep_house, "housekeeping")
 
     def offer_backup(self, then: Steps | None = None) -> None:
-        """If the database is damaged, offer to replace it with a backup; the damaged file stays. `then` runs after the
-        replacement."""
+        """If the database is damaged, offer to replace it with a backup; the damaged file stays. `then`: runs after
+        that."""
         self._app.start_dialog(partial(self._offer_backup, then))
 
     async def resume(self) -> None:
@@ -46,8 +46,7 @@ class StoredConversations:
             self._tell_import(resumed)
 
     async def show(self, is_open: bool = False) -> None:
-        """Show the opened conversation as soon as a model is loaded. `is_open`: it was open before, and its current
-        draft stays."""
+        """Show the open conversation, if a model is loaded. `is_open`: the screen shows it already; its draft stays."""
         screen = self._app.chat_screen()
         if screen is not None:
             self._app.go_back_to(screen)
@@ -75,7 +74,7 @@ class StoredConversations:
         self._app.conversation.tell_notice()
 
     def _tell_import(self, found: ResumePoint) -> None:
-        """Show which model an imported conversation was made with, and which of its settings are not used here."""
+        """For an imported conversation, show its model, and which of its settings are not used here."""
         from vlmtui.session.resume import not_used
 
         if found.record is not None and (text := not_used(found.record)):

@@ -1,4 +1,4 @@
-"""The table of all user actions, the single source of keys, footer, palette, slash commands and help."""
+"""The table of all user actions: keys, footer, command palette, slash commands and help come from it."""
 
 from vlmtui.ui.actions.action import UNBOUND, Action, FixedKey, Scope, method_of
 from vlmtui.ui.actions.table import ACTIONS, SCOPES, bindings, line_bindings

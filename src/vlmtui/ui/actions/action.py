@@ -1,4 +1,4 @@
-"""The entries of the action table."""
+"""The types of the action table: an action, a key that can't be rebound, and a scope."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from textual.binding import Binding
 
 UNBOUND = "unbound"
-"""Stands for "no key": Textual's bindings and keymap need a name."""
+"""The key of an action without one: Textual's bindings and keymap need a name."""
 
 
 def method_of(screen: object, name: str) -> Callable[..., object] | None:
-    """Return the method `action_NAME` of a screen or of one of its `parts`; None: none has it."""
+    """Return the method `action_NAME` of a screen or of one of its `parts`; None if there is none."""
     owners = (screen, *getattr(screen, "parts", ()))
     return next((getattr(owner, f"action_{name}") for owner in owners if hasattr(owner, f"action_{name}")), None)
 
 
 class Action(msgspec.Struct, frozen=True):
-    """One thing a user can do."""
+    """Something that a user can do, by a key, the palette or a slash command."""
 
     id: str
-    """Unique in the whole table and stable: users rebind by it. `scope.name`; in the chat and the app only the name."""
+    """Unique and stable, since users rebind keys by it. `scope.name`; for chat and app actions only the name."""
     title: str
     """A few words, for the footer and the palette."""
     help: str
@@ -34,20 +34,20 @@ class Action(msgspec.Struct, frozen=True):
     keys: str = ""
     """Default keys as in a Textual binding (`ctrl+o`, or several separated by commas); empty: no key."""
     leader: str = ""
-    """The key that runs it after the leader (`c`); empty: none."""
+    """The key that runs it after the leader key, Ctrl+X (`c`); empty: none."""
     usage: str = ""
     """Its slash command, with the name of an argument (`/attach PATH`); empty: none."""
     run: str = ""
     """The Textual action to run (`zoom(1)`); empty: the id without its scope."""
     footer: bool = False
-    """True if the footer shows the action, with its first key, or with the leader if it has no key."""
+    """True if the footer shows the action: with its first key, or with its leader key if it has no other."""
     priority: bool = False
     """True if the action runs before the focused widget sees the key."""
     moves: bool = False
-    """True if the action moves a cursor or scrolls. The palette leaves those out."""
+    """True if the action moves a cursor or scrolls; the palette does not list it."""
     needs: tuple[Capability, ...] = ()
-    """The capabilities that an engine needs for the action. If one is missing, footer and leader strip dim the action,
-    and running it says why."""
+    """Capabilities that the engine needs. If one is missing, footer and leader strip dim the action, and running it
+    says why."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class Action(msgspec.Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """The Textual action, with its arguments."""
+        """The Textual action to run, with its arguments."""
         return self.run or self.name
 
     @property
@@ -85,15 +85,15 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class FixedKey(msgspec.Struct, frozen=True):
-    """A key that a field handles itself. Help shows it; it cannot be rebound."""
+    """A key that a widget handles itself. The help shows it; it can't be rebound."""
 
     keys: str
-    """The keys as people read them (`↑ ↓`)."""
+    """The keys as the help shows them (`↑ ↓`)."""
     help: str
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The actions of one screen or widget, in the order of its footer."""
+    """The actions of a screen or widget, in the order of the footer."""
 
     name: str
     title: str
@@ -103,13 +103,13 @@ class Scope(msgspec.Struct, frozen=True):
     within: str = ""
     """The scope of the screen that a widget's scope belongs to; empty for a screen and for the app."""
     types: bool = False
-    """True where a text field has the focus: plain letters go into the text, so they can't be keys."""
+    """True if a text field has the focus: then plain letters are typed, and can't be keys."""
     by_id: bool = False
-    """True if the screen's parts run its actions, through `action_run` and `method_of`."""
+    """True if the screen's bindings run `action_run(ID)`, which finds the method with `method_of`."""
     groups: Mapping[str, str] = {}
-    """The strip of leader keys: the keys under each heading (`c i f`). The others stand under the scope's title."""
+    """Headings in the strip of leader keys, each with its keys (`c i f`). Other keys are below the scope's title."""
     footer_leads: tuple[str, ...] = ()
-    """Ids of actions that this screen's footer shows after the leader."""
+    """Ids of actions that this screen's footer shows with their leader keys."""
 
 
 _ARROWS = {"up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown"}
@@ -118,8 +118,11 @@ _ARROWS = {"up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedo
 def row_moves(
     scope: str, thing: str, keys: Mapping[str, str], *, run: str = "move", priority: bool = False
 ) -> tuple[Action, ...]:
-    """Return the actions that move the highlight of a list. `thing`: the name of a row; `keys`: the keys that differ
-    from the arrows and page keys, and those of `first` and `last`; `run`: the Textual action, given the direction."""
+    """Return the actions that move the highlight of a list.
+
+    `thing`: what a row is, for the help. `keys`: by direction, keys other than arrows and page keys, and those of
+    `first` and `last`. `run`: the Textual action, which gets the direction.
+    """
     rows = {
         "up": ("Up", f"The {thing} above."),
         "down": ("Down", f"The {thing} below."),

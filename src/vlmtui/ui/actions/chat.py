@@ -1,4 +1,4 @@
-"""The actions of the chat, the app, text fields and attachments."""
+"""The actions of the chat, the app, text fields, and the screens for attachments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ CHAT = Scope(
             "Put a cursor on the newest message; letters then act on it.",
             leader="up",
         ),
-        Action("recall", "Earlier text", "Write what you sent before once more.", "ctrl+up", leader="T"),
+        Action(
+            "recall", "Earlier text", "Put a message that you sent before into the composer.", "ctrl+up", leader="T"
+        ),
         Action(
             "edit",
             "Edit message",
@@ -116,7 +118,7 @@ CHAT = Scope(
         ),
         Action("frames", "Frames", "Choose which frames of a video are sent.", usage="/frames NUMBER"),
         Action("page", "Page", "Attach another page, or a frame of an animation as a picture.", usage="/page PAGE"),
-        Action("locate", "Locate", "Write the model's prompt for the place of WHAT.", usage="/locate WHAT"),
+        Action("locate", "Locate", "Write the model's own prompt that asks where WHAT is.", usage="/locate WHAT"),
         Action("sound", "Sound", "Attach a video's audio track, too.", usage="/sound NUMBER"),
         Action(
             "smaller", "Smaller images", "Halve the sides of the message's images, or of one.", usage="/smaller NUMBER"
@@ -131,7 +133,7 @@ CHAT = Scope(
         Action(
             "take_in_again",
             "Send attachments again",
-            "Send the attachments left out last again.",
+            "Send again the attachments that you left out last.",
             leader="u",
             usage="/remember",
         ),

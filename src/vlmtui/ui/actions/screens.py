@@ -1,4 +1,4 @@
-"""The actions of the other screens and of dialogs."""
+"""The actions of all other screens and of dialogs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from vlmtui.ui.actions.action import Action, FixedKey, Scope, row_moves
 
 
 def search_actions(scope: str) -> tuple[Action, ...]:
-    """Return the actions that search the document of a screen."""
+    """Return the actions that find a text in a screen's document."""
     return (
         Action(f"{scope}.search", "Search", "Find a text.", "slash,ctrl+f", leader="slash", footer=True),
         Action(f"{scope}.search_next", "Next place", "The next place with the text.", "n", run="search_again(False)"),
@@ -82,7 +82,7 @@ COMPARISON = Scope(
         Action("comparison.inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x", leader="i"),
         Action(
             "comparison.earlier",
-            "Kept",
+            "Earlier",
             "Show earlier comparisons of this message.",
             "alt+k",
             leader="h",
@@ -194,7 +194,7 @@ INSPECTOR = Scope(
         Action(
             "inspector.previous", "Previous part", "The previous part.", "shift+tab,left_square_bracket", run="turn(-1)"
         ),
-        Action("inspector.prompt", "Prompt", "The prompt as the model was given it.", "1", run="show('prompt')"),
+        Action("inspector.prompt", "Prompt", "The prompt as the model got it.", "1", run="show('prompt')"),
         Action("inspector.tokens", "Tokens", "Every token of the prompt with its id.", "2", run="show('tokens')"),
         Action("inspector.media", "Media", "Each image and video as it was processed.", "3", run="show('media')"),
         Action("inspector.template", "Template", "The chat template.", "4", run="show('template')"),
@@ -303,7 +303,7 @@ MODEL_VIEW = Scope(
         Action("model_view.next_kind", "Flick", "The next of the four views.", "space", run="kind(1)", footer=True),
         Action("model_view.original", "Original", "The file as it was attached.", "1", run="show('original')"),
         Action("model_view.sent", "Sent", "What was sent, with the tiles on it.", "2", run="show('sent')"),
-        Action("model_view.seen", "Seen", "What the processor made, from its tensor.", "3", run="show('seen')"),
+        Action("model_view.seen", "Seen", "The processor's output, drawn from its tensor.", "3", run="show('seen')"),
         Action("model_view.difference", "Difference", "What scaling changed.", "4", run="show('difference')"),
         Action("model_view.next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
         Action("model_view.previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),

@@ -1,4 +1,4 @@
-"""All scopes, and what is derived from them."""
+"""All scopes and actions by name, their Textual bindings, slash commands, and sentences that name actions."""
 
 from __future__ import annotations
 
@@ -13,35 +13,34 @@ if TYPE_CHECKING:
 
 
 _ALL = [scope for module in (chat, screens) for scope in vars(module).values() if isinstance(scope, Scope)]
-"""The scopes of the two modules, in the order in which they stand there."""
+"""All scopes, in the order of the two modules."""
 SCOPES: dict[str, Scope] = {scope.name: scope for scope in _ALL}
 """Every screen and widget that has actions, by name."""
 ACTIONS: dict[str, Action] = {action.id: action for scope in _ALL for action in scope.actions}
-"""Every action once, by id."""
+"""Every action, by id."""
 
 
 def bindings(scope: str) -> list[BindingType]:
-    """Return the `BINDINGS` of the scope's screen or widget."""
+    """Return the Textual `BINDINGS` for a scope's screen or widget."""
     found = SCOPES[scope]
     return [action.binding(command=f"run('{action.id}')" if found.by_id else "") for action in found.actions]
 
 
 def line_bindings() -> list[BindingType]:
-    """Return the editor's bindings for a text field of one line."""
+    """Return the bindings of the cut and paste keys, for text fields of one line."""
     names = ("kill_line_end", "kill_line_start", "kill_word_left", "kill_word_right", "yank")
     return [ACTIONS[f"editor.{name}"].binding() for name in names]
 
 
 class SlashCommand(NamedTuple):
-    """A typed command. For an unknown command, `action` is None and `argument` its name."""
+    """A parsed slash command. If it is unknown, `action` is None and `argument` its name."""
 
     action: Action | None
     argument: str
 
 
 def parse_slash(text: str) -> SlashCommand | None:
-    """Parse a slash command; None for a message. A message may start with `//`, or with a path, whose first word
-    contains another slash or a dot."""
+    """Parse a slash command; None for a message, which may begin with `//` or with a path (`/tmp/a.png`)."""
     if not text.startswith("/") or text.startswith("//"):
         return None
     name, _, argument = text.partition(" ")
@@ -71,4 +70,4 @@ REMEDIES: dict[Remedy, str] = {
     Remedy.COMPUTE_DIFFERENCE: "{sides.next_view} computes and shows the difference.",
     Remedy.STOP_FAN_OUT: "{answers.leave} stops them.",
 }
-"""The texts; `{id}` is replaced by the way to run that action: its key, or its slash command."""
+"""The sentence for each remedy. `with_keys` replaces `{id}` by the key or slash command of that action."""

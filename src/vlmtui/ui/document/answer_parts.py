@@ -1,4 +1,4 @@
-"""The parts of an answer that can be copied on their own."""
+"""Splits an answer into parts that can be copied: reasoning, text, code, JSON, tables, formulas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vlmtui.ui.document.markdown_lines import is_json, markdown_parser, top_bloc
 
 
 class PartKind(Enum):
-    """The kind of a part; the value is its name for people."""
+    """The kind of a part; the value is its name on the screen."""
 
     REASONING = "reasoning"
     TEXT = "text"
@@ -24,20 +24,18 @@ class PartKind(Enum):
 
 
 class AnswerPart(NamedTuple):
-    """A part of an answer."""
-
     kind: PartKind
     text: str
-    """The part as the model wrote it; fenced code without its fence. Hostile text."""
+    """The part as the model wrote it, untrusted text; a fenced code block without its fence."""
 
     def __str__(self) -> str:
-        """`JSON, 34 lines`."""
+        """Return kind and length: `JSON, 34 lines`."""
         count = len(self.text.splitlines())
         return f"{self.kind.value}, {count:,} line{'s' * (count != 1)}"
 
 
 def answer_parts(parts: ThinkingParts) -> list[AnswerPart]:
-    """Return reasoning, code, JSON, tables and formulas, and the text between them, in their order."""
+    """Return the parts in their order; neighbouring blocks of text are one part."""
     found = [AnswerPart(PartKind.REASONING, parts.thinking)] if parts.thinking else []
     for written, node in top_blocks(markdown_parser(), parts.answer):
         kind = _kind(node)

@@ -1,4 +1,5 @@
-"""Blocks that answers of vision-language models have and Markdown lacks: JSON, HTML and OTSL tables, LaTeX."""
+"""Parser rules for blocks in answers of vision-language models that Markdown lacks: JSON, HTML and OTSL tables,
+LaTeX."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from markdown_it.rules_block import StateBlock
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.texmath import texmath_plugin
 
-# Types of the blocks' nodes.
+# Node types of these blocks.
 HTML_TABLE, OTSL_TABLE, JSON, MATH = "html_table", "otsl_table", "json_value", "math_block"
 
 _HTML = re.compile(r"<table[\s>]", re.IGNORECASE)
@@ -21,25 +22,26 @@ _MATH_LINES_MAX = 100
 _JSON_START = re.compile(r'\{\s*("|\}|$)|\[\s*([\[{"\-\d]|$)')
 _JSON_MAX = 300_000
 _TRIES_MAX = 20
-"""Most attempts to read JSON in one text: each may read all of it."""
+"""Most attempts to parse JSON in one text: each may read all of it."""
 
 
 def use_block_rules(parser: MarkdownIt) -> None:
-    """Add the blocks to a parser, and LaTeX in a line (`$…$`, `\\(…\\)`)."""
+    """Add the rules to a parser, and those for LaTeX inside a line (`$…$`, `\\(…\\)`)."""
     dollarmath_plugin(parser, allow_labels=False, allow_space=False, allow_digits=False, double_inline=True)
     texmath_plugin(parser, delimiters="brackets")
     parser.disable([rule for rule in parser.get_active_rules()["block"] if rule.startswith("math_block")])
     interrupts = {"alt": ["paragraph", "reference", "blockquote", "list"]}
-    parser.block.ruler.before("table", "structure", _structure, interrupts)  # type: ignore[arg-type]
+    parser.block.ruler.before("table", "structure", _parse_block, interrupts)  # type: ignore[arg-type]
 
 
-def _structure(state: StateBlock, first: int, last: int, silent: bool) -> bool:
-    """Recognise a block at line `first`; it lasts to the line before `last` at most."""
+def _parse_block(state: StateBlock, first: int, last: int, silent: bool) -> bool:
+    """markdown-it's rule: parse a block that begins at line `first` and ends before `last`; return whether there is
+    one."""
     if state.blkIndent or state.sCount[first] > 3:
         return False
     start = state.bMarks[first] + state.tShift[first]
     line = state.src[start : state.eMarks[first]]
-    found = _found(state, line, start, first, last)
+    found = _block_at(state, line, start, first, last)
     if found is None:
         return False
     kind, end = found
@@ -51,10 +53,10 @@ def _structure(state: StateBlock, first: int, last: int, silent: bool) -> bool:
     return True
 
 
-def _found(state: StateBlock, line: str, start: int, first: int, last: int) -> tuple[str, int] | None:
-    """Return the block's type, and the number of the line after it."""
+def _block_at(state: StateBlock, line: str, start: int, first: int, last: int) -> tuple[str, int] | None:
+    """Return the type of the block that begins with `line`, and the number of the line after it; None if none does."""
     if _HTML.match(line):
-        return HTML_TABLE, _line_of(state, _HTML_END, start, first, last)
+        return HTML_TABLE, _line_after(state, _HTML_END, start, first, last)
     if _OTSL.match(line):
         return OTSL_TABLE, _blank_after(state, first, last)
     for opening, closing in _MATH.items():
@@ -67,8 +69,8 @@ def _found(state: StateBlock, line: str, start: int, first: int, last: int) -> t
     return None
 
 
-def _line_of(state: StateBlock, closing: re.Pattern[str], start: int, first: int, last: int) -> int:
-    """Return the number of the line after the one with the closing text; without one, that of the next empty line."""
+def _line_after(state: StateBlock, closing: re.Pattern[str], start: int, first: int, last: int) -> int:
+    """Return the number of the line after the one that matches `closing`; without one, that of the next empty line."""
     found = closing.search(state.src, start)
     if found is None:
         return _blank_after(state, first, last)
@@ -80,7 +82,7 @@ def _blank_after(state: StateBlock, first: int, last: int) -> int:
 
 
 def _math_end(state: StateBlock, opening: str, closing: str, first: int, last: int) -> int | None:
-    """Return the number of the line after the closing delimiter, which has to end a line; None without one."""
+    """Return the number of the line after the closing delimiter, which must end its line; None without one."""
     for number in range(first, min(last, first + _MATH_LINES_MAX)):
         line = state.src[state.bMarks[number] : state.eMarks[number]].strip()
         if number == first:
@@ -93,7 +95,7 @@ def _math_end(state: StateBlock, opening: str, closing: str, first: int, last: i
 
 
 def _json_end(state: StateBlock, start: int, first: int, last: int) -> int | None:
-    """Return the number of the line after an object or array, complete or not; None if there is none."""
+    """Return the number of the line after a JSON object or array, which may be cut off; None if it is no JSON."""
     tries = state.env.setdefault("json_tries", 0)
     if tries >= _TRIES_MAX or len(state.src) - start > _JSON_MAX:
         return None

@@ -1,4 +1,4 @@
-"""Blocks of text: styled, exact, Markdown, and the rows of a prompt."""
+"""Kinds of text blocks in a document: styled text, exact text that grows, and prompts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import BREAK, Line, Lines, spaces_after, wrapped
 
 _PIECE = 16_000
-"""Characters that are laid out at a time, which takes less than a key may wait."""
+"""Characters of a long text that one call lays out, so that keys do not wait long."""
 _AT_ONCE = 2 * _PIECE
-"""Most characters that are laid out at once."""
+"""Most new characters that one call lays out."""
 _LONG_LINE = 4_000
-"""Characters; a line that grows beyond this is laid out in pieces."""
+"""Characters of a line from which on it is laid out in pieces."""
 _NARROWEST = 8
 
 
 class TextBlock(Block):
-    """Styled text, wrapped at words. Control characters must be visible already."""
+    """Styled text, wrapped at words. The caller makes control characters visible."""
 
     def __init__(
         self, text: Content | str = "", *, label: Content | None = None, edge: str = "", margin: int = 0
     ) -> None:
-        """`label`: stands before the text, which wraps beside it, unless it takes more than half of the width."""
+        """`label`: shown before the text, which wraps beside it if the label takes at most half of the width."""
         super().__init__()
         self.text = text if isinstance(text, Content) else Content(text)
         self.label = label
@@ -45,35 +45,35 @@ class TextBlock(Block):
 
 
 def fact(label: str, text: str, columns: int, *, margin: int = 0) -> TextBlock:
-    """Return a line of a list of facts, the labels of which take so many columns."""
+    """Return a fact with a label of `columns` columns, as a line of a list."""
     return TextBlock(text, label=Content.styled(label.ljust(columns), "$muted"), margin=margin)
 
 
 class PlainBlock(Block):
-    """Text that grows, shown exactly: white space is kept, Markdown is not rendered. Control characters must be
-    visible already."""
+    """Text that grows, shown exactly: white space stays, Markdown is not rendered. The caller makes control characters
+    visible."""
 
     def __init__(self, *, margin: int = 0) -> None:
         super().__init__()
         self.margin = margin
         self.text = ""
         self.instead = Content()
-        """Shown in place of an empty text."""
+        """Shown if the text is empty."""
         self.below = Content()
-        """Shown below the text: why it ends."""
+        """Shown below the text, for example why the answer ended."""
         self._marks: Sequence[Span] = ()
         self._settled: Lines = []
-        """Lines that more text does not change."""
+        """The first lines, which more text does not change."""
         self._taken = 0
-        """The number of characters in them."""
+        """The number of characters in `_settled`."""
         self._joins: str | None = None
-        """The text between them and the next line, as of lines; None: a line break."""
+        """The text between `_settled` and the next line, as `Line.joins`; None: a line break."""
         self._steps: list[tuple[int, int, str | None]] = []
-        """The number of characters in them, their number, and what joined the next, before each time they grew."""
+        """The values of `_taken`, `len(_settled)` and `_joins` before each time that `_settled` grew."""
         self._settled_for = 0
-        """The width that they are laid out for."""
+        """The width of the lines in `_settled`."""
         self._shown = 0
-        """The number of characters that were laid out last."""
+        """The number of characters in the last layout."""
 
     def show(self, text: str) -> None:
         if not text.startswith(self.text):
@@ -81,7 +81,7 @@ class PlainBlock(Block):
         self.text = text
 
     def mark(self, marks: Sequence[Span]) -> None:
-        """Show these parts of the text, in its order, in styles."""
+        """Style parts of the text. `marks`: spans in the order of the text."""
         same = next((at for at, pair in enumerate(zip(self._marks, marks, strict=False)) if pair[0] != pair[1]), None)
         same = min(len(self._marks), len(marks)) if same is None else same
         changed = [mark.start for mark in (*self._marks[same : same + 1], *marks[same : same + 1])]
@@ -111,7 +111,8 @@ class PlainBlock(Block):
         return not self.text or self.text.endswith("\n")
 
     def _settle(self, end: int, width: int) -> None:
-        """Keep the rows up to a character; if its line continues, without the last row, which may still change."""
+        """Move the rows up to a character into `_settled`. If its line goes on, its last row may change, and stays
+        out."""
         is_line, joins = self.text[end - 1] == "\n", None
         lines = self._lines(self._taken, end - is_line, width)
         if not is_line:
@@ -134,8 +135,8 @@ class PlainBlock(Block):
 
 
 class PromptBlock(Block):
-    """A prompt, exactly. Wraps at the width, not at words, so that every space is visible; a run with its own style (a
-    special token, an image) moves to the next row whole if it fits there."""
+    """A prompt, shown exactly. It wraps at the width, not at words, so that every space is visible; a run with a style
+    of its own (a special token, an image) is not split if it fits into a row."""
 
     def __init__(
         self,
@@ -147,9 +148,8 @@ class PromptBlock(Block):
         is_numbered: bool = False,
         barred: Collection[int] = (),
     ) -> None:
-        """`lines`: control characters must be visible already. `break_style`: the style of a ↵ at the line breaks;
-        empty: they have none. `is_numbered`: begin each line with its number. `barred`: the indices of lines with a
-        bar of their own."""
+        """`lines`: the caller makes control characters visible. `break_style`: the style of a ↵ at line breaks; empty:
+        no ↵. `is_numbered`: begin each line with its number. `barred`: indices of lines with a warning bar."""
         super().__init__()
         self.written = lines
         self.edge, self.margin = edge, margin
@@ -157,7 +157,7 @@ class PromptBlock(Block):
         self._digits = len(str(len(lines))) if is_numbered else 0
         self._barred = barred
         self._rows: list[int] = []
-        """The number of the line that each row is of."""
+        """The index of each row's line."""
 
     def lay_out(self, width: int) -> Lines:
         found: Lines = []
@@ -210,7 +210,7 @@ def row_lengths(line: Content, width: int) -> list[int]:
 
 
 def _stretches(line: Content) -> Iterator[tuple[str, bool]]:
-    """Yield the line's text in order, with whether it may be broken: runs with their own style may not."""
+    """Yield the line's text in pieces, each with whether it must stay whole: pieces with a style must."""
     text, position = line.plain, 0
     for span in sorted(line.spans, key=lambda one: one.start):
         start = max(span.start, position)
@@ -225,8 +225,8 @@ def _stretches(line: Content) -> Iterator[tuple[str, bool]]:
 
 
 def _chopped(text: str, room: int, width: int) -> Iterator[tuple[int, int]]:
-    """Yield characters and cells of the pieces of a text: the first fits into `room` cells, or into `width` if
-    nothing does; all others into `width`."""
+    """Split a text into pieces, and yield how many characters and cells each has. The first piece fits into `room`
+    cells, the others into `width`."""
     if text.isascii():
         first = min(room, len(text))
         yield first, first

@@ -1,4 +1,4 @@
-"""A document: blocks below each other, laid out as lines of one width. Knows no widgets."""
+"""A document: blocks one below the other, laid out as lines of the same width. Independent of widgets."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ from typing import NamedTuple
 from vlmtui.ui.document.lines import Line, Lines
 
 _CHUNK = 1000
-"""Lines that are compared at a time: most are the same objects."""
+"""Lines that are compared by identity at a time, which is fast: most are the same objects."""
 
 
 class Block(ABC):
     """A part of a document: a message, an answer, a line of a log."""
 
     edge = ""
-    """Style of the bar at the block's left edge; empty: no bar."""
+    """The style of the bar at the block's left edge; empty: no bar."""
     margin = 0
-    """The number of blank lines above the block, without the bar."""
+    """The number of blank lines above the block. The bar does not cover them."""
     is_behind = False
-    """True if `lay_out` has left a part of a long text for its next call."""
+    """True if `lay_out` has more of a long text to do in its next call."""
 
     def __init__(self) -> None:
         self.lines: Lines = []
         self.width: int | None = None
-        """The width in cells that `lines` are laid out for; None: they are not."""
+        """The width of `lines` in cells; None before the first layout."""
 
     @abstractmethod
     def lay_out(self, width: int) -> Lines:
-        """Return all lines, each at most `width` cells wide. The lines that stay the same are the same objects, where
-        there may be many."""
+        """Return all lines, each at most `width` cells wide. A long block returns the same objects for unchanged
+        lines."""
 
     def fit(self, width: int) -> None:
-        """Lay it out for a width."""
         self.lines, self.width = self.lay_out(width), width
 
     def edge_at(self, number: int) -> str:
@@ -43,7 +42,7 @@ class Block(ABC):
         return self.edge
 
     def clicked(self, number: int, column: int) -> object:
-        """Return the object that a click on a column of a line selects; None: no particular one."""
+        """Return the object at a column of a line, for a click; None if there is none."""
         return None
 
 
@@ -52,28 +51,29 @@ class Place(NamedTuple):
 
     block: Block
     number: int
-    """The number of the line in its block; negative in the block's margin."""
+    """The line's index in its block; negative in the block's margin."""
 
 
 class Change(NamedTuple):
-    """The lines of the document that a layout has changed."""
+    """What a new layout of a block changed in the document."""
 
     first: int
     """The first line that looks different."""
     before: int
-    """The number of lines that the block had, with its margin."""
+    """The number of lines before, with the margin."""
     now: int
+    """The number of lines now, with the margin."""
 
 
 class Document:
-    """Blocks, and where each begins."""
+    """A list of blocks, and the line where each begins."""
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
         self._starts: list[int] = [0]
-        """The line where each block's margin begins; the last entry is the number of all lines."""
+        """The line where each block's margin begins; the last entry is the number of lines of the document."""
         self.width = 0
-        """Width in cells that blocks are laid out for; 0: it is not known yet."""
+        """Width of the blocks in cells; 0 if it is not known yet."""
 
     @property
     def blocks(self) -> Sequence[Block]:
@@ -81,11 +81,11 @@ class Document:
 
     @property
     def height(self) -> int:
-        """Number of all lines."""
+        """The number of lines."""
         return self._starts[-1]
 
     def insert(self, blocks: Sequence[Block], at: int) -> None:
-        """Insert blocks before the one with this number. Lay them out afterwards."""
+        """Insert blocks at an index. The caller lays them out."""
         self._blocks[at:at] = blocks
         self._count_from(at)
 
@@ -100,7 +100,7 @@ class Document:
         self._blocks, self._starts = [], [0]
 
     def index(self, block: Block) -> int:
-        """Return the number of a block. Raises ValueError."""
+        """Return the index of a block. Raises ValueError."""
         return len(self._blocks) - 1 if self._blocks and block is self._blocks[-1] else self._blocks.index(block)
 
     def start(self, block: Block) -> int:
@@ -117,21 +117,21 @@ class Document:
         return self._starts[self.index(block) + 1]
 
     def place(self, line: int) -> Place | None:
-        """Return where a line of the document is; None below the last one."""
+        """Return the block of a line of the document; None outside of the document."""
         if not 0 <= line < self.height:
             return None
         at = bisect_right(self._starts, line) - 1
         return Place(self._blocks[at], line - self._starts[at] - self._margin(at))
 
     def line(self, at: int) -> Line | None:
-        """Return a line of the document; None in a margin, and below the last one."""
+        """Return a line of the document; None in a margin and outside of the document."""
         place = self.place(at)
         if place is None or not 0 <= place.number < len(place.block.lines):
             return None
         return place.block.lines[place.number]
 
     def between(self, first: int, last: int) -> list[Block]:
-        """Return the blocks that have one of these lines, more than in their margin; `last` is exclusive."""
+        """Return the blocks with a line from `first` to `last` (exclusive), not counting margins."""
         if first >= last or not self._blocks:
             return []
         begin, end = max(0, bisect_right(self._starts, first) - 1), bisect_right(self._starts, last - 1)
@@ -141,7 +141,7 @@ class Document:
         return self._blocks[begin:end]
 
     def lay_out(self, block: Block) -> Change:
-        """Lay out a block that has changed, or was laid out for another width."""
+        """Lay out a block again, and move the blocks below it."""
         before, had, at = block.lines, _height(block), self.index(block)
         block.fit(self.width)
         same = _same(before, block.lines)
@@ -153,7 +153,7 @@ class Document:
         return Change(self._starts[at] + margin + same, margin + had, margin + len(block.lines))
 
     def stale(self, around: int) -> Iterator[Block]:
-        """Return the blocks that need a new layout, the nearest to a line first."""
+        """Yield the blocks that need a new layout, the nearest to a line first."""
         middle = min(max(0, bisect_right(self._starts, around) - 1), len(self._blocks))
         for distance in range(max(middle, len(self._blocks) - middle) + 1):
             for at in {middle + distance, middle - distance}:
@@ -164,7 +164,7 @@ class Document:
         return block.width != self.width or block.is_behind
 
     def _margin(self, at: int) -> int:
-        """The document begins without a margin."""
+        """Return a block's margin; the first block has none."""
         return self._blocks[at].margin if at else 0
 
     def _count_from(self, first: int) -> None:
@@ -174,13 +174,13 @@ class Document:
 
 
 def _height(block: Block) -> int:
-    """Return how many lines a block takes; one as long as it is not laid out."""
+    """Return how many lines a block takes; 1 before its first layout."""
     return 1 if block.width is None else len(block.lines)
 
 
 def _same(before: Lines, now: Lines) -> int:
-    """Return the number of lines at the start that look the same. `now` then holds the old objects of these lines, so
-    that they are not drawn again."""
+    """Return how many first lines look the same. In `now` they are replaced by the objects of `before`, so that they
+    are not drawn again."""
     least = min(len(before), len(now))
     first = 0
     while first < least and all(map(is_, before[first : first + _CHUNK], now[first : first + _CHUNK])):

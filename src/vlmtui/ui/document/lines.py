@@ -1,4 +1,4 @@
-"""Lines of text as they are shown, and how they were written."""
+"""Lines of text as they are shown on the screen, and how to get the unwrapped text back from them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from textual.style import Style
 from textual.widget import Widget
 
 Drawn = Callable[[Widget, Style], Strip]
-"""Draws a row of a picture as it is now: for a widget, on a background."""
+"""Draws a row of an image as it is now: for a widget, on a background."""
 
 
 Spans = tuple[tuple[int, int, Style | str], ...]
-"""Styles of a line: the first character, the one after the last, the style."""
+"""Styles of a line: the first character, the one after the last, and the style."""
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
-    """A line of a given width.
+    """A line on the screen.
 
-    The garbage collector does not see it, and its styles are plain tuples: an answer may have 100,000 lines, and a
-    collection that visits all their parts holds up a key for a quarter of a second.
+    It is hidden from the garbage collector, and its styles are plain tuples: an answer may have 100,000 lines, and a
+    collection that visits all their parts delays a key by a quarter of a second.
     """
 
     plain: str
     spans: Spans = ()
     joins: str | None = None
-    """The text between this line and the one before, where both are one line as written; None: a line break."""
+    """The text between this line and the one before, if wrapping separated them; None: a line break did."""
     indent: int = 0
     """Characters at its start that are not part of the text."""
     tail: int = 0
@@ -49,7 +49,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, **changes)
 
     def after(self, *before: Content | str | tuple[str, str]) -> Line:
-        """Return the line with something in front that is not part of the text."""
+        """Return the line with a prefix that is not part of the text, such as a bullet."""
         first = Content.assemble(*before)
         line = self.pad_left(len(first))
         return line.but(plain=first.plain + self.plain, spans=(*_plain_spans(first), *line.spans))
@@ -59,18 +59,17 @@ class Line(msgspec.Struct, frozen=True, gc=False):
         return self.but(plain=" " * count + self.plain, spans=spans, indent=self.indent + count)
 
     def filled(self, width: int, style: str) -> Line:
-        """Return the line with spaces up to `width` cells, in the style."""
+        """Return the line in a style, filled with spaces up to `width` cells."""
         plain = self.plain + " " * (width - cell_len(self.plain))
         return self.but(plain=plain, spans=((0, len(plain), style), *self.spans))
 
     def same_as(self, other: Line) -> bool:
-        """Return whether both look the same."""
         is_text = type(self) is type(other)
         return self is other or (is_text and self.plain == other.plain and self.spans == other.spans)
 
 
 class PictureLine(Line, frozen=True, gc=True, kw_only=True):
-    """A line that is no text, such as a row of a picture."""
+    """A row of an image."""
 
     drawn: Drawn
 
@@ -86,18 +85,18 @@ Lines = list[Line]
 
 BLANK = Line("")
 BREAK = "↵"
-"""Shows a line break."""
+"""Stands for a line break."""
 _HANGING = 4
-"""Columns of indent of a wrapped line's further rows."""
+"""Columns by which `hanging` indents the second and further rows."""
 
 
 def one(content: Content | str, style: str = "") -> Line:
-    """Return a line that fits."""
+    """Return text as a line, without wrapping."""
     return Line.of(content if isinstance(content, Content) else Content.styled(content, style))
 
 
 def wrapped(text: Content, width: int) -> Lines:
-    """Return a text wrapped at words; an empty one is a blank line."""
+    """Return a text wrapped at words; an empty text is a blank line."""
     lines: Lines = []
     for written in text.split("\n", allow_blank=True):
         plain, at = written.plain, 0
@@ -119,7 +118,7 @@ def spaces_after(text: str) -> str:
 
 
 def hanging(text: str, width: int) -> Lines:
-    """Return a line wrapped with an indent; breaks at a space if one is near."""
+    """Return a line wrapped with a hanging indent, at a space if there is one in the row's second half."""
     lines: Lines = []
     joins, indent = None, 0
     while cell_len(text) > (room := max(2, width - indent)):
@@ -134,7 +133,8 @@ def hanging(text: str, width: int) -> Lines:
 
 
 def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:
-    """Return the text of parts of lines, unwrapped. A part: a line, a start and an end in it (None: to its end)."""
+    """Return the unwrapped text of parts of lines. A part is a line, a start and an end in it (None: the line's
+    end)."""
     found: list[str] = []
     for line, start, end in lines:
         last = len(line.plain) - line.tail
@@ -148,8 +148,10 @@ def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:
 
 
 def places_of(words: str, lines: Sequence[Line]) -> Iterator[tuple[tuple[int, int, int], ...]]:
-    """Yield the places of words, which are in lower case, in lines of any case, also where a place was wrapped. A place
-    lists its lines, each with its first character and the one after its last."""
+    """Yield the places of `words` (lower case) in lines, ignoring case, also across wrapped lines.
+
+    A place is a tuple of (index of a line, its first character, the one after its last).
+    """
     texts, starts, at = list[str](), list[int](), 0
     for line in lines:
         gap = "\n" if line.joins is None else line.joins
@@ -175,6 +177,6 @@ def places_of(words: str, lines: Sequence[Line]) -> Iterator[tuple[tuple[int, in
 
 
 def _lower(text: str) -> str:
-    """Return a text in lower case, every character at its old index."""
+    """Return a text in lower case, with every character at its old index."""
     lower = text.lower()
     return lower if len(lower) == len(text) else "".join(one if len(one.lower()) > 1 else one.lower() for one in text)

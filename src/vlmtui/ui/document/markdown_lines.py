@@ -1,7 +1,7 @@
-"""Markdown as styled lines of a given width. Pure.
+"""Lays out Markdown as styled lines of a given width.
 
-Nothing a model wrote is hidden. What Markdown would hide (link targets, definitions, comments, tags, the backslashes of
-LaTeX) is shown as text, and a block that would lose letters or digits, or is too wide, is shown as written.
+Nothing that a model wrote is hidden. What Markdown hides (link targets, definitions, comments, tags, the backslashes of
+LaTeX) is shown as text. A block that would lose letters or digits, or would be too wide, is shown as it was written.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ _BULLETS = ("• ", "▪ ", "‣ ", "⭑ ", "◦ ")
 _CODE = "$text-warning 95% on $warning 10%"
 _MATH_STYLE = "$text-accent"
 _TABLES: Mapping[str, Callable[[str], Rows | None]] = {HTML_TABLE: read_html_table, OTSL_TABLE: read_otsl_table}
-"""Readers of tables that are no Markdown, by the type of their node."""
+"""Readers of HTML and OTSL tables, by node type."""
 _SPANS = {"em": "italic", "strong": "bold", "s": "strike", "link": "underline"}
 _MIN_WIDTH = 8
 _HIDDEN = ("link", "image", "reference", "autolink", "entity", "text_join")
-"""Markdown rules that hide something; without `text_join`, escapes stay separate from text."""
+"""Disabled Markdown rules, which would hide text. Without `text_join`, escapes are nodes of their own."""
 
 _NESTING_MAX = 100
 _WINDOW = 8_000
-"""Characters that are read at a time. A longer block is laid out in pieces, so that a key never waits for all of it."""
+"""Characters parsed at a time. A longer block is laid out in pieces, so that a key does not wait for all of it."""
 _PIECES = {"paragraph": 1_000, "fence": 1_000}
-"""Characters of such a piece, by the type of the block; of others a window."""
+"""Characters of such a piece, by block type; for other types `_WINDOW`."""
 _DENSE = 200
-"""Lines of a window without a blank line that are read as if they were one block: more of them take too long."""
+"""A window of more lines without a blank one is laid out in small pieces, since parsing it whole takes too long."""
 _SLICE_S = 0.01
-"""Seconds after which the layout of much text rests, so that keys have their turn."""
+"""Seconds of layout after which keys are handled."""
 _HIGHLIGHTED_MAX = 64_000
-"""Characters of a code block that are highlighted."""
+"""Characters of a code block after which it is no longer highlighted."""
 _UNSETTLED = 2
-"""Blocks at the end that more text may change: a new list item joins the list before it."""
+"""Number of last blocks that more text may change: a new list item joins the list before it."""
 
 _FOLDED_FROM = 30
-"""JSON of more lines is folded."""
+"""Lines of JSON above which it is folded."""
 _FOLDED_TO = 20
-"""First lines of folded JSON that are shown."""
+"""Lines of folded JSON that are shown."""
 _NUMBERS = re.compile(r"\[[\s\d.,eE+-]{1,4000}\]")
 
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 
 
 class _Block(NamedTuple):
-    """Lines, and the empty lines that they need above and below."""
+    """The lines of a Markdown block, and how many blank lines it needs above and below."""
 
     lines: Lines
     above: int = 0
@@ -67,15 +67,15 @@ class _Block(NamedTuple):
 
 
 class MarkdownBlock(Block):
-    """Markdown that grows. Control characters must be visible already."""
+    """Markdown text that grows. The caller makes control characters visible."""
 
     def __init__(self) -> None:
         super().__init__()
         self.source = ""
         self.instead = Content()
-        """Shown in place of an empty text."""
+        """Shown if the text is empty."""
         self.folds = True
-        """True to show only the beginning of long JSON."""
+        """True if only the beginning of long JSON is shown."""
         self._layout = MarkdownLines()
 
     def lay_out(self, width: int) -> Lines:
@@ -88,27 +88,29 @@ class MarkdownBlock(Block):
 
 
 class MarkdownLines:
-    """The lines of a growing text: only its last blocks are laid out again."""
+    """Lays out a growing text. The layout of its first blocks is kept; only the last ones are laid out again."""
 
     def __init__(self) -> None:
         self._parser = markdown_parser()
         self._settled = ""
-        """The start of the text, whose layout is final."""
+        """The beginning of the text, whose layout (in `_page`) is final."""
         self._page = _Page()
         self._width = -1
         self._folds = True
         self._unsettled: dict[str, _Block] = {}
-        """Blocks of the last layout that more text may change, by their text: mostly only one of them has changed."""
+        """The last blocks of the previous layout, by their text: usually only one of them changes."""
         self._open_code: _OpenCode | None = None
         self._inside = ""
-        """The type of the block in which the settled text ends; empty: it ends between blocks."""
+        """The type of the block in which `_settled` ends; empty: it ends between blocks."""
         self.is_behind = False
-        """True if the next call lays out more of the text."""
+        """True if the next call of `lay_out` has more to do."""
 
     def lay_out(self, source: str, width: int, *, folds: bool = True, in_slices: bool = False) -> Lines:
-        """Return `source` as lines of at most `width` cells, and at least 8. `folds`: show only the beginning of long
-        JSON, and how much follows. `in_slices`: of much new text only as much as ten milliseconds suffice for;
-        `is_behind` says so."""
+        """Return `source` as lines of at most `width` cells (at least 8).
+
+        `folds`: of long JSON, show only the beginning and the number of further lines. `in_slices`: stop after about
+        ten milliseconds, and set `is_behind` if text is left.
+        """
         width = max(_MIN_WIDTH, width)
         if (width, folds) != (self._width, self._folds) or not source.startswith(self._settled):
             self._settled, self._page, self._width, self._folds = "", _Page(), width, folds
@@ -131,7 +133,7 @@ class MarkdownLines:
         return page.lines
 
     def _blocks(self, source: str) -> list[tuple[str, SyntaxTreeNode]]:
-        """Return the blocks of text that follows what is settled, the first one with the fence that is still open."""
+        """Parse text after `_settled`. If a code block is open there, its first line is put in front again."""
         return top_blocks(self._parser, (self._open_code.fence if self._open_code else "") + source)
 
     def _settle(self, text: str, node: SyntaxTreeNode) -> None:
@@ -147,7 +149,8 @@ class MarkdownLines:
         return found or _block_or_literal(text, node, self._width, folds=self._folds)
 
     def _settle_window(self, source: str) -> None:
-        """Settle the next blocks of a text that goes on, or a piece of a long block."""
+        """Move the next blocks, or a piece of a long block, into `_settled`. `source`: the next window; more
+        follows."""
         if self._inside != "fence" and self._inside and source.startswith("\n"):
             self._inside, self._page.gap = "", 1
         is_dense = not self._inside and "\n\n" not in source and source.count("\n") > _DENSE
@@ -164,7 +167,7 @@ class MarkdownLines:
             self._inside = ""
             self._settle(*written[0])
         elif self._inside != only.type:
-            self._inside = only.type  # the next window is no longer than a piece of it
+            self._inside = only.type  # the next call takes a piece of it
         elif only.type == "fence":
             self._settle_code(window, only)
         else:
@@ -175,13 +178,14 @@ class MarkdownLines:
             self._settled += piece
 
     def _is_closed(self, code: str, fence: str) -> bool:
-        """Return whether the last line of a code block closes it. The only line of one closes it if it goes on."""
+        """Return whether the last line of a code block is its closing fence. If the block has only one line, that is
+        its opening fence, unless the block is continued."""
         last = code.strip().rpartition("\n")[2].strip()
         is_fence = last.startswith(fence) and not last.strip(fence[0])
         return is_fence and (self._open_code is not None or code.strip() != last)
 
     def _settle_code(self, source: str, node: SyntaxTreeNode) -> None:
-        """Settle a piece of a code block; more of it follows."""
+        """Move a piece of a code block into `_settled`; more of the block follows."""
         code, title, fence = self._open_code, None, ""
         if code is None:
             before, line, _ = source.partition(f"{node.markup}{node.info}")
@@ -197,18 +201,19 @@ class MarkdownLines:
 
 
 class _OpenCode(NamedTuple):
-    """A code block of which pieces are settled."""
+    """A long code block whose first pieces are laid out."""
 
     fence: str
-    """The block's first line, which is parsed again before each further piece."""
+    """The block's first line, with which each further piece is parsed."""
     language: str
-    """Empty: it is no longer highlighted."""
+    """Empty: the block is no longer highlighted."""
     length: int = 0
+    """The number of characters laid out."""
 
 
 def _cut(text: str, size: int, width: int) -> int:
-    """Return where a text is cut that is longer than `size`: preferably before a paragraph in its second half, else
-    after a line, or between words, or where a line of cells is full."""
+    """Return where to cut a text to about `size` characters: before a paragraph in its second half, or else after a
+    line, between words, or after a full row."""
     if len(text) <= size:
         return len(text)
     for separator, first in (("\n\n", size // 2), ("\n", 0)):
@@ -221,7 +226,7 @@ def _cut(text: str, size: int, width: int) -> int:
 
 
 def _last_item(node: SyntaxTreeNode) -> int | None:
-    """Return the line where the last of several items of a list begins; None for other blocks."""
+    """Return the line where a list's last item begins; None for other blocks and lists of one item."""
     if node.type not in ("bullet_list", "ordered_list") or len(node.children) < 2:
         return None
     lines = node.children[-1].map
@@ -230,7 +235,7 @@ def _last_item(node: SyntaxTreeNode) -> int | None:
 
 class _LiteralParser(MarkdownIt):
     def normalizeLinkText(self, link: str) -> str:
-        """Return the address as written: decoded, it could contain bidi marks."""
+        """Return the address as it was written: decoded, it could contain bidirectional marks."""
         return link
 
 
@@ -244,17 +249,17 @@ def markdown_parser() -> MarkdownIt:
 
 
 def markdown_lines(source: str, width: int, *, folds: bool = True) -> Lines:
-    """Lay out a complete text."""
+    """Return a complete text as lines."""
     return MarkdownLines().lay_out(source, width, folds=folds)
 
 
 class _Page:
-    """Blocks below each other, separated by the larger of their margins; without margins at the ends."""
+    """Stacks blocks. The larger of two neighbouring margins separates them; there is none at the ends."""
 
     def __init__(self, lines: Lines | None = None, gap: int | None = None) -> None:
         self.lines: Lines = [] if lines is None else lines
         self.gap = gap
-        """Margin below the last block; None before the first."""
+        """The margin below the last block; None before the first block."""
 
     def add(self, block: _Block) -> None:
         if self.gap is not None:
@@ -263,7 +268,7 @@ class _Page:
         self.gap = block.below
 
 
-def _stacked(blocks: Iterable[_Block]) -> Lines:
+def _stack(blocks: Iterable[_Block]) -> Lines:
     page = _Page()
     for block in blocks:
         page.add(block)
@@ -271,7 +276,7 @@ def _stacked(blocks: Iterable[_Block]) -> Lines:
 
 
 def top_blocks(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNode]]:
-    """Return each block with its text. Joined, the texts are `source`."""
+    """Parse a text; return each top-level block as (its text, its node). The texts together are `source`."""
     nodes = [node for node in SyntaxTreeNode(parser.parse(source)).children if node.map is not None]
     lines = re.findall(r"[^\n]*\n|[^\n]+", source)
     starts = [0, *(node.map[0] for node in nodes[1:] if node.map is not None), len(lines)]
@@ -281,7 +286,7 @@ def top_blocks(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNod
 def _block_or_literal(written: str, node: SyntaxTreeNode, width: int, *, folds: bool) -> _Block:
     block = _block(node, width, depth=0)
     text = without_tags(written) if node.type in _TABLES else written
-    if max((cell_len(line.plain) for line in block.lines), default=0) <= width and not _lost(text, block.lines):
+    if max((cell_len(line.plain) for line in block.lines), default=0) <= width and not _loses_text(text, block.lines):
         return _folded(block) if folds and is_json(node) else block
     return _Block(wrapped(Content(written.strip("\n")), width))
 
@@ -298,8 +303,8 @@ def _folded(block: _Block) -> _Block:
     return block._replace(lines=[*block.lines[:_FOLDED_TO], rest])
 
 
-def _lost(text: str, lines: Lines) -> bool:
-    """Return whether letters or digits of the text are missing from the lines."""
+def _loses_text(text: str, lines: Lines) -> bool:
+    """Return whether letters or digits of the text are missing in the lines."""
     shown = "".join(line.plain for line in lines)
     return not Counter(_NOT_ALPHANUMERIC.sub("", text)) <= Counter(_NOT_ALPHANUMERIC.sub("", shown))
 
@@ -323,7 +328,7 @@ def _block(node: SyntaxTreeNode, width: int, depth: int) -> _Block:
             rows = _TABLES[kind](node.content)
             return _Block(_table_lines([[Content(cell) for cell in row] for row in rows or []], width))
         case kind if kind == JSON:
-            return _Block(_code(_readable(node.content, width), "json", "", width), above=1)
+            return _Block(_code(_wrapped_json(node.content, width), "json", "", width), above=1)
         case kind if kind == MATH:
             return _Block(wrapped(Content.styled(node.content.strip("\n"), _MATH_STYLE), width))
         case "hr":
@@ -337,13 +342,13 @@ def _heading(tag: str) -> str:
 
 
 def _fence(node: SyntaxTreeNode, width: int) -> Lines:
-    """Return the code, below the fence's info string (its language)."""
+    """Return the code below the fence's info string (its language)."""
     return _code(node.content, (node.info.split() or ["text"])[0], node.info.strip(), width)
 
 
 def _code(text: str, language: str, title: str | None, width: int) -> Lines:
-    """Return code with its title above and a blank line below. `title` None: it continues code above; `language` empty:
-    without colours."""
+    """Return code with its title above and a blank line below. `title`: None if it continues the code above.
+    `language`: empty for code without colours."""
     from textual.highlight import highlight  # Pygments takes a while to import
 
     room, text = _code_room(width), text.removesuffix("\n") if title is None else text.rstrip("\n")
@@ -354,8 +359,8 @@ def _code(text: str, language: str, title: str | None, width: int) -> Lines:
 
 
 def load_highlighter() -> None:
-    """Import Pygments and the grammar of Python, which takes a tenth of a second. Call it in a thread before the first
-    code comes."""
+    """Import Pygments and its lexer for Python, which takes a tenth of a second. Call it in a thread, before there is
+    code to show."""
     from textual.highlight import highlight
 
     highlight("", language="python")
@@ -365,22 +370,22 @@ def _code_room(width: int) -> int:
     return max(_MIN_WIDTH, width - 4)
 
 
-def _readable(text: str, width: int) -> str:
-    """Return JSON as written; a line that is too wide with line breaks between its values, which stay as written."""
+def _wrapped_json(text: str, width: int) -> str:
+    """Return JSON as it was written; if it is one line that is too wide, with line breaks between its values."""
     if "\n" in text.strip() or len(text) <= width - 4:
         return text
     try:
-        return _NUMBERS.sub(_in_one_line, msgspec.json.format(text, indent=2))
+        return _NUMBERS.sub(_join_numbers, msgspec.json.format(text, indent=2))
     except msgspec.DecodeError:
         return text
 
 
-def _in_one_line(numbers: re.Match[str]) -> str:
+def _join_numbers(numbers: re.Match[str]) -> str:
     return " ".join(numbers[0].split()).replace("[ ", "[").replace(" ]", "]")
 
 
 def _quote(node: SyntaxTreeNode, width: int, depth: int) -> Lines:
-    inner = _stacked(_block(child, width - 2, depth + 1) for child in node.children) or [BLANK]
+    inner = _stack(_block(child, width - 2, depth + 1) for child in node.children) or [BLANK]
     return [line.after(("▌ ", "$accent 50%")) for line in inner]
 
 
@@ -388,7 +393,7 @@ def _list(node: SyntaxTreeNode, width: int, depth: int) -> Lines:
     marks = _marks(node, depth)
     lines: Lines = []
     for mark, item in zip(marks, node.children, strict=True):
-        inner = _stacked(_block(child, width - len(mark), depth + 1) for child in item.children) or [BLANK]
+        inner = _stack(_block(child, width - len(mark), depth + 1) for child in item.children) or [BLANK]
         lines.append(inner[0].after((mark, "$accent")).but(indent=0))
         lines += [line.pad_left(len(mark)) for line in inner[1:]]
     return lines
@@ -411,7 +416,7 @@ def _table_lines(rows: list[list[Content]], width: int) -> Lines:
 
 
 def _inline(node: SyntaxTreeNode) -> Content:
-    """Return the text below a node, with its styles."""
+    """Return the text of a node's children, with their styles."""
     return Content.assemble(*(_span(child) for child in node.children))
 
 

@@ -1,4 +1,4 @@
-"""Tables: those that OCR models write, as rows of cells, and a table as styled lines."""
+"""Reads the HTML and OTSL tables that OCR models write, and lays out tables as styled lines."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from itertools import zip_longest
 from textual.content import Content
 
 ROWS_MAX = 2_000
-"""Tables of more rows are not read."""
+"""Most rows of a table that is read."""
 COLUMNS_MAX = 60
-"""Tables of more columns are not read."""
+"""Most columns of a table that is read."""
 Rows = list[list[str]]
 _OTSL = re.compile(r"<(fcel|ecel|lcel|ucel|xcel|ched|rhed|srow|nl)>")
 _TAG = re.compile(r"<[^<>]*>|<[^<>]*$")
 _CELL_MIN = 2
-"""Smallest width of a column, in cells: that of the widest character."""
+"""Smallest width of a column in cells: the widest character must fit."""
 
 
 def read_html_table(text: str) -> Rows | None:
-    """Return the rows of an HTML table, each as long as the longest; cells that another one spans are empty, and
-    entities stay as written. None if there are no cells, or too many."""
+    """Return the rows of an HTML table, all of the same length; None if it has no cells, or too many. Cells under a
+    `colspan` or `rowspan` are empty; entities stay as written."""
     reader = _HtmlTable()
     reader.feed(text)
     reader.close()
-    return _even(reader.rows)
+    return _padded_rows(reader.rows)
 
 
 def read_otsl_table(text: str) -> Rows | None:
-    """Return the rows of an OTSL table, as `read_html_table` does. The tokens are those of docling-core's
-    `TableToken`: a full, an empty, a spanned cell (left, up, both), three kinds of header, the end of a row."""
+    """Return the rows of an OTSL table, as `read_html_table` does. The tokens are those of docling-core's `TableToken`:
+    full and empty cell, spanned cell (left, up, both), three kinds of header, end of a row."""
     rows: Rows = [[]]
     pieces = _OTSL.split(text)
     for token, content in zip(pieces[1::2], pieces[2::2], strict=True):
@@ -39,15 +39,15 @@ def read_otsl_table(text: str) -> Rows | None:
             rows.append([])
         else:
             rows[-1].append(" ".join(_TAG.sub("", content).split()))
-    return _even(rows)
+    return _padded_rows(rows)
 
 
 def without_tags(text: str) -> str:
-    """Return the text without tags, a last unfinished one included."""
+    """Return the text without tags; a last tag may be unfinished."""
     return _TAG.sub(" ", text)
 
 
-def _even(rows: Rows) -> Rows | None:
+def _padded_rows(rows: Rows) -> Rows | None:
     rows = [row for row in rows if row]
     width = max(map(len, rows), default=0)
     if not 0 < width <= COLUMNS_MAX or len(rows) > ROWS_MAX:
@@ -56,13 +56,13 @@ def _even(rows: Rows) -> Rows | None:
 
 
 class _HtmlTable(HTMLParser):
-    """Collects cells. Those that a `rowspan` above covers are empty."""
+    """Collects the cells of a table. Cells that a `rowspan` above covers are empty."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=False)
         self.rows: Rows = []
         self._spans: dict[int, int] = {}
-        """Column → rows below that a cell still covers."""
+        """By column, the number of further rows that a cell above covers."""
         self._is_cell = False
         self._column = 0
 
@@ -111,8 +111,8 @@ def _span(attributes: dict[str, str], name: str, most: int) -> int:
 
 
 def table_lines(rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
-    """Return a frame around rows of the same length; the first is the heading. Wider than `width` only where the
-    columns can't shrink any more."""
+    """Return rows of the same length in a frame; the first is the heading. The table is wider than `width` only if its
+    columns can't shrink further."""
     if not rows:
         return []
     heading = [cell.stylize("bold $accent") for cell in rows[0]]
@@ -142,7 +142,7 @@ def _longest(cell: Content) -> int:
 
 
 def _columns(lengths: list[list[int]], width: int) -> list[int]:
-    """Return column widths: as wide as the widest cell; the widest columns shrink if the table would not fit."""
+    """Return the column widths: those of the widest cells; if the table does not fit, the widest columns shrink."""
     room = width - 3 * len(lengths[0]) - 1
     widths = [min(max(1, *column), max(room, _CELL_MIN)) for column in zip(*lengths, strict=True)]
     while sum(widths) > room and max(widths) > _CELL_MIN:

@@ -1,4 +1,4 @@
-"""The widget that shows a document."""
+"""The widget that shows a document, and the pace at which growing text is shown."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from vlmtui.ui.document.document import Block, Document, Place
 from vlmtui.ui.document.lines import BLANK, Line, PictureLine, as_written, places_of
 
 EDGE = 2
-"""Columns of the bar at the left edge, and the gap beside it."""
+"""Columns for the bar at the left edge and the gap beside it."""
 _DRAWN_MAX = 400
-"""Lines that are kept as they were drawn: more than fit on a screen, but each is a hundred objects to collect."""
+"""Most lines whose drawn strips are kept: more than a screen has, but each is a hundred objects for the garbage
+collector."""
 _SLICE_S = 0.01
-"""Seconds of layout after which keys have their turn."""
+"""Seconds of layout after which keys are handled."""
 _PAUSE_S = 0.01
-"""Least seconds between slices: a key takes several turns of the loop, and none of them should wait for two slices."""
+"""Least seconds between two slices of layout. A key needs several turns of the event loop; none should wait for two."""
 _FIRST_PAUSE_S = 0.15
-"""Seconds before the first slice of much text: the Enter that asked for it has an effect first."""
-_SHOWN_S = 0.3
-"""Seconds between two pictures of an end that grows in slices."""
+"""Seconds before the first slice of a long text, so that the key that caused it has an effect first."""
+_REDRAW_S = 0.3
+"""Least seconds between two redraws while the end of the document grows in slices."""
 INTERVAL_S = 0.1
-"""Shortest interval in seconds in which a growing text is shown."""
-_REST = 4.0
-"""The pause after showing a growing text, as a multiple of the time that showing took; keys are handled in it."""
+"""Least seconds between two updates of a growing text."""
+_PAUSE_FACTOR = 4.0
+"""Pause after an update of a growing text, as a multiple of the time that the update took. Keys are handled then."""
 _BAR = "▌"
 _MARK = "█"
 
@@ -47,15 +48,15 @@ Parts = tuple[tuple[int, int, int], ...]
 
 
 class Hit(NamedTuple):
-    """Where a text was found."""
+    """A match of a search."""
 
     block: Block
     parts: Parts
-    """Lines of the block with the first character, and the one after the last: a text may go over a line's end."""
+    """(Line of the block, first character, the one after the last) for each line of the match."""
     number: int = 0
-    """The number of this place among all, from 1."""
+    """The number of this match, from 1."""
     total: int = 0
-    """The number of all places."""
+    """The number of all matches."""
 
 
 def _place(start: int, parts: Parts) -> tuple[int, int]:
@@ -63,20 +64,20 @@ def _place(start: int, parts: Parts) -> tuple[int, int]:
 
 
 class _Anchor(NamedTuple):
-    """The line that stays in place when lines above it come or go."""
+    """A line that stays where it is in the view when lines above it are added or removed."""
 
     block: Block
     number: int
-    """The line in its block."""
+    """The line's index in its block."""
     from_end: int
-    """The number of the block's lines from this line on."""
+    """The number of lines of the block from this line to its end."""
     line: Line | None
     below_top: int
-    """The line's distance from the top of the view, in lines."""
+    """Lines from the top of the view to this line."""
 
     @property
     def now(self) -> int:
-        """The line's present index in its block, or that of the line in its place: lines above may have unfolded."""
+        """The line's index now: lines above it in the same block may have been added or removed."""
         lines, number = self.block.lines, self.number
         if self.line is not None and not (number < len(lines) and lines[number].same_as(self.line)):
             moved = len(lines) - self.from_end
@@ -86,10 +87,11 @@ class _Anchor(NamedTuple):
 
 
 class DocumentView(ScrollView, can_focus=False):
-    """Shows a document, only the lines in view of which are drawn.
+    """Shows a document. Only the lines in view are drawn.
 
-    It follows the end until the user scrolls up, and again from the end on. Otherwise what is in view stays there when
-    something above it grows. Text is selected with the mouse and copied as it was written, not as it was wrapped.
+    It follows the end of the document until the user scrolls up, and again when the user returns to the end. While it
+    does not follow, the lines in view stay there when something above them grows. Text that is selected with the mouse
+    is copied unwrapped.
     """
 
     DEFAULT_CSS = """
@@ -112,9 +114,9 @@ class DocumentView(ScrollView, can_focus=False):
         view: DocumentView
         block: Block
         what: object
-        """The result of `Block.clicked` for this place."""
+        """What `Block.clicked` returned."""
         told: dict[str, object]
-        """The values that `clickable` gave the clicked text."""
+        """The values of a text made with `clickable`."""
 
         @property
         def control(self) -> DocumentView:
@@ -130,48 +132,48 @@ class DocumentView(ScrollView, can_focus=False):
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
-        """`follows`: begin at the end; a document shorter than the view then stands at its lower edge, unless
-        `from_top`. `has_edge`: leave room for a bar beside the blocks."""
+        """`follows`: begin at the end and follow it; a document shorter than the view is then at the view's lower edge,
+        unless `from_top`. `has_edge`: leave room for a bar beside the blocks."""
         super().__init__(id=id, classes=classes)
         if can_focus:
             self.can_focus = True
-        self.set_reactive(Widget.auto_links, False)  # clicks are found in the style; restyling each line takes long
+        self.set_reactive(Widget.auto_links, False)  # clicks are read from the style, and restyling each line is slow
         self.document = Document()
         self._follows = follows
         self._is_at_foot = follows and not from_top
-        """True if a document shorter than the view stands at the view's lower edge."""
+        """True if a document shorter than the view is at the view's lower edge."""
         self.is_following = follows
         """True while the view follows the end of the document."""
         self._edge = EDGE if has_edge else 0
         self._marked: Block | None = None
         self._hit: Hit | None = None
         self._drawn: dict[int, tuple[Line, tuple[object, ...], Strip]] = {}
-        """Lines as they were drawn, by the line's identity: the line, and what else it depended on."""
+        """Drawn lines by `id(line)`: the line, everything else that its look depends on, and the strip."""
         self._is_settling = False
         self._shown_s = 0.0
-        """When a slice was last shown."""
+        """When a slice was shown last, by the monotonic clock."""
         self._is_moving = False
-        """True while the view scrolls itself, not the user."""
+        """True while the view scrolls by itself, not by the user."""
 
     # -- content
 
     def add(self, *blocks: Block, before: Block | None = None) -> None:
-        """Add blocks at the end, or before another one."""
+        """Add blocks at the end, or before another block."""
         document = self.document
         at = len(document.blocks) if before is None else document.index(before)
-        with self._keeping_place():
+        with self._keep_place():
             document.insert(blocks, at)
             if len(blocks) == 1:
                 self._lay_out(blocks[0])
 
     def show(self, *blocks: Block) -> None:
-        """Show these blocks in place of all others, from their beginning, or their end if that is followed."""
+        """Show only these blocks, from the beginning, or from the end if the view follows it."""
         self.clear()
         self._scroll(0)
         self.add(*blocks)
 
     def drop(self, *blocks: Block) -> None:
-        with self._keeping_place():
+        with self._keep_place():
             self.document.remove(blocks)
             if self._marked in blocks:
                 self._marked = None
@@ -182,20 +184,20 @@ class DocumentView(ScrollView, can_focus=False):
         self._drawn.clear()
         self._marked = self._hit = None
         self.is_following = self._follows
-        self._placed()
+        self._update_height()
 
     def changed(self, block: Block) -> None:
-        """Show a block that has changed, now."""
+        """Lay out and draw a block that has changed."""
         document = self.document
         if not document.width or (self._is_settling and block.is_behind and block.width == document.width):
-            return  # the next slice takes it in
+            return  # the next slice lays it out
         top, total = self.top, document.height
         anchor = self._anchor()
         change = document.lay_out(block)
         if block.is_behind:
             self._settle_soon(_FIRST_PAUSE_S)
-        self._put_back(anchor)
-        if self.top == top:  # otherwise all of it is drawn anew
+        self._scroll_to_anchor(anchor)
+        if self.top == top:  # otherwise everything is drawn again
             self._refresh(change.first, document.height if change.before != change.now else document.end(block))
             if document.height < total:
                 self._refresh(document.height, total)
@@ -204,23 +206,23 @@ class DocumentView(ScrollView, can_focus=False):
 
     @property
     def top(self) -> int:
-        """The document's line at the top of the view; negative where a short document stands at the end."""
+        """The document's line at the top of the view; negative if a short document is at the view's lower edge."""
         if self._is_at_foot and self.document.height < self.size.height:
             return self.document.height - self.size.height
         return self.scroll_offset.y
 
     @property
     def text_width(self) -> int:
-        """Columns of a line of text."""
+        """The columns for text."""
         return max(0, self.scrollable_content_region.width - self._edge)
 
     def place_at(self, y: int) -> Place | None:
-        """Return what is on a line of the view."""
+        """Return what is on line `y` of the view."""
         return self.document.place(self.top + y)
 
     @property
     def in_view(self) -> list[Block]:
-        """The blocks of which a line is in view."""
+        """The blocks with a line in view."""
         return self.document.between(max(0, self.top), self.top + self.size.height)
 
     @property
@@ -229,7 +231,7 @@ class DocumentView(ScrollView, can_focus=False):
         return self.document.height <= self.top + self.size.height
 
     def show_block(self, block: Block) -> None:
-        """Scroll the least that shows a block, or its beginning."""
+        """Scroll as little as needed to show a block, or its beginning if it is too long."""
         self._lay_out(block)
         start, end, height = self.document.start(block), self.document.end(block), self.size.height
         top = min(max(self.top, end - height), start)
@@ -237,7 +239,7 @@ class DocumentView(ScrollView, can_focus=False):
         self._scroll(max(0, top))
 
     def show_line(self, block: Block, number: int) -> None:
-        """Scroll so that a line is in view, in its upper half if it was not."""
+        """Bring a line of a block into view, into its upper third if it was not there."""
         line, height = self.document.start(block) + number, self.size.height
         if not self.top <= line < self.top + height:
             self.is_following = False
@@ -249,7 +251,7 @@ class DocumentView(ScrollView, can_focus=False):
         self._scroll(self.max_scroll_y)
 
     def page(self, pages: int) -> bool:
-        """Scroll by pages; False if that is not possible."""
+        """Scroll by pages; return whether the view moved."""
         before = self.scroll_offset.y
         self.scroll_to(y=before + pages * max(1, self.size.height - 1), animate=False)
         return self.scroll_offset.y != before
@@ -257,17 +259,19 @@ class DocumentView(ScrollView, can_focus=False):
     # -- marks
 
     def mark(self, block: Block | None) -> None:
-        """Mark a block, or none."""
+        """Mark this block, and no other; None: no block."""
         before, self._marked = self._marked, block
         for one in (before, block):
             if one is not None and before is not block:
                 self._refresh_block(one)
 
     def find(self, words: str, *, back: bool = False, stay: bool = False) -> Hit | None:
-        """Show the next place of a text, in any case, from the last one on or from the view on; None if there is none.
-        `stay`: the last one is good, too, while the text is still being typed. Goes on at the other end. Without words
-        the place found last is no longer shown."""
-        hits, places = self._hits(words.casefold()) if words else ([], [])
+        """Show and return the next match of a text, ignoring case; None if there is none.
+
+        The search begins at the last match, or else at the view, and continues at the other end. `back`: search
+        backwards. `stay`: the last match also counts, while the text is being typed. Without `words`, forget the match.
+        """
+        hits, places = self._matches(words.casefold()) if words else ([], [])
         before, self._hit = self._hit, None
         if before is not None:
             self._refresh_block(before.block)
@@ -287,8 +291,8 @@ class DocumentView(ScrollView, can_focus=False):
         self._refresh_block(hit.block)
         return hit
 
-    def _hits(self, words: str) -> tuple[list[Hit], list[tuple[int, int]]]:
-        """Return the places of a text; and of each its line in the document, and its first character there."""
+    def _matches(self, words: str) -> tuple[list[Hit], list[tuple[int, int]]]:
+        """Return all matches of a text, and the place of each: its line in the document, and the first character."""
         hits, places = list[Hit](), list[tuple[int, int]]()
         for block, start in self.document.starts():
             for parts in places_of(words, block.lines):
@@ -308,7 +312,7 @@ class DocumentView(ScrollView, can_focus=False):
         line = block.lines[number]
         is_marked = block is self._marked
         edge = block.edge_at(number)
-        hit = self._found(block, number)
+        hit = self._match_in(block, number)
         selected = self._selected(at)
         look = (at, width, base, is_marked, edge, hit, selected)
         drawn = self._drawn.get(id(line))
@@ -330,7 +334,7 @@ class DocumentView(ScrollView, can_focus=False):
     def _draw(
         self, line: Line, at: int, style: Style, hit: tuple[int, int] | None, selected: tuple[int, int] | None
     ) -> Strip:
-        """Draw the document's line `at`. Each piece knows its place in the document, by which text is selected."""
+        """Draw the document's line `at`. Each segment holds its place in the document, for selecting text."""
         if isinstance(line, PictureLine):
             return line.drawn(self, style).apply_style(style.rich_style).apply_offsets(0, at)
         content = line.content.expand_tabs()
@@ -346,8 +350,8 @@ class DocumentView(ScrollView, can_focus=False):
             x += len(text)
         return Strip(segments, content.cell_length)
 
-    def _found(self, block: Block, number: int) -> tuple[int, int] | None:
-        """Return the part of a line that was found."""
+    def _match_in(self, block: Block, number: int) -> tuple[int, int] | None:
+        """Return the start and end of the match in a line; None if there is none."""
         if self._hit is None or self._hit.block is not block:
             return None
         return next((part[1:] for part in self._hit.parts if part[0] == number), None)
@@ -359,7 +363,7 @@ class DocumentView(ScrollView, can_focus=False):
     # -- selection
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """Return the selected text as it was written."""
+        """Return the selected text, unwrapped."""
         first = selection.start.y if selection.start is not None else 0
         last = selection.end.y if selection.end is not None else self.document.height - 1
         parts: list[tuple[Line, int, int | None]] = []
@@ -399,12 +403,12 @@ class DocumentView(ScrollView, can_focus=False):
             return
         anchor = self._anchor()
         self.document.width = self.text_width
-        self._put_back(anchor)
+        self._scroll_to_anchor(anchor)
         self._settle()
         self.resized()
 
     def resized(self) -> None:
-        """Called after the document is laid out for another size."""
+        """Called after the layout for another size of the view."""
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         super().watch_scroll_y(old, new)
@@ -415,21 +419,22 @@ class DocumentView(ScrollView, can_focus=False):
         self.place_changed()
 
     def scrolled(self, by: int) -> None:
-        """Called after the user has scrolled, with the number of lines."""
+        """Called after the user has scrolled by a number of lines."""
 
     def place_changed(self) -> None:
-        """Called after the visible lines or the document's height have changed."""
+        """Called after the lines in view or the document's height have changed."""
 
     @contextmanager
-    def _keeping_place(self) -> Iterator[None]:
+    def _keep_place(self) -> Iterator[None]:
         anchor = self._anchor()
         yield
-        self._put_back(anchor)
+        self._scroll_to_anchor(anchor)
         self._settle()
         self.refresh()
 
     def _anchor(self) -> _Anchor | None:
-        """Return the line that stays in place: the first line with text in view, preferably one that begins a block."""
+        """Return the line that is to stay in place: the first in view that begins a block, or else the first with text;
+        None if the view follows the end."""
         if self.is_following or not self.document.width:
             return None
         found = None
@@ -445,29 +450,30 @@ class DocumentView(ScrollView, can_focus=False):
                 found = anchor
         return found
 
-    def _put_back(self, anchor: _Anchor | None) -> None:
-        """Take in the document's height, and scroll to where the place is now."""
-        self._placed()
+    def _scroll_to_anchor(self, anchor: _Anchor | None) -> None:
+        """Set the scrollable height, and scroll so that the anchor is where it was, or to the end if that is
+        followed."""
+        self._update_height()
         if self.is_following:
             self._scroll(self.max_scroll_y)
         elif anchor is not None and anchor.block in self.document.blocks:
             start = self.document.start(anchor.block)
             self._scroll(max(0, start + anchor.now - anchor.below_top))
 
-    def _placed(self) -> None:
+    def _update_height(self) -> None:
         size = Size(self.scrollable_content_region.width, self.document.height)
         if size == self.virtual_size:
             return
         has_bar = size.height > self.container_size.height
         if size.width == self.virtual_size.width and has_bar == self.show_vertical_scrollbar:
-            # The screen need not be laid out anew, as Textual would do.
+            # Textual would also lay out the whole screen, which is not needed.
             self.set_reactive(Widget.virtual_size, size)
             if has_bar:
                 self.vertical_scrollbar.window_virtual_size = size.height
             self._scroll(min(self.scroll_offset.y, self.max_scroll_y))
         else:
             self.virtual_size = size
-            if not has_bar:  # Textual would leave it where the document is just as high as the view
+            if not has_bar:  # Textual would leave it if the document is exactly as high as the view
                 self.show_vertical_scrollbar = False
         if self._is_at_foot and self.document.height <= self.size.height:
             self.refresh()
@@ -490,17 +496,17 @@ class DocumentView(ScrollView, can_focus=False):
                     self.document.lay_out(block)
 
     def _lay_out_view(self) -> None:
-        """Lay out what is in view, which may bring other blocks into view."""
+        """Lay out the blocks in view. As their heights change, further blocks may come into view."""
         if not self.document.width:
             return
         while stale := [block for block in self.in_view if block.width != self.document.width]:
             anchor = self._anchor()
             self.document.lay_out(stale[-1 if self.is_following else 0])
-            self._put_back(anchor)
+            self._scroll_to_anchor(anchor)
             self.refresh()
 
     def _settle(self) -> None:
-        """Lay out blocks that need it: those in view at once, the others slice by slice between keys."""
+        """Lay out the blocks that need it: those in view now, the others in slices, between which keys are handled."""
         self._is_settling = False
         if not self.document.width or not self.is_attached:
             return
@@ -518,15 +524,15 @@ class DocumentView(ScrollView, can_focus=False):
             is_left = is_left or block.is_behind
         now_s = time.monotonic()
         grows_below = self.is_following and all_at_end
-        if done and not (is_left and grows_below and now_s < self._shown_s + _SHOWN_S):
+        if done and not (is_left and grows_below and now_s < self._shown_s + _REDRAW_S):
             self._shown_s = now_s
-            self._put_back(anchor)
+            self._scroll_to_anchor(anchor)
             self.refresh()
         if is_left:
             self._settle_soon(max(_PAUSE_S, now_s - began_s))
 
     def _settle_soon(self, pause_s: float) -> None:
-        """Lay out the next slice after a pause. One as long as the last slice leaves half of the time for keys."""
+        """Lay out the next slice after a pause. A pause as long as the last slice leaves half of the time for keys."""
         if not self._is_settling:
             self._is_settling = True
             self.set_timer(pause_s, self._settle)
@@ -536,7 +542,7 @@ class DocumentView(ScrollView, can_focus=False):
             self._refresh(self.document.start(block), self.document.end(block))
 
     def _refresh(self, first: int, last: int) -> None:
-        """Draw the visible ones of these lines again; the last is exclusive."""
+        """Draw the lines from `first` to `last` (exclusive) again, if they are in view."""
         top = self.top
         first, last = max(first, top), min(last, top + self.size.height)
         if first < last:
@@ -544,7 +550,7 @@ class DocumentView(ScrollView, can_focus=False):
 
 
 class Rhythm:
-    """Shows new text: at once after a pause, otherwise a little later together with all text that has come since."""
+    """Limits how often growing text is shown: at once after a pause, otherwise a little later with all new text."""
 
     def __init__(self, widget: Widget, show: Callable[[], None]) -> None:
         self._widget = widget
@@ -554,17 +560,17 @@ class Rhythm:
         self._took_s = 0.0
 
     def wake(self) -> None:
-        """Note that there is something to show."""
+        """Call `show` now, or as soon as the interval allows."""
         if self._is_due:
             return
         self._is_due = True
-        wait_s = self._shown_at + max(INTERVAL_S, self._took_s * (1 + _REST)) - time.monotonic()
+        wait_s = self._shown_at + max(INTERVAL_S, self._took_s * (1 + _PAUSE_FACTOR)) - time.monotonic()
         if wait_s > 0:
-            asyncio.get_running_loop().call_later(wait_s, self._widget.call_next, self._beat)
+            asyncio.get_running_loop().call_later(wait_s, self._widget.call_next, self._show_now)
         else:
-            self._widget.call_next(self._beat)
+            self._widget.call_next(self._show_now)
 
-    def _beat(self) -> None:
+    def _show_now(self) -> None:
         self._is_due = False
         if self._widget.is_attached:
             self._shown_at = time.monotonic()

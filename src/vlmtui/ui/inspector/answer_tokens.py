@@ -1,4 +1,4 @@
-"""The tokens of an answer: their log-probabilities, and the tokens that were likely instead."""
+"""The inspector's tab with the answer's tokens, their probabilities, and the likely alternatives."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ LIKELY: tuple[tuple[float, str, str], ...] = (
     (0.1, "$warning underline", "≥ 10 %"),
     (0.0, "bold $error underline", "below"),
 )
-"""Lower bound of the probability, style, and legend. Styles differ not only in colour."""
+"""Lower bound of the probability, style, and legend. The styles do not differ by colour alone."""
 _CURSOR = "bold reverse"
 _NARROWEST = 4
 
 
 class _Cell(NamedTuple):
-    """A token, or the part of it on one row."""
+    """A token, or its part on one row."""
 
     token: int
     text: str
@@ -56,25 +56,27 @@ class _Row:
 
 
 class TokenBlock(Block):
-    """The tokens as running text, one of them selected; a line break is shown as ↵ and ends its row."""
+    """Tokens as running text, one of them selected. A line break is shown as ↵ and ends the row."""
 
     def __init__(self, tokens: Sequence[AnswerToken] = ()) -> None:
         super().__init__()
         self.tokens = tokens
         self.pointed = 0
         self._rows: list[_Row] = []
-        self._drawn = 0
-        """The token that was selected in the last layout."""
+        self._drawn_selection = 0
+        """The token that the last layout shows as selected."""
 
     def lay_out(self, width: int) -> Lines:
         if width != self.width:
-            self._rows = self._broken(max(width, _NARROWEST))
+            self._rows = self._break_into_rows(max(width, _NARROWEST))
             lines = [self._line(row) for row in range(len(self._rows))]
         else:
             lines = list(self.lines)
-            for row in (row for row, cells in enumerate(self._rows) if self._drawn in cells or self.pointed in cells):
+            for row in (
+                row for row, cells in enumerate(self._rows) if self._drawn_selection in cells or self.pointed in cells
+            ):
                 lines[row] = self._line(row)
-        self._drawn = self.pointed
+        self._drawn_selection = self.pointed
         return lines
 
     def clicked(self, number: int, column: int) -> int | None:
@@ -96,8 +98,8 @@ class TokenBlock(Block):
         column = next(cell.column for cell in self._rows[at].cells if cell.token == self.pointed)
         return min(target, key=lambda cell: abs(cell.column - column)).token
 
-    def _broken(self, width: int) -> list[_Row]:
-        """Return the tokens in rows of `width` cells."""
+    def _break_into_rows(self, width: int) -> list[_Row]:
+        """Break the tokens into rows of `width` cells."""
         rows = [_Row()]
         column = 0
         for number, token in enumerate(self.tokens):
@@ -135,7 +137,7 @@ class TokenBlock(Block):
 
 
 class LogprobText(DocumentView):
-    """Shows tokens, one of them selected."""
+    """Shows an answer's tokens; keys and clicks select one."""
 
     BINDINGS = bindings("logprob_text")
 
@@ -156,7 +158,7 @@ class LogprobText(DocumentView):
         return self._block.tokens
 
     def show_tokens(self, tokens: Sequence[AnswerToken]) -> None:
-        """Show these, with the first selected."""
+        """Show these tokens, and select the first."""
         self._block = TokenBlock(tokens)
         self.set_reactive(LogprobText.pointed, 0)
         self.show(self._block)
@@ -178,7 +180,7 @@ class LogprobText(DocumentView):
             self.pointed = event.what
 
     def action_move(self, step: int) -> None:
-        """Select a neighbouring token."""
+        """Select the token `step` places further."""
         self.pointed += step
 
     def action_to(self, index: int) -> None:
@@ -197,12 +199,11 @@ class LogprobText(DocumentView):
 
 
 def style_of(probability: float) -> str:
-    """Return the style for a probability."""
     return next(style for least, style, _ in LIKELY if probability >= least or least == 0.0)
 
 
 class AnswerTokensPanel(Vertical):
-    """The tokens above, the selected one's alternatives below; plain text if the tokens are unknown."""
+    """The answer's tokens, and below them the alternatives of the selected one. Without tokens: the answer's text."""
 
     DEFAULT_CSS = """
     AnswerTokensPanel {
@@ -228,7 +229,7 @@ class AnswerTokensPanel(Vertical):
 
     @property
     def document_view(self) -> DocumentView:
-        """The tokens, or the text."""
+        """The view that is shown: the tokens, or the text."""
         tokens = self.query_one(LogprobText)
         return tokens if tokens.display else self.query_one("#answer-text", DocumentView)
 

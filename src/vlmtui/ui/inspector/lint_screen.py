@@ -1,4 +1,4 @@
-"""The faults of the chat template of the loaded model."""
+"""The screen with the faults that `vlmtui lint` finds in the model's chat template and tokenizer."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _LABEL = 8
 
 
 def finding_line(found: LintFinding) -> Content:
-    """Return a finding in one line: the line of the template, and the message."""
+    """Return a finding on one line: the template's line number, and the message."""
     place = f"line {found.line}: " if found.line is not None else ""
     return Content.assemble(("! ", "bold $text-warning"), (place, "$muted"), one_line(found.message))
 
 
 def finding_details(found: LintFinding) -> list[TextBlock]:
-    """Return everything about a finding."""
+    """Return the message and all facts of a finding."""
     message = TextBlock(Content.styled(one_line(found.message), "bold $text-warning"))
     return [message, *(fact(label, one_line(text), _LABEL) for label, text in _facts(found))]
 
 
 def findings_text(report: LintReport) -> str:
-    """Return the findings as plain text, to be copied."""
+    """Return the findings as plain text for the clipboard."""
     lines: list[str] = []
     for found in report.findings:
         lines.append(one_line(found.message))
@@ -60,7 +60,7 @@ def _facts(found: LintFinding) -> list[tuple[str, str]]:
 
 
 def summary(report: LintReport) -> str:
-    """Return a line with the checked model and the number of findings."""
+    """Return a line with the number of findings, and what was checked."""
     count = len(report.findings)
     said = "no finding" if count == 0 else f"{count} finding{'s' if count > 1 else ''}"
     return f"{said} · {one_line(report.scope)}"
@@ -72,7 +72,7 @@ def marked_lines(findings: Sequence[LintFinding], template: str) -> Iterator[int
 
 
 class LintScreen(SearchScreen):
-    """`lint` checks the model, which blocks; None: models can't be read here."""
+    """Lists the findings, with the template beside them. `lint`: checks the model, blocking; None if it can't."""
 
     CSS_PATH = "lint.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
@@ -82,11 +82,11 @@ class LintScreen(SearchScreen):
     def __init__(self, model: str, lint: Callable[[], LintReport] | None) -> None:
         super().__init__()
         self.report: LintReport | None = None
-        """None until the check has ended."""
+        """None until the check is finished."""
         self._model = model
         self._lint = lint
         self._shown = ""
-        """The template on the screen."""
+        """The name of the template on the screen."""
         self._source = PromptBlock([])
 
     def compose(self) -> ComposeResult:
@@ -162,7 +162,8 @@ class LintScreen(SearchScreen):
         self.query_one("#details", DocumentView).show(*told)
 
     def _show_source(self, found: LintFinding | None) -> None:
-        """Show the template that a finding is about, its lines marked, and scroll to the finding's line."""
+        """Show a finding's template with all findings' lines marked, and scroll to the line; None: the first
+        template."""
         if self.report is None:
             return
         name = found.source if found is not None and found.source else next(iter(self.report.templates), "")

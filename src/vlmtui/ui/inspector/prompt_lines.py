@@ -1,4 +1,4 @@
-"""A prompt as lines: its text, its tokens, and the table of its tokens."""
+"""What the inspector's tabs show: the prompt's text, the template and the request as lines, and the table of tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPECIAL_STYLE = "bold $secondary"
 MEDIA_STYLE = "bold $accent on $panel"
 BREAK_STYLE = "$faint"
 _REPEATED = 4
-"""Repetitions of one special token that count as an image, in prompts whose tokens are unknown."""
+"""Repetitions of a special token that probably are an image, in prompts whose tokens are unknown."""
 _LABEL = 18
 _INDENT = "  "
 _INDEX, _ID, _KIND = 15, 9, 8
@@ -36,8 +36,10 @@ HEADING = f" {'index':>{_INDEX}} {'id':>{_ID}}  {'kind':<{_KIND}}text"
 
 
 def styled_prompt(inspected: PromptReport) -> list[Run]:
-    """Split the prompt's text, rather than joining its tokens' texts: some tokenizers drop a space before a single
-    token."""
+    """Split the prompt's text into text, special tokens, and images, each with its label.
+
+    Joining the texts of single tokens would not do: some tokenizers drop a space before a single token.
+    """
     text, position, found = inspected.text, 0, list[Run]()
     pattern = _pattern(inspected)
     for start, end, label in _media(inspected):
@@ -64,7 +66,7 @@ def prompt_lines(inspected: PromptReport) -> list[Content]:
 
 
 def template_lines(source: str) -> list[Content]:
-    """Return a template's lines, coloured as Jinja."""
+    """Return a template's lines with Jinja's syntax highlighted."""
     if not source:
         return []
     from textual.highlight import highlight
@@ -94,7 +96,7 @@ def _pattern(inspected: PromptReport) -> re.Pattern[str]:
 
 
 def _media(inspected: PromptReport) -> Iterator[tuple[int, int, str]]:
-    """Yield start and end of each image's tokens in the text, and what to show instead."""
+    """Yield for each image or video the start and end of its tokens in the text, and the label to show instead."""
     prompt = inspected.prompt
     if prompt is None:
         return
@@ -107,7 +109,7 @@ def _media(inspected: PromptReport) -> Iterator[tuple[int, int, str]]:
 
 
 def _plain(text: str, pattern: re.Pattern[str]) -> Iterator[Run]:
-    """Split into special tokens and text; many of the same special token count as one."""
+    """Split into special tokens and text. Four or more of the same special token become one label."""
     for run, same in groupby(text_runs(text, pattern)):
         count = len(list(same))
         if run.style == "special" and count >= _REPEATED:
@@ -120,9 +122,9 @@ def _sections(inspected: PromptReport) -> Iterator[tuple[str, list[tuple[str, st
     info, request, recipe = inspected.info, inspected.request, inspected.recipe
     yield "Model", _model(inspected)
     yield "Prompt", _prompt(inspected)
-    yield "Ends at", _stops(inspected.sampling, inspected.used, info)
+    yield "Ends at", _stop_settings(inspected.sampling, inspected.used, info)
     if inspected.used is not None:
-        yield "Sampling, as the engine used it", _used(inspected.used, inspected.sampling, request)
+        yield "Sampling, as the engine used it", _sampling_used(inspected.used, inspected.sampling, request)
     else:
         yield "Sampling, as set (the engine's values are not recorded)", _sampling(inspected.sampling, request)
     if info is not None:
@@ -176,7 +178,7 @@ def _made_by(request: GenerateRequest) -> str:
             return f"a raw prompt, written by the {by}'s template"
 
 
-def _stops(sampling: Sampling | None, used: Sampling | None, info: EngineInfo | None) -> list[tuple[str, str]]:
+def _stop_settings(sampling: Sampling | None, used: Sampling | None, info: EngineInfo | None) -> list[tuple[str, str]]:
     own = " ".join(info.stop_tokens) if info else ""
     if sampling is None:
         return [("model's tokens", own)]
@@ -196,7 +198,7 @@ def _most_tokens(sampling: Sampling, used: Sampling | None) -> str:
     return room if used is None or used.max_tokens is None else f"{used.max_tokens:,} ({room})"
 
 
-def _used(used: Sampling, sent: Sampling | None, request: GenerateRequest | None) -> list[tuple[str, str]]:
+def _sampling_used(used: Sampling, sent: Sampling | None, request: GenerateRequest | None) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for name, parameter in PARAMETERS.items():
         value = used.numbers().get(name)
@@ -207,7 +209,7 @@ def _used(used: Sampling, sent: Sampling | None, request: GenerateRequest | None
         rows.append((parameter.label, _value_of(parameter, used) + opened))
     if used.is_greedy:
         rows.append(("seed", "none: greedy"))
-    return [*rows, *_pairs(used.extra), *_treatment(used, request)]
+    return [*rows, *_pairs(used.extra), *_other_settings(used, request)]
 
 
 def _sampling(sampling: Sampling | None, request: GenerateRequest | None) -> list[tuple[str, str]]:
@@ -216,11 +218,11 @@ def _sampling(sampling: Sampling | None, request: GenerateRequest | None) -> lis
     return [
         *((each.label, _value_of(each, sampling)) for name, each in PARAMETERS.items() if name != "max_tokens"),
         *_pairs(sampling.extra),
-        *_treatment(sampling, request),
+        *_other_settings(sampling, request),
     ]
 
 
-def _treatment(sampling: Sampling, request: GenerateRequest | None) -> list[tuple[str, str]]:
+def _other_settings(sampling: Sampling, request: GenerateRequest | None) -> list[tuple[str, str]]:
     return [
         ("special tokens", "left out of the answer" if sampling.skip_special_tokens else "kept in the answer"),
         ("logprobs", str(request.logprobs) if request and request.logprobs is not None else ""),
@@ -253,31 +255,31 @@ def _value_of(parameter: Parameter, sampling: Sampling) -> str:
 
 
 class TokenRow(msgspec.Struct, frozen=True):
-    """A row. Texts are hostile."""
+    """A row of the table of tokens: a token, or all tokens of an image. The texts are untrusted."""
 
     first: int
     """Index of the token in the prompt."""
     last: int
-    """Index of the last token; equal to `first` except for a folded image."""
+    """Index of the last token; differs from `first` only for an image."""
     id: int
     kind: Kind
     text: str
     label: str = ""
     is_head: bool = False
-    """True for a row that stands for a whole image and can be folded and unfolded."""
+    """True for the row of an image, which can be unfolded into its tokens."""
     is_open: bool = False
     is_inner: bool = False
-    """True for a token of an unfolded image."""
+    """True for the row of one token of an image."""
 
 
 class TokenRows(Sequence[TokenRow]):
-    """Creates rows on demand: a prompt may have a hundred thousand tokens."""
+    """The rows of the table, made when they are needed: a prompt may have a hundred thousand tokens."""
 
     def __init__(self, pieces: Sequence[Piece] = (), vocabulary: Vocabulary | None = None) -> None:
         self._pieces = pieces
         self._vocabulary = vocabulary or {}
         self._open: list[int] = []
-        """Indices of the unfolded pieces, sorted."""
+        """Sorted indices of the pieces whose images are unfolded."""
 
     def __len__(self) -> int:
         return len(self._pieces) + sum(len(self._pieces[number].ids) for number in self._open)
@@ -299,7 +301,7 @@ class TokenRows(Sequence[TokenRow]):
         )  # fmt: skip
 
     def toggle(self, row: int) -> int:
-        """Unfold or fold the row's image; return the row of its head. Other rows stay unchanged."""
+        """Unfold or fold the image that a row belongs to, and return the image's row. Other rows do nothing."""
         number, inner = self._place(row)
         if self._pieces[number].kind != "media":
             return row
@@ -310,7 +312,7 @@ class TokenRows(Sequence[TokenRow]):
         return row if inner is None else row - inner - 1
 
     def _place(self, row: int) -> tuple[int, int | None]:
-        """Return the piece's index and, in an unfolded image, the token's index."""
+        """Return the index of a row's piece, and for one token of an image that token's index in it."""
         extra = 0
         for number in self._open:
             head, count = number + extra, len(self._pieces[number].ids)
@@ -323,7 +325,7 @@ class TokenRows(Sequence[TokenRow]):
 
 
 class TokenTable(RowList[TokenRow]):
-    """One row for each token, an image's tokens folded into one."""
+    """The table of a prompt's tokens. An image's tokens are one row, which can be unfolded."""
 
     BINDINGS = bindings("token_table")
 
@@ -331,7 +333,6 @@ class TokenTable(RowList[TokenRow]):
         return [_content(self.rows[index])]
 
     def text_of(self, row: int) -> str:
-        """Return the text of a row."""
         return _content(self.rows[row]).plain
 
     @on(RowList.Opened)
@@ -357,7 +358,7 @@ def _content(row: TokenRow) -> Content:
 
 
 def token_label(text: str) -> str:
-    """Return a token's text on one line, with white space visible; hostile."""
+    """Return a token's untrusted text on one line, with line breaks, tabs, and spaces at its ends visible."""
     edges = len(text) - len(text.lstrip(" ")), len(text.rstrip(" "))
     return "".join(
         "·" if char == " " and not edges[0] <= at < edges[1] else _BREAKS.get(char, char) if char != " " else char

@@ -1,4 +1,4 @@
-"""The inspector: the prompt, its media, the request, and the answer token by token."""
+"""The inspector: the prompt, its tokens and media, the template, the request, and the answer token by token."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from vlmtui.ui.app import VlmtuiApp
 
 _LABEL = 16
-_LOWEST = 6
-"""Fewest rows of a picture."""
+_ROWS_MIN = 6
+"""Fewest rows of an image."""
 _BELOW = 3
-"""Rows below a picture: its name, its facts, and an empty one."""
+"""Rows below an image: its name, its facts, and an empty row."""
 _TITLES: dict[Part, str] = {
     "prompt": "Prompt",
     "tokens": "Tokens",
@@ -71,7 +71,7 @@ _TITLES: dict[Part, str] = {
     "request": "Request",
     "answer": "Answer",
 }
-_NOTHING: dict[Part, str] = {
+_EMPTY_TEXTS: dict[Part, str] = {
     "prompt": "The engine did not report this prompt. A batch keeps prompts with --include-prompt.",
     "tokens": "The prompt's tokens are no longer available.",
     "media": "The prompt has no images or videos.",
@@ -79,19 +79,21 @@ _NOTHING: dict[Part, str] = {
     "request": "The request is unknown.",
     "answer": "There is no answer.",
 }
-_MADE_HERE = "The engine tells no prompt. Made here from the family's record, and maybe not what the engine used:"
+_RENDERED_HERE = (
+    "The engine does not report the prompt. This one is rendered here from the model's record, and may differ:"
+)
 _NEEDS: dict[Part, Capability] = {
     "tokens": "prompt_token_ids",
     "media": "media_spans",
     "template": "chat_template_source",
 }
-"""The engine capability that each part needs."""
+"""The engine's capability that a part needs."""
 _MUCH_TO_COPY = 75_000
-"""Most characters that many terminals accept for the clipboard."""
+"""Characters above which many terminals refuse to set the clipboard."""
 
 
 class InspectorContent(msgspec.Struct, frozen=True):
-    """Everything that the tabs show, ready to draw."""
+    """The content of all tabs, ready to draw."""
 
     prompt: Sequence[Content]
     tokens: TokenRows
@@ -100,7 +102,7 @@ class InspectorContent(msgspec.Struct, frozen=True):
     request: Sequence[Content]
     answer: Sequence[AnswerToken]
     answer_text: Sequence[Content]
-    """The answer's text, for answers whose tokens are unknown."""
+    """The answer's text, for an answer whose tokens are unknown."""
 
     @classmethod
     def of(cls, inspected: PromptReport) -> InspectorContent:
@@ -116,7 +118,6 @@ class InspectorContent(msgspec.Struct, frozen=True):
         )
 
     def has(self, part: Part) -> bool:
-        """Return whether a part has content."""
         return bool(len(getattr(self, part)) or (part == "answer" and self.answer_text))
 
 
@@ -125,7 +126,7 @@ def _lines(text: str) -> list[Content]:
 
 
 class MediaParts(Horizontal):
-    """A list of the media; beside it the facts of the highlighted one, and its picture."""
+    """The list of the prompt's media, and beside it facts and image of the highlighted item."""
 
     DEFAULT_CSS = """
     MediaParts {
@@ -137,7 +138,7 @@ class MediaParts(Horizontal):
     """
 
     def __init__(self, *, id: str, cache: Path) -> None:
-        """`cache`: the folder of the thumbnails."""
+        """`cache`: the folder with thumbnails."""
         super().__init__(id=id)
         self._cache = cache
         self._items: Sequence[PromptMedia] = ()
@@ -177,20 +178,20 @@ class MediaParts(Horizontal):
         columns, rows = place.content_size.width, place.content_size.height - len(facts) - _BELOW
         if columns > 0:
             view = AttachmentView(
-                item.attachment, item.number, cache=self._cache, columns=columns, rows=max(rows, _LOWEST)
+                item.attachment, item.number, cache=self._cache, columns=columns, rows=max(rows, _ROWS_MIN)
             )
             await place.mount(view)
 
 
 class InspectorScreen(SearchScreen):
-    """One tab for each part."""
+    """Shows a prompt and its answer, a tab for each part."""
 
     CSS_PATH = "screen.tcss"
     SCOPE = "inspector"
     BINDINGS = bindings(SCOPE)
 
     def __init__(self, inspected: PromptReport, *, again: Callable[[], GenerateRequest] | None = None) -> None:
-        """`again` rebuilds a request that was not stored; None: nothing can."""
+        """`again`: returns the request, for rendering a prompt that was not stored; None if that is impossible."""
         super().__init__()
         self.inspected = inspected
         has_prompt = inspected.prompt is not None or bool(inspected.prompt_text or inspected.made_here)
@@ -229,7 +230,7 @@ class InspectorScreen(SearchScreen):
         self.query_one(Tabs).can_focus = False
         self._tell_title()
         self._show_part()
-        self._take_apart()
+        self._show_content()
 
     def _document(self, part: Part) -> DocumentView:
         return self.query_one(f"#{part}-part", DocumentView)
@@ -314,7 +315,7 @@ class InspectorScreen(SearchScreen):
 
     @work(group="ask", exclusive=True)
     async def action_logprobs(self) -> None:
-        """Repeat the request with log-probabilities, without changing the conversation."""
+        """Repeat the request with log-probabilities. The conversation does not change."""
         inspected, self.part = self.inspected, "answer"
         self._show_part()
         waits = "Requesting log-probabilities; the first time may take some seconds …"
@@ -336,7 +337,7 @@ class InspectorScreen(SearchScreen):
             self._show_report(told, f"Rendered again: the text {'is the same' if same else 'differs'}.")
 
     async def _ask(self, waits: str, ask: Callable[[Engine], Awaitable[PromptReport]]) -> PromptReport | None:
-        """Return a report from the engine; None after an error, which is shown."""
+        """Get a report from the engine; show an error and return None if that fails. `waits`: shown meanwhile."""
         self._asking = True
         self._say(waits)
         self.refresh_bindings()
@@ -353,7 +354,7 @@ class InspectorScreen(SearchScreen):
     def _show_report(self, report: PromptReport, said: str) -> None:
         self.inspected = report
         self._say(said)
-        self._take_apart()
+        self._show_content()
 
     def _show_part(self) -> None:
         self.query_one(Tabs).active = self.part
@@ -365,19 +366,18 @@ class InspectorScreen(SearchScreen):
         if not has:
             again = with_keys(self.app, " {inspector.render_again} renders it again.")
             offered = again if self.check_action("again", ()) and self.part in ("prompt", "tokens") else ""
-            nothing.update((self._lack(self.part) or _NOTHING[self.part]) + offered)
+            nothing.update((self._lack(self.part) or _EMPTY_TEXTS[self.part]) + offered)
         self.query_one(SearchBar).close()
         self._focus_part()
         self.refresh_bindings()
 
     def _lack(self, part: Part) -> str:
-        """Return why the engine that answered does not report this part; empty if it does, or if unknown."""
+        """Return why the engine does not report this part; empty if it does, or if it is unknown."""
         needs = _NEEDS.get(part)
         is_there = bool(self.inspected.attachments) if part == "media" else bool(self.inspected.text)
         return lack(self.inspected.info, needs) if needs and is_there else ""
 
     def _focus_part(self) -> None:
-        """Focus the current part."""
         match self.part:
             case "tokens":
                 self.query_one(TokenTable).focus()
@@ -409,12 +409,12 @@ class InspectorScreen(SearchScreen):
         self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
 
     @work(group="apart", exclusive=True)
-    async def _take_apart(self) -> None:
-        """Compute the content of the parts, and show it."""
+    async def _show_content(self) -> None:
+        """Compute the content of all tabs in a thread, and show it."""
         inspected = self.inspected
         taken = self.taken = await asyncio.to_thread(InspectorContent.of, inspected)
         prompt = PromptBlock(taken.prompt, break_style=BREAK_STYLE, margin=1)
-        self._document("prompt").show(*([] if inspected.text else [TextBlock(_MADE_HERE)]), prompt)
+        self._document("prompt").show(*([] if inspected.text else [TextBlock(_RENDERED_HERE)]), prompt)
         self.query_one(TokenTable).show(taken.tokens)
         self.query_one(MediaParts).show(taken.media)
         self._document("template").show(PromptBlock(taken.template))

@@ -1,4 +1,7 @@
-"""Textual's driver for terminals that stall and answer late: it writes without waiting, and drops late reports."""
+"""A driver for Textual that never waits for a slow terminal, sends only changed cells, and drops late reports.
+
+A report is what a terminal sends by itself, such as an answer to a question about its version.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
 WAITING_MAX = 256 * 1024
-"""Most bytes waiting for the terminal. Frames beyond that are dropped."""
+"""Most bytes that wait for the terminal. While more wait, frames are dropped."""
 _CONTROL_MAX = 32
-"""Longest sequence in characters that counts as a mode switch of the terminal; those are never dropped."""
+"""Characters up to which a sequence counts as a mode switch of the terminal, which is never dropped."""
 _FRAME_BEGINS = "\x1b[?2026h"
-"""Synchronized output: all that follows appears at once, at `_FRAME_ENDS`."""
+"""Begins synchronized output: everything up to `_FRAME_ENDS` appears at once."""
 _FRAME_ENDS = "\x1b[?2026l"
 _PASTE_BEGIN, _PASTE_END = "\x1b[200~", "\x1b[201~"
 _REPORT = re.compile(
@@ -48,7 +51,7 @@ _REPORT = re.compile(
     r"|\x1bP[0-9;]*[$+>|!][^\x1b]*\x1b\\"  # DCS: version, capabilities, settings
     r"|\x1b_G[^\x1b]*\x1b\\"  # APC: kitty's pictures
 )
-_BEGUN = re.compile(
+_REPORT_BEGINNING = re.compile(
     r"\x1b(?:"
     r"\[[?>=]?[0-9;:]*"
     r"|\](?:[0-9]*|(?:[0-9]+;|[lL])[^\x07\x1b]*\x1b?)"
@@ -56,15 +59,15 @@ _BEGUN = re.compile(
     r"|_(?:G[^\x1b]*\x1b?)?"
     r")?\Z"
 )
-"""The possible start of a report at the end of the input."""
-_KEYS = frozenset({"\x1b", "\x1b[", "\x1b]", "\x1bP", "\x1b_"})
-"""Possible starts that are also complete keys: Escape, and Alt with a character."""
+"""What may be the beginning of a report at the end of the input."""
+_KEYS_LIKE_REPORTS = frozenset({"\x1b", "\x1b[", "\x1b]", "\x1bP", "\x1b_"})
+"""Such beginnings that are also keys: Escape, and Alt with a character."""
 _KEY_WAIT_S, _REPORT_WAIT_S = 0.03, 0.5
-_LONGEST = 64 * 1024
-"""Longest report in characters; longer input is not a report."""
-_LAST_WORDS_S = 5.0
-_LONE_S = constants.ESCAPE_DELAY + 0.01
-"""After this time without input, a lone Escape was a key."""
+_REPORT_MAX = 64 * 1024
+"""Most characters of a report."""
+_CLOSE_S = 5.0
+_LONE_ESCAPE_S = constants.ESCAPE_DELAY + 0.01
+"""Seconds without input after which a single Escape is a key."""
 _READ_BYTES = 4096
 _COLOURS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
 
@@ -72,8 +75,8 @@ _COLOURS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "tru
 class Output:
     """Writes to a descriptor. `write` never waits and never fails.
 
-    What the terminal does not accept at once waits for it, in a thread. While it accepts nothing, frames are dropped;
-    once it has accepted everything pending, `on_caught_up` is called, in the thread, to redraw the screen.
+    A thread writes what the terminal does not accept at once. While too much waits, frames are dropped. When everything
+    is written again, `on_caught_up` is called in the thread, to redraw the screen.
     """
 
     def __init__(self, descriptor: int, *, encoding: str = "utf-8", on_caught_up: Callable[[], None]) -> None:
@@ -84,16 +87,16 @@ class Output:
         self._waiting: list[bytes] = []
         self._size = 0
         self._is_writing = False
-        """True while the thread writes."""
+        """True while the thread is writing."""
         self._left_out = False
         self._closing = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        """Runs since the terminal was slow for the first time."""
+        """Started when the terminal is slow for the first time."""
 
     @property
     def is_behind(self) -> bool:
-        """True if the terminal has not accepted everything yet. `on_caught_up` is called when it has."""
+        """True if the terminal has not accepted everything yet; then `on_caught_up` is called when it has."""
         with self._changed:
             if self._is_writing or self._waiting:
                 self._left_out = True
@@ -101,8 +104,8 @@ class Output:
             return False
 
     def write(self, text: str) -> bool:
-        """Write the text, or queue it. Characters that the terminal's encoding lacks become question marks. False if it
-        was dropped."""
+        """Write or queue the text; return False if it was dropped instead. Characters that the encoding lacks become
+        question marks."""
         with self._changed:
             is_behind = self._size > WAITING_MAX or (self._left_out and self._is_slow)
             if is_behind and (len(text) > _CONTROL_MAX or text in (_FRAME_BEGINS, _FRAME_ENDS)):
@@ -118,7 +121,7 @@ class Output:
             return True
 
     def close(self, timeout_s: float) -> bool:
-        """Wait until everything is written; False after `timeout_s`. Nothing may be written later."""
+        """Wait until everything is written, at most `timeout_s`; return whether it is. Do not write afterwards."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -184,8 +187,8 @@ class Output:
 
 
 def _open_without_waiting(descriptor: int) -> int | None:
-    """Open the descriptor's terminal once more, so that writing does not wait: the descriptor itself may be shared with
-    other programs. None where that is impossible."""
+    """Open the descriptor's terminal a second time, in non-blocking mode: other programs may share the descriptor
+    itself. None if that is impossible."""
     try:
         return os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:
@@ -193,10 +196,10 @@ def _open_without_waiting(descriptor: int) -> int | None:
 
 
 class ReportFilter:
-    """Drops terminal reports from the input, however they are split across reads. Pasted text passes unchanged.
+    """Removes terminal reports from the input, even if they are split across reads. Pasted text stays as it is.
 
-    The possible start of a report is held back; the caller releases it with `flush` if nothing follows within
-    `patience_s`, since a key may start in the same way.
+    What may be the beginning of a report is kept until the next call. If no input follows within `patience_s`, it was a
+    key, and the caller gets it with `flush`.
     """
 
     def __init__(self) -> None:
@@ -205,13 +208,13 @@ class ReportFilter:
 
     @property
     def patience_s(self) -> float | None:
-        """Seconds to wait for the rest of the input held back; None if nothing is."""
+        """Seconds to wait for more input before `flush`; None if no input is kept."""
         if not self._held:
             return None
-        return _KEY_WAIT_S if self._held in _KEYS else _REPORT_WAIT_S
+        return _KEY_WAIT_S if self._held in _KEYS_LIKE_REPORTS else _REPORT_WAIT_S
 
     def feed(self, text: str) -> str:
-        """Return the input for the app."""
+        """Return the input without reports, for the app."""
         text, self._held = self._held + text, ""
         passed: list[str] = []
         while text:
@@ -227,31 +230,31 @@ class ReportFilter:
         return "".join(passed)
 
     def flush(self) -> str:
-        """Return the input held back: it was typed."""
+        """Return the kept input, which was typed."""
         held, self._held = self._held, ""
         return held
 
     def _unfinished_from(self, text: str) -> int:
-        """Return where the end of the text may be the start of a report, or of the mark that ends a paste."""
+        """Return the index from which the text may be the beginning of a report, or of the end mark of a paste."""
         if self._pasting:
             cuts = (len(text) - size for size in range(len(_PASTE_END) - 1, 0, -1))
             return next((cut for cut in cuts if cut >= 0 and _PASTE_END.startswith(text[cut:])), len(text))
         starts = (found.start() for found in re.finditer("\x1b", text))
-        at = next((start for start in starts if _BEGUN.match(text, start)), len(text))
-        return at if len(text) - at <= _LONGEST else len(text)
+        at = next((start for start in starts if _REPORT_BEGINNING.match(text, start)), len(text))
+        return at if len(text) - at <= _REPORT_MAX else len(text)
 
 
 class NonBlockingDriver(LinuxDriver):
-    """A driver that sends only what differs from what the terminal shows, and whose event loop is not blocked by a
-    stalled terminal (a hung connection, a stopped multiplexer).
+    """Sends only cells that differ from what the terminal shows. A terminal that accepts nothing (a hung connection, a
+    stopped multiplexer) does not block the event loop.
 
-    Textual's driver waits for room in a short queue; meanwhile answers would not be stored, and signals not handled. It
-    also types late terminal reports into the message.
+    Textual's own driver then waits for room in a short queue: answers would not be stored, and signals not handled. It
+    also types late reports into the message.
     """
 
     _output: Output | None = None
     _input_ends: tuple[int, int] | None = None
-    """A pipe. A byte written to it ends the reading thread, which otherwise wakes only for keys."""
+    """A pipe. A byte in it ends the thread that reads keys."""
     _layer: FrameLayer
     _painter: Painter | None = None
     _running_loop: asyncio.AbstractEventLoop | None = None
@@ -259,7 +262,7 @@ class NonBlockingDriver(LinuxDriver):
     _is_synchronized = False
     """True if the terminal shows everything between `_FRAME_BEGINS` and `_FRAME_ENDS` at once."""
     _cursor: tuple[int, int] | None = None
-    """The place of the terminal's cursor after the last frame."""
+    """The terminal's cursor after the last frame: column and line."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
@@ -299,8 +302,8 @@ class NonBlockingDriver(LinuxDriver):
                 self._painter.forget()
 
     def show(self, screen: Screen[object], update: object) -> bool:
-        """Update the terminal to the compositor's screen, or, if the terminal is behind, do so once it has caught up.
-        Return False if the update must be written unchanged, because it holds more than text."""
+        """Send an update of the compositor; if the terminal is behind, when it has caught up. Return False if Textual
+        must write it, because it contains more than text."""
         if self._output is None or update is None:
             return False
         if not isinstance(update, LayoutUpdate | ChopsUpdate):
@@ -320,18 +323,18 @@ class NonBlockingDriver(LinuxDriver):
     def process_message(self, message: Message) -> None:
         self._is_synchronized = self._is_synchronized or isinstance(message, TerminalSupportsSynchronizedOutput)
         if isinstance(message, events.AppFocus) and self._draws_through and self._running_loop is not None:
-            # A multiplexer that shows this screen again does not show the pictures on it.
+            # A multiplexer that shows this screen again has lost the images on it.
             with suppress(RuntimeError):  # the event loop has ended
-                self._running_loop.call_soon_threadsafe(self._draw_anew)
+                self._running_loop.call_soon_threadsafe(self._redraw_all)
         super().process_message(message)
 
     @property
     def _draws_through(self) -> bool:
-        """True if pictures are drawn over the screen of a multiplexer that can't draw pictures."""
+        """True if images are drawn directly on the terminal, over the screen of a multiplexer."""
         return self._painter is not None and self._painter.draws_over and self._painter.passage.is_through
 
     def _locate(self) -> None:
-        """Find out again where this screen is on the terminal, and draw it anew if it has moved."""
+        """Find out in a thread where this screen is on the terminal, and draw it again if it has moved."""
         if self._painter is None or not self._draws_through or self._locating is not None or self._running_loop is None:
             return
         passage = self._painter.passage
@@ -340,12 +343,12 @@ class NonBlockingDriver(LinuxDriver):
         def located(_: asyncio.Future[None]) -> None:
             self._locating = None
             if passage.origin != before:
-                self._draw_anew()
+                self._redraw_all()
 
         self._locating = self._running_loop.run_in_executor(None, passage.locate)
         self._locating.add_done_callback(located)
 
-    def _draw_anew(self) -> None:
+    def _redraw_all(self) -> None:
         if self.app.is_running and self.app.screen_stack:
             self._layer.forget()
             self.app.screen.refresh()
@@ -363,7 +366,7 @@ class NonBlockingDriver(LinuxDriver):
     def close(self) -> None:
         super().close()
         if self._output is not None:
-            self._output.close(_LAST_WORDS_S)
+            self._output.close(_CLOSE_S)
 
     def disable_input(self) -> None:
         ends, self._input_ends = self._input_ends, None
@@ -374,10 +377,9 @@ class NonBlockingDriver(LinuxDriver):
             os.close(end)
 
     def run_input_thread(self) -> None:
-        """Read keys, pastes and mouse events until the driver ends or the terminal disappears; drop its reports.
+        """Read keys, pastes and mouse events, without reports, until the driver ends or the terminal disappears.
 
-        A disappeared terminal is at end of file forever; Textual's driver may never be told to end, because its writes
-        fail first.
+        A terminal that has disappeared returns the end of the file forever; Textual's own thread would not end then.
         """
         assert self._input_ends is not None, "the driver is not in application mode"
         ended = self._input_ends[0]
@@ -388,7 +390,7 @@ class NonBlockingDriver(LinuxDriver):
         while not self.exit_event.is_set():
             wait_s = reports.patience_s
             if wait_s is None and has_fed:
-                wait_s = _LONE_S
+                wait_s = _LONE_ESCAPE_S
             ready, _, _ = select.select([self.fileno, ended], [], [], wait_s)
             if ended in ready:
                 return
@@ -404,7 +406,7 @@ class NonBlockingDriver(LinuxDriver):
                 self.process_message(message)
 
     def _read(self) -> bytes:
-        """Return input; empty when the terminal has disappeared."""
+        """Return input; empty if the terminal has disappeared."""
         try:
             return os.read(self.fileno, _READ_BYTES)
         except OSError as error:

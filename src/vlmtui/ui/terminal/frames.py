@@ -1,7 +1,7 @@
-"""Between Textual's compositor and the terminal: knows what the terminal shows, and sends only what differs.
+"""Turns updates of Textual's compositor into escape sequences for only those cells that differ on the terminal.
 
-Textual writes each changed line whole, and an answer that grows changes all of them. Once the terminal has moved its
-lines up itself, a few cells differ: a twentieth of the bytes. `docs/upstream/frame-output.md` proposes it to Textual.
+Textual writes each changed line whole, and an answer that grows changes all lines. Here the terminal scrolls its lines,
+and then a few cells differ: a twentieth of the bytes. `docs/upstream/frame-output.md` proposes it to Textual.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from vlmtui.ui.terminal.painter import COLOUR, PLACEHOLDER, Painter, picture_run
 from vlmtui.ui.terminal.pens import PLAIN, Pen, change_of, pen_of, pen_of_style
 
 Chars = list[str]
-"""The character of each cell, with what combines with it; "" for the second cell of a wide one."""
+"""The character of each cell, with its combining characters; "" for the second cell of a wide character."""
 Pens = list[Pen]
-"""The pen of each cell; a blank's pen has only the attributes that are visible on blanks."""
+"""The pen of each cell; a blank's has only attributes that are visible on blanks."""
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _ONE_CELL: Final = re.compile(
     "[\x20-\x7e\xa0-\xac\xae-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u21ff\u2500-\u25fc\u2713\u2717]+"
 )
-"""Characters that are one cell wide in every terminal and combine with no other."""
-_PLANE: Final = 0x10000
-"""Terminals differ in the width of characters from here on (emoji), and of those that combine."""
+"""Characters that every terminal draws one cell wide, and that do not combine with others."""
+_DOUBTFUL_FROM: Final = 0x10000
+"""The first code point (emoji, …) from which on terminals differ in the width of characters."""
 _SEXTANTS: Final = re.compile("[\U0001fb00-\U0001fb3b]")
-"""Parts of pictures, of one cell."""
+"""Characters of one cell that images are drawn with."""
 
 
 class CellRow:
@@ -45,9 +45,9 @@ class CellRow:
         self.chars = chars
         self.pens = pens
         self.is_risky = is_risky
-        """True if terminals may count the row's cells differently. Such a row is written whole or not at all."""
+        """True if terminals may count the row's cells differently. Such a row is only written as a whole."""
         self.has_picture = has_picture
-        """True if the terminal draws a part of a picture there."""
+        """True if the terminal itself draws a part of an image in the row."""
 
     @property
     def text(self) -> str:
@@ -58,7 +58,7 @@ class CellRow:
 
 
 def cells_of(strip: Strip, width: int, colours: ColorSystem) -> CellRow | None:
-    """Return a strip's cells; None if it is not plain text of `width` cells: it holds sequences for the terminal."""
+    """Return a strip's cells; None if it is not plain text of `width` cells, but contains escape sequences."""
     chars: Chars = []
     pens: Pens = []
     is_risky = has_picture = False
@@ -74,7 +74,7 @@ def cells_of(strip: Strip, width: int, colours: ColorSystem) -> CellRow | None:
             return None
         else:
             if PLACEHOLDER in text:
-                # What tints text, or takes its colour away, does not change which picture it is.
+                # The colour of a placeholder identifies the image, so filters that change text colours are undone.
                 has_picture, pen = True, pen_of(f"38;5;{COLOUR};{pen.background}".rstrip(";"))
             is_risky = _add_graphemes(text, pen, chars, pens) or is_risky
     if len(chars) != width:
@@ -86,18 +86,19 @@ def is_doubtful(char: str) -> bool:
     """Return whether terminals differ in how many cells a character takes."""
     if not char or char.startswith(PLACEHOLDER):
         return False
-    return len(char) > 1 or (ord(char) >= _PLANE and not _SEXTANTS.match(char))
+    return len(char) > 1 or (ord(char) >= _DOUBTFUL_FROM and not _SEXTANTS.match(char))
 
 
 def _add_graphemes(text: str, pen: Pen, chars: Chars, pens: Pens) -> bool:
-    """Append characters of any width. Return True if terminals may count the cells of one of them differently."""
+    """Append characters of any width to `chars` and `pens`. Return whether terminals may count their cells
+    differently."""
     is_risky = False
     for start, end, width in split_graphemes(text)[0]:
         char = text[start:end]
         if width:
             chars += (char, *("",) * (width - 1))
             pens += [pen.blank if char == " " else pen] * width
-        elif chars:  # it combines with what stands before it
+        elif chars:  # it combines with the character before it
             last = len(chars) - 1
             while last and not chars[last]:
                 last -= 1
@@ -108,13 +109,13 @@ def _add_graphemes(text: str, pen: Pen, chars: Chars, pens: Pens) -> bool:
 
 
 _GAP: Final = 4
-"""The most unchanged cells that are written again instead of skipped: moving the cursor takes as many bytes."""
+"""Most unchanged cells between changed ones that are written too: moving the cursor takes as many bytes."""
 _ERASED_AT_END: Final = 4
-"""Fewest blanks at the end of a line that are erased."""
+"""Fewest blanks at the end of a line that are erased instead of written."""
 
 
 def cells_changed(before: CellRow | None, now: CellRow) -> int:
-    """Return how many cells differ; `before` None: unknown cells, of which those with text count."""
+    """Return how many cells differ. `before` None: unknown cells; then the length of the text counts."""
     if before is None:
         return len(now.text.rstrip())
     if before.same_as(now):
@@ -124,33 +125,34 @@ def cells_changed(before: CellRow | None, now: CellRow) -> int:
 
 
 class Writer:
-    """Collects text for the terminal. Knows where the cursor is and which pen is taken; unknown at the start."""
+    """Collects the text of a frame for the terminal, and tracks the cursor and the current pen."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._at: tuple[int, int] | None = None
-        """Column and line of the cursor."""
+        """Column and line of the cursor; None: unknown."""
         self._pen = PLAIN
         self._written: dict[int, list[tuple[int, int]]] = {}
-        """The ranges of columns with text that was written, by line: first column, and the column after the last."""
+        """Written ranges of columns by line: the first column, and the one after the last."""
 
     def has_written(self, y: int, x: int, end: int) -> bool:
-        """Return whether something was written between two columns of a line."""
+        """Return whether something was written in line `y` from column `x` to `end` (exclusive)."""
         return any(start < end and x < stop for start, stop in self._written.get(y, ()))
 
     def text(self) -> str:
-        """Return everything, with the pen put back."""
+        """Return the frame, which ends with the plain pen."""
         return "".join([*self._parts, change_of(self._pen, PLAIN)])
 
     def scroll(self, top: int, bottom: int, lines: int) -> None:
-        """Move the lines `top` to `bottom` (inclusive) up by `lines`, down if negative. What is exposed is unknown."""
+        """Move the lines `top` to `bottom` (inclusive) up by `lines`, down if negative. Exposed lines are unknown."""
         self._parts.append(f"\x1b[{top + 1};{bottom + 1}r\x1b[{top + 1}H")
         self._parts.append(f"\x1b[{lines}M" if lines > 0 else f"\x1b[{-lines}L")
         self._parts.append("\x1b[r")
         self._at = None
 
     def row(self, y: int, before: CellRow | None, now: CellRow, drawn: CellRow | None = None) -> None:
-        """Write what differs in line `y`; `before` None: it shows anything. `drawn`: what to write for `now`."""
+        """Write the cells of line `y` that differ between `before` (None: unknown) and `now`. `drawn`: the cells to
+        write instead of `now`."""
         width, drawn = len(now.chars), drawn or now
         if before is None or before.is_risky or now.is_risky:
             self._run(y, 0, width, drawn)
@@ -166,7 +168,7 @@ class Writer:
             except ValueError:
                 return
             end = _end_of_run(differs, start)
-            while not now.chars[start] or not before.chars[start]:  # not from the middle of a wide character
+            while not now.chars[start] or not before.chars[start]:  # do not begin inside a wide character
                 start -= 1
             while end < width and not (now.chars[end] and before.chars[end]):
                 end += 1
@@ -182,16 +184,16 @@ class Writer:
         while x < end:
             char, pen = chars[x], pens[x]
             if x >= blank_from:
-                self._take(pen)
+                self._use_pen(pen)
                 self._parts.append("\x1b[K")
                 return
             if not (char == " " and self._pen.blank is pen):
-                self._take(pen)
+                self._use_pen(pen)
             start, x = x, x + 1
             while x < width and not chars[x]:
                 x += 1
             if is_doubtful(char):
-                # a terminal for which it is narrower would leave in the second cell what stood there
+                # blanks first: a terminal that draws it narrower would leave the old second cell
                 self._parts.append(f"{' ' * (x - start)}\x1b[{start + 1}G{char}")
                 self._at = None
                 if x < end:
@@ -201,7 +203,7 @@ class Writer:
                 self._parts.append(char)
                 self._at = (x, y) if x < width else None
 
-    def _take(self, pen: Pen) -> None:
+    def _use_pen(self, pen: Pen) -> None:
         if pen is not self._pen:
             self._parts.append(change_of(self._pen, pen))
             self._pen = pen
@@ -215,7 +217,7 @@ class Writer:
 
 
 def _end_of_run(differs: list[bool], start: int) -> int:
-    """Return the index after a run of changed cells; short gaps belong to it."""
+    """Return the index after a run of changed cells, which may contain short gaps."""
     end = start + 1
     while True:
         while end < len(differs) and differs[end]:
@@ -228,7 +230,7 @@ def _end_of_run(differs: list[bool], start: int) -> int:
 
 
 def _blank_from(row: CellRow) -> int:
-    """Return the column from which erasing the rest of the line is worth it, and leaves what it shows; or the width."""
+    """Return the column from which the rest of the line can be erased instead of written; the width if none."""
     start = width = len(row.chars)
     pen = row.pens[-1] if row.pens else PLAIN
     while start and row.chars[start - 1] == " " and row.pens[start - 1] is pen:
@@ -236,48 +238,50 @@ def _blank_from(row: CellRow) -> int:
     return start if pen.erases and width - start >= _ERASED_AT_END else width
 
 
-_COST: Final = 30
-"""Bytes of a scroll with its margins."""
+_SCROLL_COST: Final = 30
+"""Bytes that a scroll takes."""
 _CANDIDATES: Final = 2
-_FEWEST: Final = 2
-"""Fewest changed lines that may be a scroll."""
+_SCROLLED_LINES_MIN: Final = 2
+"""Fewest changed lines for which a scroll is considered."""
 
 
 LineMove = tuple[int, int, int]
-"""The first and the last line that move, and how many lines they move up; down if negative."""
+"""First and last line that move, and by how many lines they move up; down if negative."""
 
 
 def find_move(before: Sequence[CellRow | None], now: Sequence[CellRow], hints: Counter[int]) -> LineMove | None:
-    """Return the scroll of lines that saves the most cells; None: none saves any. `hints` counts by how many lines
-    pieces of text moved up (negative: down). Lines that would cost more after the scroll, such as those beside a
-    fixed panel, are left out."""
-    stays = [cells_changed(one, other) for one, other in zip(before, now, strict=True)]
-    if len(stays) - stays.count(0) < _FEWEST:
+    """Return the scroll that saves the most cells; None if no scroll saves any.
+
+    `hints`: how often pieces of text moved up by a number of lines (negative: down). Lines that would cost more after
+    the scroll, such as those beside a fixed panel, are not part of it.
+    """
+    unmoved_costs = [cells_changed(one, other) for one, other in zip(before, now, strict=True)]
+    if len(unmoved_costs) - unmoved_costs.count(0) < _SCROLLED_LINES_MIN:
         return None
-    all_of_it, best = sum(stays), (0, (0, 0, 0))
+    all_of_it, best = sum(unmoved_costs), (0, (0, 0, 0))
     for lines, _ in hints.most_common(_CANDIDATES):
         if abs(lines) < len(now):
-            best = max(best, _best(before, now, stays, lines))
-        if best[0] * 2 > all_of_it:  # another one could not save more
+            best = max(best, _best_scroll(before, now, unmoved_costs, lines))
+        if best[0] * 2 > all_of_it:  # no other scroll can save more
             break
     return best[1] if best[0] > 0 else None
 
 
-def _best(
-    before: Sequence[CellRow | None], now: Sequence[CellRow], stays: Sequence[int], lines: int
+def _best_scroll(
+    before: Sequence[CellRow | None], now: Sequence[CellRow], unmoved_costs: Sequence[int], lines: int
 ) -> tuple[int, LineMove]:
-    """Return the cells that the best scroll by `lines` saves, and that scroll. `stays`: cells that change in each line
-    without it."""
+    """Return how many cells the best scroll by `lines` saves, and that scroll. `unmoved_costs`: the changed cells of
+    each line without a scroll."""
     if lines < 0:
-        saved, (top, bottom, _) = _best(before[::-1], now[::-1], stays[::-1], -lines)
+        saved, (top, bottom, _) = _best_scroll(before[::-1], now[::-1], unmoved_costs[::-1], -lines)
         last = len(now) - 1
         return saved, (last - bottom, last - top, lines)
     height = len(now)
-    moved, exposed = [0], [0]  # sums of what is saved by the lines above
+    moved, exposed = [0], [0]  # cells saved by all lines above
     for y in range(height):
         source = before[y + lines] if y + lines < height else None
         fixed = _has_picture(before[y]) or _has_picture(now[y]) or _has_picture(source)
-        here = stays[y]
+        here = unmoved_costs[y]
         moved.append(moved[-1] + (here - cells_changed(source, now[y]) if not fixed else -height * 1000))
         exposed.append(exposed[-1] + (here - cells_changed(None, now[y]) if not fixed else -height * 1000))
     best, top, found = 0, 0, (0, 0, lines)
@@ -285,7 +289,7 @@ def _best(
         first_exposed = bottom - lines + 1
         if moved[first_exposed - 1] < moved[top]:
             top = first_exposed - 1
-        saved = moved[first_exposed] - moved[top] + exposed[bottom + 1] - exposed[first_exposed] - _COST
+        saved = moved[first_exposed] - moved[top] + exposed[bottom + 1] - exposed[first_exposed] - _SCROLL_COST
         if saved > best:
             best, found = saved, (top, bottom, lines)
     return best, found
@@ -296,13 +300,13 @@ def _has_picture(row: CellRow | None) -> bool:
 
 
 _REMEMBERED = 400
-"""Strips whose cells are kept: some screens full."""
+"""Most strips whose cells are kept: several screens."""
 _UNDER_PICTURE = "\xa0"
-"""The blank for cells under a picture: a multiplexer distinguishes it from a space, the blank elsewhere."""
+"""The blank under an image. To a multiplexer it differs from a space, so it redraws the cell when the image is gone."""
 
 
 class PlacedStrip(NamedTuple):
-    """A strip from column `x` of line `y` on, up to column `end`."""
+    """A strip in line `y`, from column `x` to `end` (exclusive)."""
 
     y: int
     x: int
@@ -311,10 +315,10 @@ class PlacedStrip(NamedTuple):
 
 
 class FrameLayer:
-    """Turns the compositor's updates into text for the terminal.
+    """Turns the compositor's updates into frames for the terminal.
 
-    `take` records an update, `send` returns what brings the terminal there: several updates may become one frame. After
-    `forget` nothing is known of the terminal, and the next frame is a full one.
+    `take` records an update; `send` returns the frame for all updates since the last one. After `forget`, the
+    terminal's content is unknown, and the next frame is a whole screen.
     """
 
     def __init__(self, colours: ColorSystem | None = None, painter: Painter | None = None) -> None:
@@ -327,24 +331,24 @@ class FrameLayer:
         self._placed: list[dict[int, tuple[Strip, CellRow]]] = []
         """The strips of each line of `_wanted`, by column."""
         self._hints: Counter[int] = Counter()
-        """The number of lines by which pieces of lines have moved up since the last frame."""
+        """By how many lines pieces of text have moved up since the last frame, and how often."""
         self._changed: set[int] = set()
-        """Lines of `_wanted` that may differ from those on the terminal."""
+        """Lines of `_wanted` that may differ from `_shown`."""
         self._cells: dict[int, tuple[Strip, CellRow]] = {}
 
     def forget(self) -> None:
-        """Forget what the terminal shows: the next update is a whole screen."""
+        """Forget what the terminal shows, so that the next frame is a whole screen."""
         self._size = (0, 0)
         self._wanted, self._shown, self._placed = [], [], []
         self._hints.clear()
         self._changed.clear()
 
     def knows(self, size: tuple[int, int]) -> bool:
-        """Return True if the whole screen of a terminal of this size is known, so that a partial update is enough."""
+        """Return whether the whole screen of this size is recorded, so that a partial update is enough."""
         return self._size == size
 
     def take(self, update: LayoutUpdate | ChopsUpdate) -> bool:
-        """Record an update. False if it holds more than text: the terminal must get it as it is."""
+        """Record an update. Return False if it contains more than text, and must be written as it is."""
         if isinstance(update, LayoutUpdate) and update.region.offset == (0, 0):
             self._resize(update.region.width, update.region.height)
         found = []
@@ -365,8 +369,7 @@ class FrameLayer:
         return True
 
     def send(self) -> str:
-        """Return the text that updates the terminal to the wanted screen; empty if nothing changed. The cursor may be
-        anywhere afterwards."""
+        """Return the frame that updates the terminal; empty if nothing changed. It may leave the cursor anywhere."""
         writer, shown = Writer(), self._shown
         if self._hints and (move := find_move(shown, self._wanted, self._hints)):
             top, bottom, lines = move
@@ -388,15 +391,14 @@ class FrameLayer:
         return self._with_pictures(text, writer) if self._painter is not None else text
 
     def _blanked(self, row: CellRow) -> CellRow:
-        """Return a line with blanks for the pictures that are drawn over it. They differ from other blanks: what a
-        multiplexer writes when the picture is gone removes it."""
+        """Return a line with `_UNDER_PICTURE` in the cells of images that are drawn over it."""
         if not row.has_picture or self._painter is None or not self._painter.draws_over:
             return row
         chars = [_UNDER_PICTURE if char.startswith(PLACEHOLDER) else char for char in row.chars]
         return CellRow(chars, row.pens, is_risky=row.is_risky)
 
     def _with_pictures(self, text: str, writer: Writer) -> str:
-        """Return a frame with what draws its pictures."""
+        """Return a frame with the sequences that draw its images."""
         assert self._painter is not None, "nothing draws pictures"
         runs = [run for y, row in enumerate(self._wanted) if row.has_picture for run in picture_runs(y, row.chars)]
         written = [run for run in runs if writer.has_written(run.y, run.x, run.x + run.width)]
@@ -428,7 +430,7 @@ class FrameLayer:
         self._changed.add(y)
 
     def _note_moves(self, pieces: list[tuple[PlacedStrip, CellRow]]) -> None:
-        """Count how far texts have moved that stood in other lines before, each only if it stood in a single one."""
+        """Count by how many lines texts have moved. A text counts only if it was in exactly one other line."""
         wanted = {(piece.x, cells.text) for piece, cells in pieces if not cells.text.isspace()}
         if len({piece.y for piece, _ in pieces}) < 2:
             return
@@ -455,7 +457,7 @@ class FrameLayer:
 
 
 def _pieces(update: LayoutUpdate | ChopsUpdate) -> Iterator[PlacedStrip]:
-    """Return the strips of an update, each with its place."""
+    """Yield the strips of an update, each with its place."""
     if isinstance(update, LayoutUpdate):
         for y, strips in enumerate(update.strips, update.region.y):
             x = update.region.x

@@ -1,8 +1,8 @@
-"""The way pictures are drawn: by the terminal's own graphics, with block characters, or not at all.
+"""How images are drawn: by the terminal itself (kitty, iTerm2, Sixel), with block characters, or not at all.
 
-Of textual-image only the Sixel encoder is used. Its renderables (0.12) ask the terminal when they are imported and for
-the size of a cell whenever they draw, which fails once Textual reads the input; kitty's data they write to standard
-output, past the driver; and they know neither multiplexers nor parts of a cell smaller than a half.
+Of textual-image (0.12) only the Sixel encoder is used. Its other classes question the terminal whenever they draw,
+which fails once Textual reads the input, write kitty's data past the driver, and know neither multiplexers nor
+sextants.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 GraphicsMode = Literal["kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"]
 
 GRIDS: Final[dict[GraphicsMode, tuple[int, int]]] = {"halfcell": (1, 2), "quadrant": (2, 2), "sextant": (2, 3)}
-"""Pixels across and down a cell, for the ways that draw with characters."""
+"""Pixels across and down a cell, for the modes that draw with characters."""
 _NOT_ASKED: Final = ("off", "halfcell")
 
 
 class Drawing(msgspec.Struct, frozen=True):
-    """A picture ready to show: `size` in columns and rows, `strips` its lines if drawn with characters."""
+    """An image ready to show: `size` in columns and rows; `strips`: its lines, if it is drawn with characters."""
 
     image: Image
     size: tuple[int, int]
@@ -37,10 +37,7 @@ class Drawing(msgspec.Struct, frozen=True):
 
 
 class Graphics:
-    """Creates the widgets that show pictures.
-
-    Imports the drawing packages with the first picture, so that the first paint does not wait for them.
-    """
+    """Draws images in one mode, as widgets or strips. Packages for drawing are imported with the first image."""
 
     def __init__(
         self,
@@ -53,12 +50,12 @@ class Graphics:
         self.cell = cell
         """Width and height of a terminal cell, in pixels."""
         self.draws_symbols = mode in GRIDS
-        """True if pictures are drawn with characters."""
+        """True if images are drawn with characters."""
         self.pixels = GRIDS.get(mode, cell)
-        """Pixels across and down a cell, as drawn."""
+        """Pixels across and down a cell in this mode."""
         is_painted = not self.draws_symbols and mode != "off"
         self.painter = Painter(cast(Protocol, mode), cell, passage or Passage()) if is_painted else None
-        """Has the terminal itself draw; None if pictures are drawn with characters."""
+        """Lets the terminal itself draw; None in the other modes."""
 
     @classmethod
     def detect(
@@ -69,11 +66,11 @@ class Graphics:
         coloured: bool = True,
         paints: bool = True,
     ) -> Graphics:
-        """Detect the mode from the setting (`auto`, a mode) and the terminal; call it before `App.run`.
+        """Return the graphics for a setting (`auto` or a mode) and the terminal. Call it before `App.run`.
 
-        `question` may have been sent earlier, so that its answer has arrived. With `off` and `halfcell` the terminal is
-        not queried. `coloured`: False: the user wants no colours, so nothing is drawn with characters. `paints`: False:
-        the driver cannot have the terminal draw.
+        `question`: questions that were sent earlier; with `off` and `halfcell` the terminal is not asked. `coloured`:
+        False if the user wants no colours, which drawing with characters needs. `paints`: False if the driver can't let
+        the terminal draw.
         """
         if setting in _NOT_ASKED:
             return cls(cast(GraphicsMode, setting) if coloured else "off")
@@ -97,10 +94,8 @@ class Graphics:
         return found if isinstance(found, cls) else cls("off")
 
     def widget_for(self, image: Image, *, columns: int, rows: int) -> Widget | None:
-        """Return a widget that shows `image` in at most `columns` × `rows` cells; None if pictures are off.
-
-        Sets its width and height. Pass a thumbnail: drawing a full-size photo takes 0.1 s.
-        """
+        """Return a widget, of the right size, that shows `image` in at most `columns` × `rows` cells; None if images
+        are off. Pass a thumbnail: drawing a full-size photo takes 0.1 s."""
         if self.mode == "off" or not image.width or not image.height:
             return None
         from vlmtui.ui.terminal.pictures import PaintedPicture, SymbolPicture
@@ -115,19 +110,20 @@ class Graphics:
         return widget
 
     def draw(self, image: Image, *, columns: int, rows: int) -> Drawing:
-        """Prepare a drawing; may run in a thread. The first call imports the drawing packages. If the result has no
-        strips, `widget_for` draws the picture."""
+        """Prepare an image for at most `columns` × `rows` cells; may run in a thread. If the result has no strips, show
+        it with `widget_for`."""
         size = self.fit(image.width, image.height, columns=columns, rows=rows)
         return Drawing(image, size, self.strips(image, size) if self.draws_symbols else [])
 
     def strips(self, image: Image, size: tuple[int, int]) -> list[Strip]:
-        """Return an image drawn with characters, `size` columns and rows large. The mode must be one of those."""
+        """Return an image drawn with characters, in `size` columns and rows. Only for modes that draw with
+        characters."""
         from vlmtui.ui.terminal.pictures import symbol_strips
 
         return symbol_strips(image, *size, cast("Symbols", self.mode))
 
     def fit(self, width: int, height: int, *, columns: int, rows: int) -> tuple[int, int]:
-        """Return the cells that an image of this size in pixels takes: aspect ratio kept, never enlarged."""
+        """Return the columns and rows for an image of this size in pixels: same aspect ratio, never enlarged."""
         columns, rows = min(columns, CELLS_MAX), min(rows, CELLS_MAX)
         cell_width, cell_height = self.cell
         scale = min(columns * cell_width / width, rows * cell_height / height, 1.0)

@@ -1,4 +1,7 @@
-"""Pictures that the terminal itself draws: placeholders stand for their cells, and the painter sends their pixels."""
+"""Images that the terminal itself draws, with the protocol of kitty, iTerm2 or Sixel.
+
+Textual sees placeholder characters in the cells of an image; the painter sends the pixels to the terminal.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
 
 PLACEHOLDER: Final = "\U0010eeee"
 COLOUR: Final = random.randrange(16, 256)
-"""Part of each picture's id in the terminal, chosen by this process: other programs there have pictures, too. As an
-indexed colour it passes through multiplexers without true colour."""
+"""A random part of each image's id in the terminal, since other programs there may have images too. It is an indexed
+colour, which passes through multiplexers without true colour."""
 PICTURES_MAX: Final = 255
 # fmt: off
 _CODES: Final = (
@@ -48,30 +51,30 @@ _CODES: Final = (
 )
 # fmt: on
 MARKS: Final = tuple(map(chr, _CODES))
-"""Marks that combine with a placeholder: the row, the column, and the first byte of the picture's id. From
-kitty's `rowcolumn-diacritics.txt`."""
+"""Combining marks, from kitty's `rowcolumn-diacritics.txt`. Three follow a placeholder: row, column, and the first byte
+of the image's id."""
 CELLS_MAX: Final = len(MARKS)
 _NUMBERS: Final = {mark: number for number, mark in enumerate(MARKS)}
 Protocol = Literal["kitty", "iterm", "sixel"]
 _CHUNK: Final = 4096
 """Most characters of kitty's payload in one sequence."""
 _SEQUENCE_MAX: Final = 500_000
-"""Longest sequence: tmux takes a megabyte, with each Escape doubled."""
-_REMEMBERED: Final = 64
-"""Parts of a picture whose sequences are kept."""
+"""Most characters of a sequence: tmux accepts a megabyte, with each Escape doubled."""
+_PARTS_MAX: Final = 64
+"""Most parts of an image whose sequences are kept."""
 
 
 class PictureCell(NamedTuple):
-    """A cell of a picture."""
+    """A cell of an image."""
 
     number: int
-    """The picture's."""
+    """The number of the image, as `Painter.take` returns it."""
     row: int
     column: int
 
 
 class PictureRun(NamedTuple):
-    """Neighbouring cells of a row of a picture, at column `x` of line `y` of the screen."""
+    """Neighbouring cells in a row of an image, from column `x` of line `y` of the screen on."""
 
     y: int
     x: int
@@ -82,19 +85,19 @@ class PictureRun(NamedTuple):
 
 
 def terminal_id(number: int) -> int:
-    """Return the id by which the terminal knows a picture."""
+    """Return an image's id in kitty's protocol."""
     return number << 24 | COLOUR
 
 
 def placeholder_strip(number: int, row: int, columns: int) -> Strip:
-    """Return a row of a picture."""
+    """Return the placeholders for a row of an image."""
     tail, start = MARKS[number], PLACEHOLDER + MARKS[row]
     text = "".join([f"{start}{MARKS[column]}{tail}" for column in range(columns)])
     return Strip([Segment(text, Style(color=f"color({COLOUR})"))], columns)
 
 
 def picture_cell(char: str) -> PictureCell | None:
-    """Return the picture cell behind a placeholder character; None for any other character."""
+    """Return the image's cell that a placeholder with its marks means; None for any other character."""
     if len(char) != 4 or char[0] != PLACEHOLDER:
         return None
     numbers = [_NUMBERS.get(mark) for mark in char[1:]]
@@ -105,7 +108,7 @@ def picture_cell(char: str) -> PictureCell | None:
 
 
 def picture_runs(y: int, chars: Sequence[str]) -> list[PictureRun]:
-    """Return the pictures in a line's cells."""
+    """Return the parts of images in the cells of line `y`."""
     runs: list[PictureRun] = []
     for x, char in enumerate(chars):
         cell = picture_cell(char)
@@ -124,7 +127,7 @@ def picture_runs(y: int, chars: Sequence[str]) -> list[PictureRun]:
 
 
 class _Part(NamedTuple):
-    """Rows and columns of a picture, in cells; the ends are exclusive."""
+    """A part of an image, in cells; the ends are exclusive."""
 
     left: int
     top: int
@@ -132,8 +135,8 @@ class _Part(NamedTuple):
     bottom: int
 
 
-class _Held:
-    """A picture, scaled to the cells that it takes."""
+class _ScaledImage:
+    """An image, scaled to its cells."""
 
     def __init__(self, image: Image, size: tuple[int, int], cell: tuple[int, int], protocol: Protocol) -> None:
         self.columns, self.rows = size
@@ -151,70 +154,70 @@ class _Held:
 
 
 class Painter:
-    """Keeps the pictures that are on the screen, each by a number, and writes what draws them.
+    """Keeps the images on the screen, each by a number, and writes the sequences that draw them.
 
-    kitty gets each picture once, and draws it where its placeholders are. For Sixel and iTerm2 the parts to be seen are
-    drawn over blanks, whenever something else was written there.
+    kitty gets each image once, and draws it at its placeholders. With Sixel and iTerm2, the visible parts are drawn
+    over blanks, again whenever something else was written there.
     """
 
     def __init__(self, protocol: Protocol, cell: tuple[int, int], passage: Passage) -> None:
-        """`cell`: width and height of a cell, in pixels. `passage`: the way to the terminal that draws."""
+        """`cell`: width and height of a cell in pixels. `passage`: how sequences reach the terminal."""
         self.protocol: Final = protocol
         self.passage: Final = passage
         self._cell = cell
-        self._held: dict[int, _Held] = {}
+        self._images: dict[int, _ScaledImage] = {}
         self._sent: set[int] = set()
-        """Pictures that kitty has."""
+        """Numbers of images that kitty has."""
         self._gone: list[int] = []
-        """Pictures that kitty has and may delete."""
+        """Numbers of images that kitty has and should delete."""
         self._last = 0
 
     @property
     def draws_over(self) -> bool:
-        """True if pictures are drawn over blanks; False: the terminal draws them at Unicode placeholders (kitty)."""
+        """True if images are drawn over blanks (Sixel, iTerm2); False: at placeholders (kitty)."""
         return self.protocol != "kitty"
 
     def take(self, image: Image, size: tuple[int, int]) -> int | None:
-        """Keep a picture that takes `size` columns and rows. Returns its number; None if there are too many."""
+        """Keep an image of `size` columns and rows, and return its number; None if there are too many."""
         for _ in range(PICTURES_MAX):
             self._last = self._last % PICTURES_MAX + 1
-            if self._last not in self._held and self._last not in self._gone:
-                self._held[self._last] = _Held(image, size, self._cell, self.protocol)
+            if self._last not in self._images and self._last not in self._gone:
+                self._images[self._last] = _ScaledImage(image, size, self._cell, self.protocol)
                 return self._last
         return None
 
     def leave(self, number: int) -> None:
-        """Forget a picture that is no longer on the screen."""
-        self._held.pop(number, None)
+        """Forget an image that is no longer on the screen."""
+        self._images.pop(number, None)
         if number in self._sent:
             self._sent.discard(number)
             self._gone.append(number)
 
     def forget(self) -> None:
-        """Note that the terminal may have lost the pictures."""
+        """Send all images again: the terminal may have lost them."""
         self._sent.clear()
 
     def before(self, numbers: Iterable[int]) -> str:
-        """Return the sequences that the terminal needs before the placeholders of these pictures."""
+        """Return the sequences for kitty that must precede the placeholders of these images."""
         if self.draws_over:
             return ""
         gone, self._gone = self._gone, []
         parts = [self.passage.wrap(f"\x1b_Ga=d,d=I,i={terminal_id(number)},q=2\x1b\\") for number in gone]
         for number in sorted(set(numbers) - self._sent):
-            if (held := self._held.get(number)) is not None:
+            if (held := self._images.get(number)) is not None:
                 parts += map(self.passage.wrap, _kitty(terminal_id(number), held))
                 self._sent.add(number)
         return "".join(parts)
 
     def over(self, runs: Sequence[PictureRun]) -> str:
-        """Return what draws these parts of pictures over the blanks that were written for them."""
-        drawn = [self._drawn(run, rows) for run, rows in _rectangles(runs)]
+        """Return the sequences that draw these parts of images over their blanks."""
+        drawn = [self._part_sequence(run, rows) for run, rows in _rectangles(runs)]
         text = "".join(drawn)
-        # A multiplexer holds text back; setting the margins makes tmux write it before the picture.
+        # tmux delays text. Setting the margins makes it write the text before the image.
         return f"\x1b[r{text}" if text and self.passage.is_through else text
 
-    def _drawn(self, run: PictureRun, rows: int) -> str:
-        held = self._held.get(run.number)
+    def _part_sequence(self, run: PictureRun, rows: int) -> str:
+        held = self._images.get(run.number)
         if held is None:
             return ""
         part = _Part(run.column, run.row, run.column + run.width, run.row + rows)
@@ -222,18 +225,18 @@ class Painter:
         if sequence is None:
             image = held.cut(part)
             sequence = _iterm(image, run.width, rows) if self.protocol == "iterm" else _sixel(image)
-            if len(held.sequences) >= _REMEMBERED:
+            if len(held.sequences) >= _PARTS_MAX:
                 held.sequences.clear()
             held.sequences[part] = sequence
         if len(sequence) > _SEQUENCE_MAX and rows > 1:
             half = rows // 2
             below = run._replace(y=run.y + half, row=run.row + half)
-            return self._drawn(run, half) + self._drawn(below, rows - half)
+            return self._part_sequence(run, half) + self._part_sequence(below, rows - half)
         return self.passage.wrap_at(run.x, run.y, sequence)
 
 
 def _rectangles(runs: Sequence[PictureRun]) -> list[tuple[PictureRun, int]]:
-    """Join runs that stand below each other. Returns each one's first run, and how many rows it has."""
+    """Join runs below each other into rectangles; return the first run and the number of rows of each."""
     found: list[tuple[PictureRun, int]] = []
     open_: dict[tuple[int, int], int] = {}
     for run in sorted(runs):
@@ -248,8 +251,8 @@ def _rectangles(runs: Sequence[PictureRun]) -> list[tuple[PictureRun, int]]:
     return found
 
 
-def _kitty(identity: int, held: _Held) -> list[str]:
-    """Return the sequences that hand over a picture, and place it where its placeholders are."""
+def _kitty(identity: int, held: _ScaledImage) -> list[str]:
+    """Return the sequences that send an image to kitty, and have it drawn at its placeholders."""
     data = b64encode(_png(held.image)).decode()
     chunks = [data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK)]
     sequences = []

@@ -1,4 +1,4 @@
-"""How a terminal's cell is drawn: colours and attributes, and the shortest sequence from one to another."""
+"""Pens: colours, attributes and hyperlink of a terminal's cell, and the shortest sequence from one pen to another."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ _OFF: Final = {
     "52": "54",
     "53": "55",
 }
-"""The parameter of SGR that ends each attribute."""
+"""SGR parameters of attributes, each with the parameter that ends it."""
 _SHOWN_ON_BLANKS: Final = frozenset({"4", "5", "6", "7", "8", "9", "21", "51", "52", "53"})
-"""Attributes that are seen on a blank, too. A reversed blank has the colour of its text."""
+"""Attributes that are visible on blanks too."""
 
 
 class Pen:
-    """Colours, attributes and hyperlink of a cell. Get one by `pen_of`: equal pens are the same object."""
+    """Colours, attributes and hyperlink of a cell. Made by `pen_of`: equal pens are the same object."""
 
     __slots__ = ("attributes", "background", "blank", "foreground", "full", "link")
 
     def __init__(self, attributes: frozenset[str], foreground: str, background: str, link: str) -> None:
-        """Parameters of SGR; empty: the terminal's default. `link`: parameters and address of OSC 8."""
+        """All but `link` are SGR parameters; an empty colour is the terminal's default. `link`: the body of OSC 8."""
         self.attributes = attributes
         self.foreground = foreground
         self.background = background
         self.link = link
         self.full = ";".join(filter(None, [*sorted(attributes, key=int), foreground, background]))
-        """All of it, after a reset."""
+        """All SGR parameters, to follow a reset."""
         is_seen = bool(link) or not attributes.isdisjoint(_SHOWN_ON_BLANKS)
         is_blank = not attributes and not foreground and not link
         self.blank: Pen = self if is_seen or is_blank else _pen(frozenset(), "", background, "")
-        """The pen that draws a blank the same way."""
+        """The simplest pen that draws a blank with the same look."""
 
     @property
     def erases(self) -> bool:
-        """True if erasing leaves the same as a blank by this pen."""
+        """True if erasing a cell looks the same as a blank with this pen."""
         return self.blank is self and not self.attributes and not self.link
 
 
 @lru_cache(maxsize=4096)
 def pen_of(sgr: str, link: str = "") -> Pen:
-    """Return the pen of SGR parameters (`1;38;2;255;0;0`) that follow a reset, and of a hyperlink."""
+    """Return the pen for SGR parameters (`1;38;2;255;0;0`) after a reset, and for a hyperlink."""
     attributes: set[str] = set()
     colours = {"3": "", "4": ""}
     parts = iter(sgr.split(";") if sgr else ())
@@ -85,7 +85,7 @@ def pen_of_style(style: Style, colours: ColorSystem) -> Pen:
 
 
 PLAIN: Final = pen_of("")
-"""The terminal's own pen."""
+"""The terminal's default pen."""
 
 
 @lru_cache(maxsize=4096)

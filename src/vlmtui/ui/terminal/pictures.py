@@ -1,4 +1,4 @@
-"""The widgets that show a picture: drawn by the terminal, or with block characters."""
+"""Widgets that show an image: drawn by the terminal itself, or with block characters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from textual.widget import Widget
 from vlmtui.ui.terminal.graphics import GRIDS
 from vlmtui.ui.terminal.painter import CELLS_MAX, Painter, placeholder_strip
 
-if TYPE_CHECKING:  # it takes ten megabytes, and half cells need none of it
+if TYPE_CHECKING:  # NumPy takes ten megabytes, and half cells do not need it
     import numpy as np
     import numpy.typing as npt
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:  # it takes ten megabytes, and half cells need none of it
 
 Symbols = Literal["halfcell", "quadrant", "sextant"]
 _FULL_SEXTANTS: Final = (0b010101, 0b101010)
-"""The left and the right half, which stand elsewhere in Unicode."""
+"""The left and the right half, which are not among the sextants in Unicode."""
 
 
 class PaintedPicture(Widget):
-    """Placeholders of a picture, which fills the widget."""
+    """An image that the terminal draws; it fills the widget."""
 
     def __init__(self, image: Image, painter: Painter) -> None:
         super().__init__()
@@ -62,9 +62,9 @@ class PaintedPicture(Widget):
 
 
 class SymbolPicture(Widget):
-    """A picture of coloured block characters: works in every terminal.
+    """An image drawn with coloured block characters, which works in every terminal.
 
-    textual-image's own widget takes 20 ms for a thumbnail; with a dozen of them the screen would freeze noticeably.
+    textual-image's widget takes 20 ms for a thumbnail, too long for a screen with a dozen of them.
     """
 
     def __init__(self, image: Image, symbols: Symbols = "halfcell") -> None:
@@ -81,7 +81,7 @@ class SymbolPicture(Widget):
 
 
 def symbol_strips(image: Image, width: int, height: int, symbols: Symbols = "halfcell") -> list[Strip]:
-    """Return the image scaled to `width` × `height` cells, ignoring its aspect ratio."""
+    """Return the lines of an image, stretched to `width` × `height` cells."""
     if not width or not height:
         return []
     across, down = GRIDS[symbols]
@@ -96,13 +96,14 @@ def symbol_strips(image: Image, width: int, height: int, symbols: Symbols = "hal
 
 
 def best_pairs(cells: _BYTES) -> tuple[npt.NDArray[np.int64], _BYTES, _BYTES]:
-    """Return for each cell which of its pixels are drawn in one colour rather than another, and these two colours, so
-    that the squared error is least. `cells`: rows × columns × pixels × 3. Returns masks (bit k: pixel k), the colours
-    of the pixels in the mask, and those of the others."""
+    """Return for each cell the two colours that draw its pixels with the least squared error.
+
+    `cells`: rows × columns × pixels × 3. Returns masks (bit k: pixel k has the first colour), first and second colours.
+    """
     import numpy as np
 
     count = cells.shape[2]
-    masks = np.arange(1 << (count - 1))  # of a mask and its complement one is enough
+    masks = np.arange(1 << (count - 1))  # a mask and its complement are the same
     chosen = ((masks[:, None] >> np.arange(count)) & 1).astype(np.float32)
     sums = cells.astype(np.float32)
     inside = np.einsum("mk,yxkc->yxmc", chosen, sums)
@@ -118,7 +119,7 @@ def best_pairs(cells: _BYTES) -> tuple[npt.NDArray[np.int64], _BYTES, _BYTES]:
 
 
 def symbol_of(mask: int, symbols: Symbols) -> str:
-    """Return the character that fills these pixels of a cell: bit 0 is the upper left one, bit 1 the next."""
+    """Return the character that fills these pixels of a cell. Bit 0: upper left, bit 1: right of it, and so on."""
     if symbols == "halfcell":
         return " ▀▄█"[mask]
     if symbols == "quadrant":
@@ -129,7 +130,7 @@ def symbol_of(mask: int, symbols: Symbols) -> str:
 
 
 def _by_cell(pixels: _BYTES, across: int, down: int) -> _BYTES:
-    """Return pixels (height × width × 3) as rows × columns × pixels of a cell × 3."""
+    """Reshape pixels (height × width × 3) to rows × columns × pixels of a cell × 3."""
     high, wide = pixels.shape[0] // down, pixels.shape[1] // across
     split = pixels.reshape(high, down, wide, across, -1).transpose(0, 2, 1, 3, 4)
     return split.reshape(high, wide, down * across, -1)
@@ -148,7 +149,7 @@ def _row(masks: npt.NDArray[np.int64], inks: _BYTES, papers: _BYTES, symbols: Sy
 
 
 def _halfcells(scaled: Image, width: int) -> list[Strip]:
-    """Two pixels need no choice: each has its colour."""
+    """Return lines of half cells: a cell has two pixels, each with a colour of its own."""
     data = scaled.tobytes()
     pixels = [data[at : at + 3] for at in range(0, len(data), 3)]
     rows = [pixels[at : at + width] for at in range(0, len(pixels), width)]

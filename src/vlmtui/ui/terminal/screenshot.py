@@ -1,4 +1,4 @@
-"""Screenshots as SVG."""
+"""Makes Textual's SVG screenshots independent of the network, and equal for equal screens."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _ID = re.compile(r"terminal-\d+")
 
 
 def portable_svg(svg: str) -> str:
-    """Return Textual's SVG in fonts of the reader's machine, with ligatures off.
+    """Return Textual's SVG with fonts of the reader's machine, without ligatures.
 
-    Its ids come from what it shows. Rich's also depend on how blanks happen to be divided, so that two screenshots of
-    the same screen could differ.
+    Its ids are a checksum of its content. Rich's also depend on how blanks are split, so that screenshots of the same
+    screen could differ.
     """
     plain = _FONT_FACE.sub("", svg).replace(_TEXTUALS, _FONT)
     number = zlib.crc32(_ID.sub("", plain).encode())

@@ -1,4 +1,4 @@
-"""The choice of who writes to the terminal: our frames, or Textual itself."""
+"""Decides whether our driver writes to the terminal, or Textual's own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 import textual
 
 _KNOWN: Final = "8.2."
-"""The Textual whose compositor's updates `frames` knows."""
+"""The version of Textual whose compositor `frames` can read."""
 
 
 def sends_frames(environment: Mapping[str, str], version: str | None = None) -> bool:
-    """Return whether only what differs is sent. `VLMTUI_OUTPUT=plain`, or another Textual than the known one: Textual's
-    own driver writes, and pictures are drawn with characters. `version`: None: the installed one."""
+    """Return whether our driver sends only changed cells. With `VLMTUI_OUTPUT=plain` or another version of Textual,
+    Textual's driver writes, and images are drawn with characters. `version`: of Textual; None: the installed one."""
     if environment.get("VLMTUI_OUTPUT") == "plain":
         return False
     return (_installed_version() if version is None else version).startswith(_KNOWN)

@@ -1,4 +1,4 @@
-"""Our two themes: calm greys and one accent."""
+"""The two themes, dark and light: grey tones and one accent colour."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ LIGHT = Theme(
 THEMES = (DARK, LIGHT)
 
 VARIABLES = {"muted": "#868c96", "faint": "#6a707a"}
-"""Our own colours, for themes that lack them: `$muted` for secondary text, `$faint` for inactive text."""
+"""Colours that other themes lack: `$muted` for secondary text, `$faint` for inactive text."""
 
 
 def theme_name(setting: str) -> str:
-    """Return the theme for a setting: `dark`, `light`, or any theme's own name; empty: dark."""
+    """Return a theme's name for a setting: `dark`, `light`, or the name of any theme; empty: dark."""
     match setting:
         case "" | "dark":
             return DARK.name

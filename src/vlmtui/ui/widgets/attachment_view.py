@@ -1,4 +1,4 @@
-"""An attachment as a small picture with its facts, and all its facts."""
+"""A widget with an attachment's thumbnail, name and main facts; and the list of all its facts."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SHA_SHOWN = 16
 
 
 class AttachmentView(Widget):
-    """The picture (if pictures are on), the name below it, and the facts.
+    """A thumbnail, the name below it, and the facts.
 
-    One widget, even for half cells: a dozen are laid out and painted at once. The room for the picture is reserved, so
-    that nothing moves when it appears.
+    It is a single widget, since a dozen of them are laid out and painted at once. The room for the thumbnail is kept
+    free, so that nothing moves when it appears.
     """
 
     DEFAULT_CSS = "AttachmentView { width: 100%; height: auto; }"
@@ -37,18 +37,19 @@ class AttachmentView(Widget):
 
     @dataclass
     class Clicked(Message):
-        """A view was clicked: the attachments shown beside it with their numbers in the prompt, and its place."""
+        """A view was clicked. Lists the attachments of all views beside it."""
 
         attachments: Sequence[Attachment]
         numbers: Sequence[int] | None
-        """None: they are left out of prompts."""
+        """Their numbers in the prompt; None: they are not in it."""
         at: int
+        """The index of the clicked attachment."""
 
     def __init__(
         self, attachment: Attachment, number: int | None, *, cache: Path, columns: int, rows: int, brief: bool = False
     ) -> None:
-        """`number` is its number in the prompt; None: it is left out of prompts, and struck out. `rows` and
-        `columns` limit the picture, in cells; without rows there is none. `brief`: all in one line."""
+        """`number`: its number in the prompt; None: it is not in the prompt, and struck out. `columns`, `rows`: most
+        cells of the thumbnail; with 0 rows there is none. `brief`: everything on one line."""
         super().__init__()
         self._brief = brief
         self.attachment = attachment
@@ -59,7 +60,7 @@ class AttachmentView(Widget):
         self._thumbnails = Thumbnails(self, cache, self._drawn)
         self._wanted = Wanted(attachment, (0, 0))
         self._told: tuple[int, list[Strip]] = (0, [])
-        """Width of the lines below the picture, and these lines."""
+        """The width and the lines of the text below the thumbnail."""
 
     def on_click(self, event: events.Click) -> None:
         if self.parent is not None and is_click(self, event):
@@ -69,7 +70,7 @@ class AttachmentView(Widget):
             event.stop()
 
     def tell_tokens(self, tokens: int | None, *, is_estimate: bool = False) -> None:
-        """Set how many tokens of the prompt it takes; None: unknown."""
+        """Show how many tokens of the prompt it takes; None: unknown."""
         cost = "" if tokens is None else f"{'~' if is_estimate else ''}{tokens:,} tokens"
         if cost != self._cost:
             self._cost, self._told = cost, (0, [])
@@ -108,12 +109,12 @@ class AttachmentView(Widget):
         super().notify_style_update()
 
     def _lines(self, width: int) -> list[Strip]:
-        """Return the name and the facts, cached: they are requested many times during a layout."""
+        """Return the lines with name and facts, cached: a layout asks for them many times."""
         if self._told[0] != width:
-            self._told = (width, self._written(width))
+            self._told = (width, self._draw_lines(width))
         return self._told[1]
 
-    def _written(self, width: int) -> list[Strip]:
+    def _draw_lines(self, width: int) -> list[Strip]:
         from vlmtui.media.describe import attachment_facts
 
         name, told = name_line(self.attachment, self.number), one_line(self._thumbnails.reason(self._wanted))
@@ -130,13 +131,13 @@ class AttachmentView(Widget):
 
 
 def attachment_details(attachment: Attachment) -> Iterator[TextBlock]:
-    """Yield all facts."""
-    for label, value in _known(attachment):
+    """Yield all facts about an attachment, a line each."""
+    for label, value in _facts_of(attachment):
         text = value if len(value) <= _TEXT_MAX else value[: _TEXT_MAX - 1] + "…"
         yield fact(label, one_line(text), _LABEL)
 
 
-def _known(attachment: Attachment) -> Iterator[tuple[str, str]]:
+def _facts_of(attachment: Attachment) -> Iterator[tuple[str, str]]:
     from vlmtui.media.describe import human_duration
 
     yield "Name", attachment.name

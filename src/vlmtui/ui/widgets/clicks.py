@@ -1,4 +1,4 @@
-"""Clicks of the mouse, and changes that are drawn together."""
+"""Mouse clicks, text that can be clicked, and several changes drawn in one frame."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from textual.widget import Widget
 
 
 def is_click(widget: Widget, event: events.Click) -> bool:
-    """Return whether the left button was clicked; False at the end of a selection of text by dragging."""
+    """Return whether this is a click of the left button, and not the end of selecting text."""
     return event.button == 1 and not widget.screen.selections
 
 
 def clicked(widget: Widget, event: events.Click) -> Widget:
-    """Return the widget under the mouse, which may be inside of `widget`."""
+    """Return the innermost widget under the mouse."""
     return widget.screen.get_widget_at(event.screen_x, event.screen_y)[0]
 
 
 def clickable(text: str, style: str, **told: str | int) -> Content:
-    """Return a text; a click on it has `told` in `event.style.meta`."""
+    """Return a text that can be clicked: the click event then has `told` in `event.style.meta`."""
     return Content.styled(text, style).stylize(Style.from_meta(dict(told)))
 
 
 @contextmanager
 def one_frame(widget: Widget) -> Iterator[None]:
-    """Draw what changes inside in one frame. At the end of Textual's own batch the screen waits for its next message
-    before it draws."""
+    """Draw all changes inside the block in one frame, at once: after Textual's `batch_update` alone, the screen is only
+    drawn with its next message."""
     with widget.app.batch_update():
         yield
     widget.screen.check_idle()

@@ -1,4 +1,4 @@
-"""Small dialogs: choose a line, or type a name."""
+"""Two small dialogs: choose a line, or type a name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CSS = """
 
 
 class DialogPanel(Vertical):
-    """Lines of text and a list of choices, as high as its content; the screen centres it."""
+    """The centred box of a dialog, as high as its content."""
 
     DEFAULT_CSS = """
     DialogPanel {
@@ -50,14 +50,14 @@ class DialogPanel(Vertical):
 
 
 class ChoiceScreen(ModalScreen[int | None]):
-    """Returns the index of the chosen line, from 0; Escape returns None."""
+    """A dialog that returns the index of the chosen line; None for Escape."""
 
     DEFAULT_CSS = f"ChoiceScreen {{ {_CSS} }}"
     SCOPE = "choice"
     BINDINGS = bindings(SCOPE)
 
     def __init__(self, title: str, lines: Sequence[str | Content], *, text: str = "") -> None:
-        """`text`: stands below the title."""
+        """`text`: shown below the title."""
         super().__init__()
         self._title = title
         self._lines = lines
@@ -84,7 +84,7 @@ class ChoiceScreen(ModalScreen[int | None]):
 
 
 class NameScreen(ModalScreen[str | None]):
-    """Returns the typed text; None for Escape or an empty line. In the hint, `{id}` stands for an action's key."""
+    """A dialog that returns the typed text; None for Escape or an empty line. `hint`: may name keys as `{id}`."""
 
     DEFAULT_CSS = f"NameScreen {{ {_CSS} }}"
     SCOPE = "name"

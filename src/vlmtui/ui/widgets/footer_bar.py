@@ -1,4 +1,4 @@
-"""The line of keys at the bottom of a screen."""
+"""The footer: a line with keys at the bottom of a screen."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from vlmtui.ui.actions import ACTIONS, SCOPES, UNBOUND
 from vlmtui.ui.keys import LEADER, default_keys, key_bindings, lacking_of, leader_entries, spell_key
 
 _AROUND_KEY = 2
-"""Cells around a key."""
+"""Blank cells around a key."""
 _AROUND_TEXT = 1
-"""Cells after a key's description."""
+"""Blank cells after a key's description."""
 _ALWAYS = ("help", "command_palette")
 """Actions shown at the end, at every width."""
 _RANKS = {id: number for number, id in enumerate(ACTIONS)}
-"""The order of the other actions, whatever has the focus."""
+"""The order of the other actions, which does not depend on the focus."""
 
 
 class FooterItem(msgspec.Struct, frozen=True):
@@ -39,9 +39,9 @@ class FooterItem(msgspec.Struct, frozen=True):
     tooltip: str = ""
     enabled: bool = True
     lacks: bool = False
-    """True if the engine lacks a capability for the action: its key is dim, and a click says why."""
+    """True if the engine lacks a capability for the action: the item is dim, and a click says why."""
     is_led: bool = False
-    """True if the leader is pressed first; `key` is then the letter after it."""
+    """True if `key` is pressed after the leader key."""
 
     @property
     def width(self) -> int:
@@ -49,9 +49,12 @@ class FooterItem(msgspec.Struct, frozen=True):
 
 
 class FooterBar(Widget):
-    """One line of keys, limited to what fits: actions that stop or leave first, then the focused widget's letters, then
-    the leader's actions named by the screen, then actions with a key of their own, then the rest. A click presses the
-    key. One widget draws all items: a widget each costs a screen more than all its other parts."""
+    """The footer. A click presses the key.
+
+    If not all items fit, these have priority: actions that stop or leave; letters of the focused widget; leader keys
+    that the screen names; other actions with a key; other leader keys. One widget draws all items: a widget for each
+    would take longer than the rest of the screen.
+    """
 
     ALLOW_SELECT = False
     DEFAULT_CSS = """
@@ -64,9 +67,9 @@ class FooterBar(Widget):
     def __init__(self) -> None:
         super().__init__()
         self.items: list[FooterItem] = []
-        """The items on the screen, from left to right."""
+        """The visible items, from left to right."""
         self._is_ready = False
-        """True if the screen's bindings are known."""
+        """True once the screen's bindings are known."""
         self._is_due = False
         """True if an update of the items is scheduled."""
 
@@ -85,9 +88,9 @@ class FooterBar(Widget):
             Content("").join(map(self._drawn, run)) for _, run in groupby(self.items, lambda item: bool(item.title))
         ]
         widths = [run.cell_length for run in runs]
-        widths[-1:] = [max(0, room - sum(widths[:-1]))]  # up to the end
+        widths[-1:] = [max(0, room - sum(widths[:-1]))]  # the last run fills the line
         drawn = zip(runs or [Content()], widths, strict=True)
-        # A terminal that has just become narrow is drawn before the items are chosen anew: they do not all fit.
+        # Right after a terminal has become narrower, the items are still those for the old width.
         strips = (Visual.to_strips(self, run, width, 1, style)[0] for run, width in drawn if width)
         return Strip.join(strips).crop(0, room)
 
@@ -137,7 +140,7 @@ class FooterBar(Widget):
             self._is_due = self.call_later(self._update_items)
 
     def _update_items(self) -> None:
-        """Repaint if the items changed: Textual reports changed bindings after every typed key."""
+        """Choose the items again, and repaint if they changed. Textual reports changed bindings after every key."""
         self._is_due = False
         if not self.is_attached or not self._is_ready:  # the screen was closed meanwhile
             return
@@ -146,9 +149,9 @@ class FooterBar(Widget):
             self.refresh()
 
     def _items(self) -> list[FooterItem]:
-        """Return the items from left to right."""
-        keyed = self._keyed()
-        led = self._led(keyed)
+        """Return the items that fit, from left to right."""
+        keyed = self._items_with_keys()
+        led = self._leader_items(keyed)
         last = [item for item in keyed if item.id in _ALWAYS]
         leader = [item for item in keyed if item.id == LEADER]
         own_ids = self._own_ids()
@@ -160,7 +163,7 @@ class FooterBar(Widget):
         urgent = [item for item in first if _leaves(item)]
         own = [item for item in first if item not in urgent and item.id in own_ids]
         rest = [item for item in first if item not in urgent and item not in own]
-        named = [item for item in led if item.id in self._named()]
+        named = [item for item in led if item.id in self._footer_leads()]
         others = [item for item in led if item not in named]
         bare = [msgspec.structs.replace(item, title="") for item in leader]
         before, behind = (bare, []) if named else ([], bare)
@@ -172,12 +175,12 @@ class FooterBar(Widget):
         return [item for item in (*first, *leader, *led, *last) if item in fits or item in last]
 
     def _own_ids(self) -> set[str]:
-        """Return the ids of the focused widget's actions, if its keys are letters."""
+        """Return the ids of the focused widget's actions, unless it is a text field."""
         scope = SCOPES.get(getattr(self.screen.focused, "SCOPE", ""))
         return {action.id for action in scope.actions} if scope and not scope.types else set()
 
-    def _keyed(self) -> list[FooterItem]:
-        """Return the items whose key works now."""
+    def _items_with_keys(self) -> list[FooterItem]:
+        """Return the items of actions whose own key works now."""
         found: dict[str, FooterItem] = {}
         for _, binding, enabled, tooltip in self.screen.active_bindings.values():
             if not binding.show or binding.key == UNBOUND or binding.action in found:
@@ -189,22 +192,22 @@ class FooterBar(Widget):
         return [self._dimmed(item) for item in found.values()]
 
     def _dimmed(self, item: FooterItem) -> FooterItem:
-        """Dim what the engine can't do; its key says why."""
+        """Return the item, dim and with the reason if the engine lacks what its action needs."""
         why = lacking_of(self.screen, ACTIONS[item.id]) if item.id in ACTIONS else ""
         return msgspec.structs.replace(item, lacks=True, tooltip=why) if why else item
 
-    def _named(self) -> tuple[str, ...]:
-        """The actions that the screen wants shown with their key behind the leader."""
+    def _footer_leads(self) -> tuple[str, ...]:
+        """Return the ids of actions that the screen wants to show with their leader keys."""
         scope = SCOPES.get(getattr(self.screen, "SCOPE", ""))
         return scope.footer_leads if scope else ()
 
-    def _led(self, items: list[FooterItem]) -> list[FooterItem]:
-        """Return the leader's items: those that the screen names, and those without another key here. `items`: those
-        whose key works now."""
+    def _leader_items(self, items: list[FooterItem]) -> list[FooterItem]:
+        """Return the items of leader keys: actions that the screen names, and footer actions without a key in
+        `items`."""
         leaders = key_bindings(self.app).of(LEADER)
         if not leaders:
             return []
-        named = self._named()
+        named = self._footer_leads()
         hidden = getattr(self.screen, "not_in_footer", ())
         keyed = {item.id for item in items}
         meant = {ACTIONS[id].name for id in keyed & self._own_ids()}
@@ -226,7 +229,7 @@ def _leaves(item: FooterItem) -> bool:
 
 
 def _fitting(items: Sequence[FooterItem], room: int) -> list[FooterItem]:
-    """Return the items that fit into `room` cells, first ones first."""
+    """Return the items that fit into `room` cells; earlier ones have priority."""
     found: list[FooterItem] = []
     for item in items:
         if item.width <= room:
@@ -236,7 +239,7 @@ def _fitting(items: Sequence[FooterItem], room: int) -> list[FooterItem]:
 
 
 def _drawn(item: FooterItem) -> Content:
-    """Return an item as styled text: ` Ctrl+X Title `; the key alone without spaces."""
+    """Return an item as styled text: ` Ctrl+X Title `; without a title, only the key."""
     key = f" {item.shown} " if item.title else item.shown
     text = Content.styled(key, "bold $footer-key-foreground")
     if item.title:

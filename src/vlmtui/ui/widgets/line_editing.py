@@ -1,4 +1,4 @@
-"""Readline's keys for text fields. Lines are those of the text, not of its wrapping."""
+"""Readline's editing commands for text fields. A line ends at a line break, not where it is wrapped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Place = tuple[int, int]
 
 
 class KillRing:
-    """The text cut last in any text field."""
+    """Holds the text that was cut last in any text field."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -27,20 +27,20 @@ KILLED = KillRing()
 
 
 def is_text_area(widget: object) -> TypeGuard[TextArea]:
-    """Return whether the widget is a TextArea. Imports that class only here: the first screen needs none."""
+    """Return whether the widget is a TextArea. Imports that class late, since the first screen does not need it."""
     from textual.widgets import TextArea
 
     return isinstance(widget, TextArea)
 
 
 def go(area: TextArea, column: int | None, *, select: bool = False) -> None:
-    """Move to a column of the line; None is its end."""
+    """Move to a column of the line; None: its end."""
     row = area.cursor_location[0]
     area.move_cursor((row, len(area.document.get_line(row)) if column is None else column), select=select)
 
 
 def go_to_edge(area: TextArea, *, end: bool) -> None:
-    """Move to the start or the end of the text, and scroll there."""
+    """Move to the start or the end of the text."""
     area.move_cursor(area.document.end if end else (0, 0))
 
 
@@ -91,11 +91,11 @@ EDITS: dict[str, Callable[[TextArea], object]] = {
     "redo": lambda area: area.redo(),
     "select_all": lambda area: area.select_all(),
 }
-"""Editing commands by the action's name, without its scope."""
+"""Editing commands for text areas, by the action's name without its scope."""
 
 
 def _cut(field: Input, start: int, end: int) -> None:
-    """Cut this part of a field of one line, or its selection."""
+    """Cut from `start` to `end`, or the selection."""
     if not field.selection.is_empty:
         start, end = sorted(field.selection)
     if start != end:
@@ -126,7 +126,7 @@ LINE_EDITS: dict[str, Callable[[Input], object]] = {
     "kill_word_right": lambda field: _cut(field, field.cursor_position, _word_end(field)),
     "yank": _put,
 }
-"""The commands for fields of one line, which Textual lacks, or whose cut text it forgets."""
+"""Editing commands for fields of one line, where Textual's own are missing or do not keep the cut text."""
 
 
 class LineInput(Input):
@@ -135,4 +135,4 @@ class LineInput(Input):
     BINDINGS = line_bindings()
 
     def on_mount(self) -> None:
-        self.cursor_blink = False  # it would wake the app twice a second
+        self.cursor_blink = False  # blinking wakes the app twice a second

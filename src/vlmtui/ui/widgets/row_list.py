@@ -1,4 +1,4 @@
-"""A list of rows, one of them highlighted."""
+"""A widget with a list of rows, one of them highlighted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from textual.visual import Visual
 
 T = TypeVar("T")
 _MARK = "▌"
-"""Shows the highlight without colours."""
+"""Marks the highlighted row, also without colours."""
 
 
 class RowList(ScrollView, Generic[T], can_focus=True):
-    """Draws only the rows in view, so that thousands stay fast. A click highlights a row, a click on the highlighted
-    row opens it. A subclass draws a row, and has the keys."""
+    """A list that draws only the rows in view, so that thousands are fast. A click highlights a row; a click on the
+    highlighted row opens it. Subclasses define `draw` and the keys."""
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES = {"row-list--highlighted"}
@@ -40,7 +40,7 @@ class RowList(ScrollView, Generic[T], can_focus=True):
     }
     """
     ROW_LINES = 1
-    """Lines of a row."""
+    """Screen lines of each row."""
 
     class Highlighted(Message):
         """Another row is highlighted, or other rows are shown."""
@@ -56,7 +56,7 @@ class RowList(ScrollView, Generic[T], can_focus=True):
         self._empty = ""
 
     def draw(self, index: int, width: int) -> list[Content]:
-        """Return the lines of a row; they are cut after `width` cells."""
+        """Return the lines of a row. What is wider than `width` cells is cut off."""
         raise NotImplementedError
 
     @property
@@ -65,7 +65,7 @@ class RowList(ScrollView, Generic[T], can_focus=True):
         return self.rows[self.highlighted] if self.highlighted < len(self.rows) else None
 
     def show(self, rows: Sequence[T], *, highlight: int = 0, empty: str = "") -> None:
-        """Show these rows, the one with index `highlight` highlighted. `empty`: the text in place of no rows."""
+        """Show these rows, and highlight the one with index `highlight`. `empty`: the text if there are no rows."""
         self.rows, self._empty = rows, empty
         self.virtual_size = Size(0, self.ROW_LINES * len(rows))
         self.set_reactive(RowList.highlighted, self.validate_highlighted(highlight))
@@ -102,7 +102,7 @@ class RowList(ScrollView, Generic[T], can_focus=True):
         line = self.draw(index, room)[part]
         line = line if line.cell_length <= room else line.truncate(room, ellipsis=True)
         line = Content.assemble((_MARK, "$text-accent") if index == self.highlighted else " ", line)
-        # `Visual.to_strips` handles wrapping, links and selections, which these rows do not have.
+        # Not `Visual.to_strips`, which also handles wrapping, links and selections, and is slower.
         pieces = line.render(style, end="", parse_style=self.app.stylesheet.parse_style)
         strip = Strip([Segment(text, of_text.rich_style) for text, of_text in pieces])
         return strip.adjust_cell_length(width, style.rich_style)

@@ -1,4 +1,4 @@
-"""The line in which a text is typed that a document is searched for."""
+"""The search field for a document, and the base of screens that have one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlmtui.ui.widgets.line_editing import LineInput
 
 
 class SearchBar(Horizontal):
-    """Hidden until `open`. Each letter goes to the first place with the text, Enter to the next ones."""
+    """The search field, hidden until `open`. Typing goes to the first match, Enter to the next."""
 
     DEFAULT_CSS = """
     SearchBar {
@@ -40,7 +40,7 @@ class SearchBar(Horizontal):
         yield Static(markup=False)
 
     def open(self, view: DocumentView) -> None:
-        """Ask for a text to find in a document."""
+        """Show and focus the search field for a document."""
         self._view = view
         if not self.display:
             self._focused_before = self.screen.focused
@@ -55,7 +55,8 @@ class SearchBar(Horizontal):
                 self._focused_before.focus()
 
     def find(self, view: DocumentView, *, back: bool = False, stay: bool = False) -> None:
-        """Go to the next match in a document; ask for a text first if there is none."""
+        """Go to the next match in a document; without a text to find, open the search field. See
+        `DocumentView.find`."""
         self._view = view
         words = one_line(self._field.value)
         hit = view.find(words, back=back, stay=stay)
@@ -89,11 +90,11 @@ class SearchBar(Horizontal):
 
 
 class SearchScreen(Screen[None]):
-    """A screen with a document to be searched. Its `SearchBar` is a part of it."""
+    """A screen with a `SearchBar` and a document that it searches."""
 
     @property
     def searched(self) -> DocumentView | None:
-        """The document in view; None: there is none."""
+        """The document to search; None if there is none now."""
         return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -102,11 +103,11 @@ class SearchScreen(Screen[None]):
         return not action.startswith("search") or self.searched is not None
 
     def action_search(self) -> None:
-        """Ask for a text to find."""
+        """Open the search field."""
         if self.searched is not None:
             self.query_one(SearchBar).open(self.searched)
 
     def action_search_again(self, back: bool) -> None:
-        """Go to the next or previous place of the text searched for last."""
+        """Go to the next or previous match of the last text."""
         if self.searched is not None:
             self.query_one(SearchBar).find(self.searched, back=back)

@@ -1,4 +1,4 @@
-"""Small pictures of attachments as rows of the screen, and pictures with the places of an answer on them."""
+"""Thumbnails of attachments as rows of the screen, and images with the boxes and points of an answer on them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ _ENLARGED = 1000
 _GLYPHS = {"image": "▣", "video": "▶", "audio": "♪"}
 _PIXELS = (320, 320)
 _WAVEFORM = (320, 80)
-_KEPT = 60
-"""Pictures that are kept as they were drawn: more than fit on a screen."""
+_KEPT_MAX = 60
+"""Most thumbnails that are kept as they were drawn: more than fit on a screen."""
 DRAWER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="thumbnail")
-"""One thread: each further one would delay the event loop, and a frame shows few new pictures. A picture that is
-removed before its turn is not drawn."""
+"""Draws thumbnails. One thread, since each further one would delay the event loop, and a frame shows few new ones."""
 
 
 class CellNumber(NamedTuple):
-    """A number to write over a picture of characters, at a column and row."""
+    """A number to write over an image that is drawn with characters, at a column and row."""
 
     column: int
     row: int
@@ -47,7 +46,7 @@ class CellNumber(NamedTuple):
 
 
 class NumberedPicture(Widget):
-    """A picture of characters, with numbers written over it: the pixels of a cell are too few to draw one."""
+    """An image drawn with characters, with numbers written over it: a cell has too few pixels to draw digits."""
 
     ALLOW_SELECT = False
 
@@ -60,7 +59,7 @@ class NumberedPicture(Widget):
 
 
 class MarkedDrawing(msgspec.Struct, frozen=True):
-    """A drawing to make a widget of: `image` for the terminal's graphics, or `strips` and `numbers` for characters."""
+    """What `draw_marked` returns, for a widget: `image` if the terminal draws, else `strips` and `numbers`."""
 
     image: Image
     size: tuple[int, int]
@@ -68,7 +67,7 @@ class MarkedDrawing(msgspec.Struct, frozen=True):
     numbers: list[CellNumber]
 
     def widget(self, graphics: Graphics) -> Widget | None:
-        """Return the widget; None if pictures are off."""
+        """Return the widget; None if images are off."""
         columns, rows = self.size
         if not self.strips:
             return graphics.widget_for(self.image, columns=columns, rows=rows)
@@ -85,12 +84,12 @@ def draw_marked(
     room: tuple[int, int],
     badges: Sequence[Badge] | None = None,
 ) -> MarkedDrawing:
-    """Draw an RGB picture with its marks into `room` (columns and rows). `badges`: one a mark; None: numbered from 1.
-    Blocking.
+    """Draw an RGB image with its marks (boxes, points) into `room`, columns and rows. Blocking.
 
-    The picture is scaled first, so that lines and numbers are as thick as the screen needs them.
+    `chosen`: the index of the mark to emphasize. `badges`: number and colour of each mark; None: numbered from 1. The
+    image is scaled first, so that lines and numbers have the right size on the screen.
     """
-    # The picture fills the room: a small one is enlarged.
+    # A small image is enlarged to fill the room.
     size = graphics.fit(image.width * _ENLARGED, image.height * _ENLARGED, columns=room[0], rows=room[1])
     cell = graphics.pixels
     target = max(1, size[0] * cell[0]), max(1, size[1] * cell[1])
@@ -115,20 +114,20 @@ def draw_marked(
 
 
 def mark_at(marks: Sequence[PlacedMark], x: float, y: float, *, reach: float) -> int | None:
-    """Return the index of the mark at a place of the picture: the smallest box that holds it, or else the nearest
-    within `reach`, all in pixels; None if there is none."""
+    """Return the index of the mark at a place of the image: the smallest box that contains it, or else the nearest mark
+    within `reach`; None if there is none. All numbers are pixels."""
     found = []
     for at, one in enumerate(marks):
         left, top, right, bottom = one.xyxy
         away = max(left - x, x - right, 0.0) + max(top - y, y - bottom, 0.0)
         area = (right - left) * (bottom - top)
         if away <= reach:
-            found.append((away if area else 0.0, area, at))  # a point is as good as a box around the place
+            found.append((away if area else 0.0, area, at))  # a point within reach counts as a box around the place
     return min(found)[2] if found else None
 
 
 def numbered_strips(strips: Sequence[Strip], numbers: Sequence[CellNumber]) -> list[Strip]:
-    """Return the lines of a picture of characters with the numbers written over them."""
+    """Return the lines of an image drawn with characters, with the numbers written over them."""
     return [_written_over(strip, [one for one in numbers if one.row == y]) for y, strip in enumerate(strips)]
 
 
@@ -142,7 +141,7 @@ def _written_over(strip: Strip, numbers: Sequence[CellNumber]) -> Strip:
 
 
 def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
-    """Return width and height of the thumbnail, in pixels."""
+    """Return width and height of an attachment's thumbnail in pixels."""
     if attachment.modality == "audio":
         return _WAVEFORM
     scale = min(_PIXELS[0] / max(1, attachment.width), _PIXELS[1] / max(1, attachment.height), 1.0)
@@ -150,13 +149,13 @@ def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
 
 
 def name_line(attachment: Attachment, number: int | None) -> str:
-    """Return `▣ 1 cat.jpg`, control characters visible; without a number if it is in no prompt."""
+    """Return `▣ 1 cat.jpg`, with control characters visible. `number`: its number in the prompt; None: it has none."""
     glyph, name = _GLYPHS[attachment.modality], one_line(attachment.name)
     return f"{glyph} {name}" if number is None else f"{glyph} {number} {name}"
 
 
 def draw_thumbnail(attachment: Attachment, cache: Path, graphics: Graphics, room: tuple[int, int]) -> Drawing:
-    """Draw into at most `room` columns and rows. Blocking. Raises VlmtuiError."""
+    """Draw a thumbnail into at most `room` columns and rows. Blocking. Raises VlmtuiError."""
     from vlmtui.media.thumbnails import thumbnail
 
     columns, rows = room
@@ -164,52 +163,52 @@ def draw_thumbnail(attachment: Attachment, cache: Path, graphics: Graphics, room
 
 
 class Wanted(NamedTuple):
-    """A picture to draw."""
+    """A thumbnail to draw."""
 
     attachment: Attachment
     room: tuple[int, int]
-    """Columns and rows that are kept free for it."""
+    """The columns and rows that are free for it."""
 
 
 class _Picture(NamedTuple):
     wanted: Wanted
     strips: list[Strip]
     number: int | None
-    """The number by which the terminal's painter knows it."""
+    """Its number in the painter, if the terminal draws it."""
     reason: str
-    """Why there is no picture."""
+    """Why it could not be drawn; empty if it could."""
 
 
 class Thumbnails:
-    """Draws pictures when they are first asked for, that is when they come into view, and keeps those seen last."""
+    """Draws thumbnails when their rows are asked for, that is when they come into view, and keeps the latest ones."""
 
     def __init__(self, view: Widget, cache: Path, drawn: Callable[[Attachment], None]) -> None:
-        """`drawn` is called when a picture can be shown."""
+        """`drawn`: called when a thumbnail can be shown, or could not be drawn."""
         self._view = view
         self._cache = cache
         self._drawn = drawn
         self._kept: OrderedDict[tuple[object, ...], _Picture] = OrderedDict()
-        self._asked: set[tuple[object, ...]] = set()
+        self._being_drawn: set[tuple[object, ...]] = set()
 
     def room(self, attachment: Attachment, columns: int, rows: int) -> tuple[int, int]:
-        """Return the columns and rows that are kept free for a picture; (0, 0): there is none."""
+        """Return the columns and rows to keep free for a thumbnail; (0, 0) if images are off."""
         graphics = Graphics.of(self._view.app)
         if rows <= 0 or graphics.mode == "off":
             return 0, 0
         return graphics.fit(*thumbnail_size(attachment), columns=columns, rows=rows)
 
     def row(self, wanted: Wanted, number: int) -> Strip | None:
-        """Return a row of a picture; None as long as it is not drawn."""
+        """Return a row of a thumbnail; None until it is drawn, which this call starts."""
         picture = self._picture(wanted)
         return picture.strips[number] if picture is not None and number < len(picture.strips) else None
 
     def reason(self, wanted: Wanted) -> str:
-        """Return why there is no picture; empty: there is one, or it is not known yet."""
+        """Return why a thumbnail could not be drawn; empty if it could, or if that is not known yet."""
         picture = self._kept.get(_key(wanted))
         return "" if picture is None else picture.reason
 
     def leave(self) -> None:
-        """Forget all pictures: they are no longer on the screen."""
+        """Forget all thumbnails, when they are no longer on the screen."""
         while self._kept:
             self._forget(next(iter(self._kept)))
 
@@ -218,8 +217,8 @@ class Thumbnails:
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
-        elif key not in self._asked:
-            self._asked.add(key)
+        elif key not in self._being_drawn:
+            self._being_drawn.add(key)
             self._view.run_worker(self._draw(key, wanted), group="thumbnails")
         return found
 
@@ -229,13 +228,13 @@ class Thumbnails:
             drawing = await asyncio.get_running_loop().run_in_executor(
                 DRAWER, draw_thumbnail, wanted.attachment, self._cache, graphics, wanted.room
             )
-            picture = _placed(wanted, drawing, graphics)
+            picture = _on_screen(wanted, drawing, graphics)
         except VlmtuiError as error:
             picture = _Picture(wanted, [], None, error.message)
         finally:
-            self._asked.discard(key)
+            self._being_drawn.discard(key)
         self._kept[key] = picture
-        while len(self._kept) > _KEPT:
+        while len(self._kept) > _KEPT_MAX:
             self._forget(next(iter(self._kept)))
         self._drawn(wanted.attachment)
 
@@ -250,7 +249,7 @@ def _key(wanted: Wanted) -> tuple[object, ...]:
     return wanted.attachment.sha256, wanted.attachment.modality, wanted.room
 
 
-def _placed(wanted: Wanted, drawing: Drawing, graphics: Graphics) -> _Picture:
+def _on_screen(wanted: Wanted, drawing: Drawing, graphics: Graphics) -> _Picture:
     if drawing.strips or graphics.painter is None:
         return _Picture(wanted, drawing.strips, None, "")
     columns, rows = drawing.size
