@@ -32,7 +32,7 @@ def lively_weights() -> None:
 
     count = 0
 
-    def fill(tensor: torch.Tensor) -> None:
+    def fill(tensor: torch.Tensor, **_: object) -> None:  # vLLM 0.33 also gives its name
         nonlocal count
         count += 1
         given = getattr(tensor, "dummy_weight_value", None)

@@ -1,4 +1,5 @@
-"""The class that vLLM mixes into its worker processes (`worker_extension_cls`), and repairs of two faults of vLLM 0.32.
+"""The class that vLLM mixes into its worker processes (`worker_extension_cls`), and repairs of two faults of vLLM 0.32
+and 0.33.
 
 Reports to send: docs/upstream/vllm-onednn-contiguous.md and docs/upstream/vllm-internvl-video-arguments.md; look at
 vLLM 0.34."""
@@ -37,17 +38,18 @@ def keep_arguments_apart() -> None:
     vLLM passes it the image processor's arguments too, such as `max_dynamic_patch` of the record internvl_chat, and it
     rejects them. Call this after vLLM has loaded the model's class; does nothing for other models."""
     module = sys.modules.get("vllm.model_executor.models.internvl")
-    info, made = (getattr(module, name, None) for name in ("InternVLProcessingInfo", "InternVLVideoProcessor"))
-    if info is None or made is None or hasattr(info.get_video_processor, "__wrapped__"):
+    info = getattr(module, "InternVLProcessingInfo", None)
+    if info is None or hasattr(info.get_video_processor, "__wrapped__"):
         return
-    accepted = inspect.signature(made).parameters
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in accepted.values()):
-        return  # this version of vLLM accepts them
     real = info.get_video_processor
 
     @wraps(real)
     def get_video_processor(self: Any, **given: object) -> Any:
-        return real(self, **{name: value for name, value in given.items() if name in accepted})
+        made = real(self)  # its class has another name in each release
+        accepted = inspect.signature(type(made)).parameters
+        takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in accepted.values())
+        known = {name: value for name, value in given.items() if takes_any or name in accepted}
+        return real(self, **known) if known else made
 
     info.get_video_processor = get_video_processor
 
