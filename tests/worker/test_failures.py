@@ -86,6 +86,7 @@ def test_a_failed_load_is_explained(text: str, kind: ErrorKind) -> None:
         ("At most 8 image(s) may be provided in one prompt.", ErrorKind.BAD_INPUT),
         ("Failed to apply prompt replacement for mm_items['image'][0]", ErrorKind.PLACEHOLDER_MISMATCH),
         ("CUDA out of memory. Tried to allocate 20.00 MiB.", ErrorKind.OUT_OF_MEMORY),
+        ("Generation is paused. Please retry after it resumes.", ErrorKind.ENGINE_BUSY),
         ("something nobody has seen before", ErrorKind.INTERNAL),
     ],
 )
@@ -95,6 +96,38 @@ def test_a_failed_request_is_explained(text: str, kind: ErrorKind) -> None:
     assert text in told.detail
     assert "\n" not in told.message
     assert kind is ErrorKind.INTERNAL or told.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "argument"),
+    [
+        (
+            "The engine is currently busy and cannot accept new requests. "
+            "Please try again later or on a different instance.",
+            "max_num_queued_reqs",
+        ),
+        (
+            "The engine has reached its prefill token backlog limit. "
+            "Please try again later or on a different instance.",
+            "max_num_queued_tokens",
+        ),
+    ],
+)
+def test_a_full_queue_names_the_argument_that_limits_it(text: str, argument: str) -> None:
+    told = explain_request(RuntimeError(text))
+    assert told.kind is ErrorKind.ENGINE_BUSY and told.hint.endswith(f"a higher {argument}.")
+
+
+def test_vllms_own_classes_of_refusals_are_the_requests_fault() -> None:
+    class VLLMValidationError(Exception):
+        pass
+
+    said = "Invalid structured outputs: Unsupported JSON schema feature."
+    refused = explain_request(VLLMValidationError(said))
+    assert (refused.kind, refused.message) == (ErrorKind.BAD_INPUT, "vLLM rejects the request.")
+    assert said in refused.detail
+    at_most = explain_request(VLLMValidationError("At most 2 image(s) may be provided in one prompt."))
+    assert at_most.message == "More images or videos than this engine was started with."
 
 
 def test_the_cause_counts_too() -> None:

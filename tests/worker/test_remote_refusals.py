@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_server import FaultServer, fault_server, sends
+from tests.support.fault_server import DONE, FaultServer, event, fault_server, sends, streams
 from tests.worker.test_remote import CHAT, asked, connected
 from vlmtui.domain.capabilities import lack
 from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.generation import Finished
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.engine import connect_to_server
 
@@ -44,6 +45,64 @@ async def test_each_refusal_has_a_reason_and_a_remedy(
     assert failed.value.kind is kind
     assert message in failed.value.message and hint in failed.value.hint
     assert said in failed.value.detail, "its own words are kept"
+
+
+_BUSY, _INPUT = ErrorKind.ENGINE_BUSY, ErrorKind.BAD_INPUT
+_LATER = "Please try again later or on a different instance."
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind", "message", "hint"),
+    [
+        (400, "Request decoded media exceeds VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES=1000 (50176 bytes).", _INPUT,
+         "attachments together exceed", "a higher VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES."),
+        (400, "Request decoded media exceeds VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES.", _INPUT,
+         "attachments together exceed", "a higher VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES."),
+        (400, "Request media downloads exceed VLLM_MAX_MEDIA_REQUEST_DOWNLOAD_SIZE_MB=256 (268435460 bytes received, "
+         "including retried attempts).", _INPUT, "together", "a higher VLLM_MAX_MEDIA_REQUEST_DOWNLOAD_SIZE_MB."),
+        (400, "Remote media download exceeds VLLM_MAX_MEDIA_DOWNLOAD_SIZE_MB=256 (received at least 268435460 bytes)",
+         _INPUT, "An attachment exceeds", "a higher VLLM_MAX_MEDIA_DOWNLOAD_SIZE_MB."),
+        (400, "Image dimensions 20000x20000 (400000000 pixels) exceed the maximum of 178956970 pixels. Set "
+         "VLLM_MAX_IMAGE_PIXELS to increase this limit.", _INPUT, "An attachment exceeds", "VLLM_MAX_IMAGE_PIXELS."),
+        (400, "Maximum file size exceeded (parameter=audio_filesize_mb, value=30.5)", _INPUT, "An attachment exceeds",
+         "a higher VLLM_MAX_AUDIO_CLIP_FILESIZE_MB."),
+        (400, "Failed to buffer the request body: length limit exceeded", _INPUT, "message is larger",
+         "VLLM_HTTP_MAX_REQUEST_BODY_SIZE"),
+        (413, "Payload Too Large", _INPUT, "message is larger", "a proxy has its own"),
+        (503, f"The engine is currently busy and cannot accept new requests. {_LATER}", _BUSY, "queue is full",
+         "a higher --max-num-queued-reqs."),
+        (503, f"The engine has reached its prefill token backlog limit. {_LATER}", _BUSY, "queue is full",
+         "a higher --max-num-queued-tokens."),
+        (503, "Generation is paused. Please retry after it resumes.", _BUSY, "is paused", "once it resumes"),
+        (500, "The server had an error while processing your request.", ErrorKind.NO_NETWORK, "engine died", "log"),
+    ],
+)  # fmt: skip
+async def test_the_refusals_of_vllm_033_have_a_reason_and_a_remedy(
+    server: FaultServer, tmp_path: Path, status: int, said: str, kind: ErrorKind, message: str, hint: str
+) -> None:
+    body = {"error": {"message": said, "type": "BadRequestError", "param": None, "code": status}}
+    server.replies[CHAT] = [sends(body, status=status)] * 3
+    with pytest.raises(VlmtuiError) as failed:
+        await asked(server, tmp_path, back_off_s=(0.0, 0.0))
+    assert failed.value.kind is kind
+    assert message in failed.value.message and hint in failed.value.hint
+    assert said in failed.value.detail, "its own words are kept"
+
+
+async def test_a_paused_engine_is_asked_again_even_if_it_says_so_in_the_stream(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    paused = {"message": "Generation is paused. Please retry after it resumes.", "code": 503}
+    server.replies[CHAT] = [streams(event(error=paused), DONE)]
+    events = await asked(server, tmp_path, back_off_s=(0.0,))
+    assert any(isinstance(one, Finished) for one in events) and len(server.bodies) == 2
+
+
+async def test_a_proxys_page_about_the_size_is_understood(server: FaultServer, tmp_path: Path) -> None:
+    page = "<html><head><title>413 Request Entity Too Large</title></head></html>"
+    server.replies[CHAT] = [sends(page, status=413)]
+    with pytest.raises(VlmtuiError, match="The message is larger than the server accepts"):
+        await asked(server, tmp_path)
 
 
 @pytest.mark.parametrize(

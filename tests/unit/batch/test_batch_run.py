@@ -132,6 +132,23 @@ async def test_items_of_an_engine_that_dies_are_asked_again(bench: Bench) -> Non
     assert len(bench.engines) >= 3
 
 
+@pytest.mark.parametrize(
+    ("kind", "answered"), [(ErrorKind.INTERNAL, 10), (ErrorKind.ENGINE_BUSY, 10), (ErrorKind.BAD_INPUT, 9)]
+)
+async def test_a_failure_that_may_pass_is_asked_once_more(bench: Bench, kind: ErrorKind, answered: int) -> None:
+    once = {"question 5"}
+
+    def trouble(question: str) -> ErrorKind | None:
+        if question not in once:
+            return None
+        once.remove(question)
+        return kind
+
+    bench.trouble = trouble
+    bench.questions(range(10))
+    assert (await bench.run()).answered == answered
+
+
 async def test_the_item_that_kills_the_engine_is_found_and_the_others_are_answered(bench: Bench) -> None:
     bench.trouble = lambda question: ErrorKind.ENGINE_DIED if question == "question 3" else None
     bench.questions(range(40))

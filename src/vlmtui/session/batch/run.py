@@ -44,8 +44,10 @@ _LOST = frozenset({ErrorKind.ENGINE_DIED, ErrorKind.NO_NETWORK, ErrorKind.PROTOC
 _SUSPECT_AFTER = 2
 """The number of engine deaths after which an item is sent alone, to find out which item kills the engine."""
 _LONE_DEATHS_MAX = 3
+_PASSING = frozenset({ErrorKind.INTERNAL, ErrorKind.ENGINE_BUSY})
+"""Failures that a retry may avoid."""
 _RETRIES = 1
-"""Most retries of a failure of unknown cause (INTERNAL)."""
+"""Most retries of such a failure."""
 _STARTS_MAX = 8
 """Most starts of the engine in a row without an answer."""
 _CLOSING_S = 10.0
@@ -265,7 +267,7 @@ class BatchEngine:
                     return answer, None
                 case Failed(failure=failure) if failure.kind not in _LOST:
                     failures += 1
-                    if failure.kind is not ErrorKind.INTERNAL or failures > _RETRIES:
+                    if failure.kind not in _PASSING or failures > _RETRIES:
                         return answer, failure
                 case Failed() | Cancelled():
                     self._lost = engine

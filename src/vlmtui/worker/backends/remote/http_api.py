@@ -19,6 +19,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.protocol.endpoint import peer_uid, require_owner
 from vlmtui.text import one_line
 from vlmtui.worker.backends.remote.options import ServerOptions, server_address
+from vlmtui.worker.hf.failures import FailureRule, classify
 
 _SETTING = "in config.toml: [engines.NAME]"
 _CERTIFICATE_HINT = (
@@ -83,27 +84,68 @@ class ServerError(VlmtuiError):
         self.code = code
 
 
-_KNOWN = (
-    (
-        r"maximum context length|exceeds model's maximum context|exceeds the available context size",
-        ErrorKind.CONTEXT_TOO_LONG,
-        "The prompt is longer than the server's context.",
-        "Shorten the message, make its images smaller, or leave older ones out.",
-    ),
-    (
-        r"Failed to apply prompt replacement",
-        ErrorKind.PLACEHOLDER_MISMATCH,
-        "The prompt has fewer placeholders than there are attachments.",
-        "Use exactly one placeholder for each attachment.",
-    ),
-    (
-        r"EngineCore encountered an issue|EngineDeadError|engine (core )?(is )?dead",
-        ErrorKind.NO_NETWORK,
-        "The server's engine died.",
-        "Its own log says why. Once it runs again, send the message again.",
-    ),
+_KNOWN = tuple(
+    FailureRule(kind, re.compile(pattern, re.IGNORECASE), message, hint)
+    for kind, pattern, message, hint in (
+        (
+            ErrorKind.CONTEXT_TOO_LONG,
+            r"maximum context length|exceeds model's maximum context|exceeds the available context size",
+            "The prompt is longer than the server's context.",
+            "Shorten the message, make its images smaller, or leave older ones out.",
+        ),
+        (
+            ErrorKind.PLACEHOLDER_MISMATCH,
+            r"Failed to apply prompt replacement",
+            "The prompt has fewer placeholders than there are attachments.",
+            "Use exactly one placeholder for each attachment.",
+        ),
+        (
+            ErrorKind.NO_NETWORK,
+            r"EngineCore encountered an issue|EngineDeadError|engine (core )?(is )?dead"
+            r"|^500 The server had an error while processing your request\.$",  # vLLM 0.33
+            "The server's engine died.",
+            "Its own log says why. Once it runs again, send the message again.",
+        ),
+        (
+            ErrorKind.BAD_INPUT,
+            r"^413 |length limit exceeded",
+            "The message is larger than the server accepts.",
+            "Attach fewer or smaller files. The limit of vLLM's Rust front end is its variable "
+            "VLLM_HTTP_MAX_REQUEST_BODY_SIZE; a proxy has its own.",
+        ),
+        (
+            ErrorKind.BAD_INPUT,
+            r"VLLM_MAX_MEDIA_REQUEST_\w+",
+            "The message's attachments together exceed the server's limit.",
+            lambda found: f"Attach fewer or smaller files, or start the server with a higher {found[0]}.",
+        ),
+        (
+            ErrorKind.BAD_INPUT,
+            r"(VLLM_MAX_(?:MEDIA|IMAGE|AUDIO)_\w+)|audio_filesize_mb",
+            "An attachment exceeds the server's limit.",
+            lambda found: (
+                "Attach a smaller file, or start the server with a higher "
+                f"{found[1] or 'VLLM_MAX_AUDIO_CLIP_FILESIZE_MB'}."
+            ),
+        ),
+        (
+            ErrorKind.ENGINE_BUSY,
+            r"cannot accept new requests|(prefill token backlog limit)",
+            "The server's queue is full.",
+            lambda found: (
+                "Send the message again later, or start the server with a higher "
+                f"{'--max-num-queued-tokens' if found[1] else '--max-num-queued-reqs'}."
+            ),
+        ),
+        (
+            ErrorKind.ENGINE_BUSY,
+            r"Generation is paused",
+            "The server is paused.",
+            "Send the message again once it resumes.",
+        ),
+    )
 )
-"""(pattern, kind, message, hint) for the errors of servers. The text of other errors is shown unchanged."""
+"""The errors of servers, by status and text. The text of other errors is shown unchanged."""
 
 
 def refusal(code: int, body: bytes, content_type: str, *, shown: str, has_key: bool) -> ServerError:
@@ -118,7 +160,7 @@ def refusal(code: int, body: bytes, content_type: str, *, shown: str, has_key: b
         hint = "Give the address where it really is."
         message = f"{shown} sends requests to another address ({code}), which is not followed: the key would go along."
         return ServerError(ErrorKind.PROTOCOL, message, code, hint=hint)
-    if "html" in content_type or body.lstrip()[:1] == b"<":
+    if code != 413 and ("html" in content_type or body.lstrip()[:1] == b"<"):  # 413 is a proxy's, as a page
         hint = "Is the address that of vLLM, and is a proxy in between?"
         message = f"{shown} answered with a web page ({code}), not as a model server."
         return ServerError(ErrorKind.PROTOCOL, message, code, detail=text, hint=hint)
@@ -158,9 +200,8 @@ def endless(shown: str) -> VlmtuiError:
 
 
 def _meaning(text: str, code: int, shown: str) -> ServerError:
-    for pattern, kind, message, hint in _KNOWN:
-        if re.search(pattern, text, re.IGNORECASE):
-            return ServerError(kind, message, code, detail=text[:_TEXT_MAX], hint=hint)
+    if (known := classify(f"{code} {text}", _KNOWN, detail=text[:_TEXT_MAX])) is not None:
+        return ServerError(known.kind, known.message, code, detail=known.detail, hint=known.hint)
     kind = ErrorKind.BAD_INPUT if 400 <= code < 500 else ErrorKind.INTERNAL
     said = one_line(text)[:_TEXT_MAX] or "(nothing)"
     message = f"{shown} refused the request ({code})."

@@ -114,6 +114,21 @@ _REQUEST_RULES: tuple[FailureRule, ...] = (
         "This model has no chat template.",
         "Use a raw prompt instead.",
     ),
+    FailureRule(
+        ErrorKind.ENGINE_BUSY,
+        re.compile(r"cannot accept new requests|(prefill token backlog limit)"),
+        "The engine's queue is full.",
+        lambda found: (
+            "Send the message again later, or load the model with a higher "
+            f"{'max_num_queued_tokens' if found[1] else 'max_num_queued_reqs'}."
+        ),
+    ),
+    FailureRule(
+        ErrorKind.ENGINE_BUSY,
+        re.compile(r"Generation is paused"),
+        "The engine is paused.",
+        "Send the message again once it resumes.",
+    ),
 )
 """Failures that only a request can cause."""
 _REFUSED_MEDIUM = FailureRule(
@@ -122,7 +137,14 @@ _REFUSED_MEDIUM = FailureRule(
     "The model's processor rejects an attachment.",
     "Attach it in another size.",
 )
-"""Tried last: a failure in the processor may have another cause, for example too little memory."""
+"""Tried late: a failure in the processor may have another cause, for example too little memory."""
+_REFUSED_REQUEST = FailureRule(
+    ErrorKind.BAD_INPUT,
+    re.compile(r"^(?:VLLM(?:Client|Validation|NotFound|UnprocessableEntity)|LoRAAdapterNotFound)Error\b", re.MULTILINE),
+    "vLLM rejects the request.",
+    "Its own words are above.",
+)
+"""Tried last: vLLM's classes of errors that a request causes."""
 
 
 def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
@@ -160,7 +182,7 @@ def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiErro
     text = chain_text(error)
     if _IN_THE_CORE.search(text):
         return explain_death(log, fallback=text)
-    known = classify(text, (*_REQUEST_RULES, *_ENGINE_RULES, _REFUSED_MEDIUM), detail=text)
+    known = classify(text, (*_REQUEST_RULES, *_ENGINE_RULES, _REFUSED_MEDIUM, _REFUSED_REQUEST), detail=text)
     return known or VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=text)
 
 
