@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxproce
 FAST := tests/unit tests/ui -m "not process and not slow" --hypothesis-profile=fast
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast slow-tests test-pinned test-textual coverage check lint format types contracts eval occlusion fuzz torture zoo ray parity families keys settings fresh-check release-check bench screenshots casts train clean
+.PHONY: help setup run test test-fast slow-tests test-pinned test-textual test-vllm coverage check lint format types contracts eval occlusion fuzz torture zoo ray parity families keys settings fresh-check release-check bench screenshots casts train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ test-pinned: setup ## install vLLM 0.23.0 and try its families (6 GB in the temp
 test-textual: setup ## run the screen tests on another Textual, for instance VERSION=8.2.7 (ten minutes)
 	@folder=$$(mktemp -d) && $(BIN)/python -m pip -q install --no-deps --target $$folder textual==$(VERSION) && \
 		PYTHONPATH=$$folder $(PYTEST) -q tests/ui $(ARGS); status=$$?; rm -r $$folder; exit $$status
+
+test-vllm: setup ## run the zoo with another vLLM's Python code, for instance VERSION=0.33.0 (20 minutes; ARGS="-m pytest -n 0 tests/engine": other tests)
+	@$(BIN)/python tools/other_vllm.py $(VERSION) $(or $(ARGS),-m tests.zoo)
 
 coverage: setup ## measure what `test-fast` reaches: a table, and what is below 85 %
 	@status=0; $(PYTEST) --dist worksteal -q --cov --cov-report= $(FAST) $(ARGS) || status=$$?; \

