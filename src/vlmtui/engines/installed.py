@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.engines.builds import OLDER, OLDEST_PYTHON, VARIANTS, VLLM, EngineBuild
+from vlmtui.engines.builds import OLDER, OLDEST_PYTHON, VARIANTS, EngineBuild
 from vlmtui.engines.uv import installation_lock, uv_for
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
@@ -192,11 +192,11 @@ def install_engine(
     An interrupted installation starts over with the packages already downloaded. Raises VlmtuiError, also for a CPU
     build without a lock, since only the lock says which PyTorch fits."""
     if build.lock is None and build.variant == "cpu":
+        versions = ", ".join([VARIANTS["cpu"].version, *sorted({one.version for one in OLDER})])
         raise VlmtuiError(
             ErrorKind.INSTALL_FAILED,
             f"{build.title} can't be installed: vlmtui does not know its packages.",
-            hint=f"Versions for the CPU: {VLLM}, {', '.join(sorted({one.version for one in OLDER}))}. "
-            "`vlmtui engines add PYTHON` adds an environment that you made.",
+            hint=f"Versions for the CPU: {versions}. `vlmtui engines add PYTHON` adds an environment that you made.",
         )
     folder = private_dir(private_dir(engines.folder) / build.name)
     try:

