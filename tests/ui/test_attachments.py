@@ -77,7 +77,7 @@ async def test_enter_waits_for_the_files(chatting: StartChat, tmp_path: Path) ->
         assert len(chat.last.user.attachments) == 1
 
 
-async def test_backspace_removes_an_attachment_as_one(chatting: StartChat, tmp_path: Path) -> None:
+async def test_backspace_removes_a_whole_attachment(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         await chat.paste(str(picture(tmp_path)))
         await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
@@ -194,9 +194,7 @@ async def test_a_recalled_prompt_keeps_the_attachments(chatting: StartChat, tmp_
         assert chat.composer.text == "[Image #1] first"
 
 
-async def test_a_word_behind_the_first_attachments_is_apart_from_them_on_the_screen(
-    chatting: StartChat, tmp_path: Path
-) -> None:
+async def test_text_after_leading_attachments_is_shown_after_a_space(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["One."]) as chat:
         chat.app.run_action_id("attach", str(picture(tmp_path)))
         await chat.until(lambda: chat.composer.text == "[Image #1]")
@@ -309,7 +307,7 @@ async def test_the_frames_of_a_video_are_chosen(chatting: StartChat, tmp_path: P
         assert [item.modality for item in chat.last.user.attachments] == ["image", "image"]
 
 
-async def test_another_page_and_a_still_picture(chatting: StartChat, tmp_path: Path) -> None:
+async def test_page_attaches_another_page_or_a_frame(chatting: StartChat, tmp_path: Path) -> None:
     pages = [Image.new("RGB", (40, 30), colour) for colour in ("red", "green", "blue")]
     pages[0].save(tmp_path / "scan.tif", save_all=True, append_images=pages[1:])
     pages[0].save(tmp_path / "moves.gif", save_all=True, append_images=pages[1:], duration=100)

@@ -99,7 +99,7 @@ async def test_folders_first_then_media_and_enter_attaches(folder: Path) -> None
         assert app.result == [folder / "a.png"]
 
 
-async def test_several_are_marked_across_folders(folder: Path) -> None:
+async def test_files_are_marked_across_folders(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
@@ -188,7 +188,7 @@ async def test_a_mark_is_seen_and_counted_before_a_long_path(folder: Path, key: 
         assert "● a.png" in screen_text(app)
 
 
-async def test_only_lines_in_view_are_made_and_the_highlighted_one_is(folder: Path) -> None:
+async def test_only_visible_lines_are_drawn_and_the_highlighted_line_is_visible(folder: Path) -> None:
     many = folder / "many"
     many.mkdir()
     for number in range(300):
@@ -212,7 +212,7 @@ def make_pictures(folder: Path, *names: str) -> None:
         os.utime(folder / name, (1_700_000_000 - age, 1_700_000_000 - age))
 
 
-async def test_the_order_is_cycled_and_stays_for_the_next_time(tmp_path: Path) -> None:
+async def test_the_sort_order_cycles_and_is_remembered(tmp_path: Path) -> None:
     make_pictures(tmp_path / "pics", "b10.png", "b2.png", "A1.png", "b.png")
     app = Host(tmp_path / "pics")
     async with app.run_test(size=(80, 24)) as pilot:
@@ -229,7 +229,7 @@ async def test_the_order_is_cycled_and_stays_for_the_next_time(tmp_path: Path) -
         assert app.look.sort is Sort.LARGEST
 
 
-async def test_all_that_is_shown_is_marked_and_unmarked(folder: Path) -> None:
+async def test_one_key_marks_or_unmarks_all_shown_files(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
@@ -244,7 +244,7 @@ async def test_all_that_is_shown_is_marked_and_unmarked(folder: Path) -> None:
         assert app.result == [folder / "a.png"]
 
 
-async def test_space_is_typed_while_one_writes_and_marks_after_an_arrow_key(tmp_path: Path) -> None:
+async def test_space_is_text_while_typing_and_marks_after_an_arrow_key(tmp_path: Path) -> None:
     make_pictures(tmp_path / "pics", "my cat.png", "my dog.png")
     app = Host(tmp_path / "pics")
     async with app.run_test(size=(80, 24)) as pilot:
@@ -256,7 +256,7 @@ async def test_space_is_typed_while_one_writes_and_marks_after_an_arrow_key(tmp_
         assert app.browser.marked == [tmp_path / "pics" / "my dog.png"]
 
 
-async def test_hidden_files_are_shown_and_not(folder: Path) -> None:
+async def test_a_key_shows_or_hides_hidden_files(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
@@ -266,7 +266,7 @@ async def test_hidden_files_are_shown_and_not(folder: Path) -> None:
         assert ".hidden.png" not in app.names()
 
 
-async def test_a_typed_path_goes_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_typed_path_opens_its_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder / "sub"))
     app = Host(folder)
     async with app.run_test(size=(100, 24)) as pilot:
@@ -369,7 +369,7 @@ async def test_the_shown_size_is_the_upright_one(tmp_path: Path) -> None:
         await until(pilot, lambda: bool(app.browser.query(".picture")))
 
 
-async def test_a_preview_that_comes_late_is_dropped_and_few_are_kept(tmp_path: Path) -> None:
+async def test_outdated_previews_are_dropped_and_the_cache_is_limited(tmp_path: Path) -> None:
     make_pictures(tmp_path / "pics", *(f"{number}.png" for number in range(40)))
     app = Host(tmp_path / "pics")
     async with app.run_test(size=(120, 40)) as pilot:
@@ -384,9 +384,7 @@ async def test_a_preview_that_comes_late_is_dropped_and_few_are_kept(tmp_path: P
         await until(pilot, lambda: "1.png" in app.preview.facts_text and len(app.browser.query(".picture")) == 1)
 
 
-async def test_a_preview_shows_one_picture_however_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_preview_shows_one_image_after_many_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_pictures(tmp_path / "pics", "0.png", "1.png")
     app = Host(tmp_path / "pics")
     async with app.run_test(size=(120, 40)) as pilot:

@@ -103,7 +103,7 @@ async def test_later_turns_carry_the_earlier_ones_and_the_system_prompt(chatting
         assert request.sampling.temperature == 0.7
 
 
-async def test_new_chat_forgets_and_copy_copies(chatting: StartChat) -> None:
+async def test_new_chat_clears_the_conversation_and_copy_copies_the_answer(chatting: StartChat) -> None:
     async with chatting(["The answer."], ["Fresh."]) as chat:
         await chat.say("first")
         await chat.lead("y")
@@ -117,7 +117,7 @@ async def test_new_chat_forgets_and_copy_copies(chatting: StartChat) -> None:
         assert [turn.text for turn in sent.turns] == ["second"]
 
 
-async def test_nothing_is_asked_of_a_dead_engine_so_the_answer_stays(chatting: StartChat) -> None:
+async def test_no_request_goes_to_a_dead_engine_and_the_answer_stays(chatting: StartChat) -> None:
     async with chatting(["Kept."]) as chat:
         await chat.say("first")
         chat.host.engine.die()

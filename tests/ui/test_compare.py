@@ -159,7 +159,7 @@ async def test_both_prompts_are_shown_with_chips_that_name_the_image(comparing: 
         assert not compare.findings.display
 
 
-async def test_both_are_asked_at_once_shown_beside_each_other_and_kept(comparing: StartComparing) -> None:
+async def test_both_prompts_are_sent_and_their_answers_shown_and_stored(comparing: StartComparing) -> None:
     go = asyncio.Event()
     async with comparing(["A ", Hold(go), "cat."], ["A ", Hold(go), "cat."], image=True) as compare:
         await compare.press("ctrl+r")
@@ -187,7 +187,7 @@ async def test_both_are_asked_at_once_shown_beside_each_other_and_kept(comparing
         assert "data" not in kept.document["attachments"][0] or kept.document["attachments"][0]["data"] is None
 
 
-async def test_the_left_answer_is_the_conversations_and_the_right_one_can_be(comparing: StartComparing) -> None:
+async def test_the_left_answer_belongs_to_the_chat_and_the_right_answer_can_be_used(comparing: StartComparing) -> None:
     async with comparing(["Left."], ["Right."], ["Next."]) as compare:
         chat = compare.chat
         await compare.send()
@@ -208,9 +208,7 @@ async def test_the_left_answer_is_the_conversations_and_the_right_one_can_be(com
         assert [turn.text for turn in sent.turns] == ["What is this?", "Right.", "And now?"]
 
 
-async def test_a_message_is_asked_again_without_touching_its_answer(
-    chatting: StartChat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_comparing_a_sent_message_keeps_its_answer(chatting: StartChat, monkeypatch: pytest.MonkeyPatch) -> None:
     use_chat_template(monkeypatch)
     async with chatting(["One."], ["Two."], ["Three."]) as chat:
         await chat.say("first")
@@ -264,7 +262,7 @@ async def test_one_side_fails_and_the_other_goes_on(comparing: StartComparing) -
         assert "The answer to the raw prompt is incomplete." in compare.difference
 
 
-async def test_a_dead_engine_is_reported_and_asked_again_when_back(comparing: StartComparing) -> None:
+async def test_a_dead_engine_is_reported_and_used_again_after_its_restart(comparing: StartComparing) -> None:
     both, never = asyncio.Event(), asyncio.Event()
     answers = ["Half ", Hold(both), Die()], ["Half ", Hold(never)], ["Whole."], ["Whole."]
     async with comparing(*answers) as compare:
@@ -313,9 +311,7 @@ async def test_the_guard_names_a_finding_and_a_key_fixes_it(comparing: StartComp
         await compare.until(lambda: compare.editor.text == whole.replace(CAT, ""))
 
 
-async def test_the_map_names_the_picture_that_the_engine_puts_at_a_placeholder(
-    comparing: StartComparing, tmp_path: Path
-) -> None:
+async def test_the_legend_names_the_image_of_each_placeholder(comparing: StartComparing, tmp_path: Path) -> None:
     async with comparing(image=True) as compare:
         chat = compare.chat
         await compare.press("escape")
@@ -396,7 +392,7 @@ async def test_an_answer_is_stale_until_its_prompt_is_restored_or_sent(
         assert "Stale" not in compare.text_of("#raw-answer .mark")
 
 
-def test_no_two_lines_of_the_kept_comparisons_are_the_same() -> None:
+def test_the_lines_of_stored_comparisons_all_differ() -> None:
     sides = (
         Side(mode="chat", prompt="", prompt_token_ids=(), answer="A." * 30),
         Side(mode="raw", prompt="", prompt_token_ids=(), answer="A." * 30),
@@ -416,7 +412,7 @@ def test_no_two_lines_of_the_kept_comparisons_are_the_same() -> None:
     assert "prompts differ, answers identical" in lines[0]
 
 
-async def test_a_side_is_looked_into(comparing: StartComparing) -> None:
+async def test_a_side_opens_in_the_inspector(comparing: StartComparing) -> None:
     async with comparing(["A."], ["B."]) as compare:
         await compare.press("f12")
         await compare.until(lambda: "not rendered yet" in compare.chat.notes)
@@ -485,7 +481,7 @@ async def test_a_wide_terminal_shows_both(comparing: StartComparing) -> None:
         await compare.until(lambda: all(side.region.area > 0 for side in sides))
 
 
-async def test_the_raw_prompt_stays_for_the_next_time(comparing: StartComparing) -> None:
+async def test_the_raw_prompt_is_remembered(comparing: StartComparing) -> None:
     async with comparing() as compare:
         await compare.write("my own prompt")
         await compare.press("escape")
@@ -526,7 +522,7 @@ async def test_prompts_are_saved_and_filled_in(comparing: StartComparing) -> Non
             await compare.until(lambda expected=expected: compare.editor.text == expected)  # type: ignore[misc]
 
 
-async def test_a_kept_comparison_opens_again_read_only_and_runs_again(comparing: StartComparing) -> None:
+async def test_a_stored_comparison_opens_read_only_and_runs_again(comparing: StartComparing) -> None:
     async with comparing(["Left."], ["Right."], ["More."], ["More."], image=True) as compare:
         await compare.write(compare.editor.text.replace("user\n", "user"))
         await compare.send()
@@ -599,7 +595,7 @@ async def test_hostile_text_is_made_visible(comparing: StartComparing) -> None:
         assert compare.screen.controller.draft.text == "raw \x1b]0;t\x07 [/x]"
 
 
-async def test_there_has_to_be_something_to_compare(chatting: StartChat) -> None:
+async def test_comparing_needs_a_message(chatting: StartChat) -> None:
     async with chatting() as chat:
         await chat.pilot.press("f10")
         await chat.until(lambda: "nothing to compare yet" in chat.notes)
@@ -642,7 +638,7 @@ async def test_a_megabyte_is_pasted_into_the_raw_prompt_and_taken_back(comparing
         await compare.until(lambda: compare.editor.text == before)
 
 
-async def test_compare_asks_without_the_picture_and_is_left_with_the_answer_that_is_used(
+async def test_compare_sends_without_the_image_and_closes_when_an_answer_is_used(
     comparing: StartComparing,
 ) -> None:
     async with comparing(["As sent."], ["Without."], ["Grey."], ["Blurred."], image=True) as compare:

@@ -131,7 +131,7 @@ async def test_a_click_on_the_line_of_folded_turns_unfolds_them(after: StartTurn
         await turns.until(lambda: "Question 1?" in "".join(turns.rows))
 
 
-async def test_a_turn_that_differs_is_marked_and_stands_beside_its_other_one(after: StartTurns) -> None:
+async def test_a_differing_turn_is_marked_and_aligned_with_its_counterpart(after: StartTurns) -> None:
     async with after(3) as turns:
         await turns.until(lambda: turns.row_of("turns 1–6 · equal") >= 0)
         turns.editor.fill(turns.editor.text.replace("Question 2?", "Another\n\n\nquestion?"))
@@ -171,7 +171,7 @@ async def test_text_without_any_turn_is_one_turn_that_differs(after: StartTurns)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)])
-async def test_one_side_at_a_time_has_no_rows_left_empty(after: StartTurns, size: tuple[int, int]) -> None:
+async def test_one_side_alone_has_no_empty_rows(after: StartTurns, size: tuple[int, int]) -> None:
     async with after(5, size=size) as turns:
         await turns.until(lambda: turns.row_of("turns 1–10 · equal") >= 0)
         assert turns.row_of("user") == turns.row_of("unfolds") + 1
@@ -193,9 +193,7 @@ async def test_differing_words_are_marked(after: StartTurns) -> None:
         await turns.until(lambda: turns.marked("chat") == ["red"] and turns.marked("raw") == ["blue"])
 
 
-async def test_answers_that_grow_leave_the_turns_as_they_are_laid_out(
-    after: StartTurns, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_growing_answers_do_not_move_the_turns(after: StartTurns, monkeypatch: pytest.MonkeyPatch) -> None:
     holds = [asyncio.Event() for _ in range(10)]
     lines: list[Step] = [step for number, hold in enumerate(holds) for step in (f"Line {number}\n", Hold(hold))]
     async with after(0, answers=[lines, lines]) as turns:
@@ -243,7 +241,7 @@ async def test_a_tall_screen_shows_the_prompts_above_their_difference(after: Sta
         await turns.until(lambda: not turns.left.size.height and difference.size.height > 15)
 
 
-async def test_a_kept_comparison_has_folded_turns_and_its_pictures(after: StartTurns, tmp_path: Path) -> None:
+async def test_a_stored_comparison_has_folded_turns_and_thumbnails(after: StartTurns, tmp_path: Path) -> None:
     async with after(2, answers=[["A."], ["B."]], image=picture(tmp_path)) as turns:
         chat = turns.chat
         turns.editor.fill(turns.editor.text.replace("The last one?", "Another one?"))

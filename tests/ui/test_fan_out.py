@@ -116,7 +116,7 @@ async def test_the_fan_command_is_not_part_of_the_question(chatting: StartChat) 
         assert [prompt.turns[-1].text for prompt in asked if isinstance(prompt, ChatPrompt)] == ["Hello", "Hello"]
 
 
-async def test_other_wordings_and_the_one_that_is_chosen_is_the_message(chatting: StartChat) -> None:
+async def test_the_chosen_wording_becomes_the_message(chatting: StartChat) -> None:
     async with chatting(["One."], ["Two."], ["Three."]) as chat:
         await chat.say("Hello")
         chat.app.run_action_id("fan_out")
@@ -188,7 +188,7 @@ async def test_escape_stops_all_then_leaves_and_the_answers_are_there_again(chat
         await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
 
 
-async def test_another_base_the_inspector_and_the_export(
+async def test_the_base_changes_and_answers_are_inspected_and_exported(
     chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -234,7 +234,7 @@ async def test_an_invalid_plan_is_reported(chatting: StartChat, text: str, said:
 
 
 @SIZES
-async def test_one_key_asks_without_the_picture_and_shows_the_likelihood(
+async def test_one_key_sends_without_the_image_and_shows_the_likelihood(
     chatting: StartChat, tmp_path: Path, size: tuple[int, int]
 ) -> None:
     async with chatting(RED, RED, BLUE, ["grey"], ["fog"], size=size) as chat:
@@ -261,9 +261,7 @@ async def test_one_key_asks_without_the_picture_and_shows_the_likelihood(
         assert chat.last.answer.text == "a red circle"
 
 
-async def test_it_is_the_selected_message_that_is_asked_without_its_picture(
-    chatting: StartChat, tmp_path: Path
-) -> None:
+async def test_the_selected_message_is_sent_without_its_image(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(RED, BLUE, RED, BLUE, ["grey"]) as chat:
         await chat.paste(str(picture(tmp_path)))
         await chat.until(lambda: bool(chat.controller.draft.attachments) and not chat.controller.draft.pending)
@@ -280,7 +278,7 @@ async def test_it_is_the_selected_message_that_is_asked_without_its_picture(
             assert [turn.text for turn in request.prompt.turns if turn.role != "system"] == ["What is this?"]
 
 
-async def test_a_message_without_a_picture_has_none_to_leave_out(chatting: StartChat) -> None:
+async def test_a_message_without_an_image_has_none_to_leave_out(chatting: StartChat) -> None:
     async with chatting(RED) as chat:
         await chat.say("Hello")
         await chat.lead("x")

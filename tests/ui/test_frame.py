@@ -68,7 +68,7 @@ async def test_a_narrow_screen_shows_the_cost_in_one_line(chatting: StartChat) -
         assert chat.screen_text().count("TTFT") == 1
 
 
-async def test_the_pane_comes_and_goes_with_the_width(chatting: StartChat) -> None:
+async def test_the_side_pane_depends_on_the_width(chatting: StartChat) -> None:
     async with chatting(["A ", "cat."], size=NARROW) as chat:
         await chat.say("What is this?")
         await chat.pilot.resize_terminal(*WIDE)

@@ -246,7 +246,7 @@ async def test_as_images(film: Attachment) -> None:
         assert app.result == FramesChoice(VideoSampling(num_frames=6), as_images=True)
 
 
-async def test_images_it_is_where_the_model_takes_no_video(film: Attachment) -> None:
+async def test_frames_are_images_if_the_model_accepts_no_video(film: Attachment) -> None:
     app = Host(film, takes_video=False)
     async with app.run_test(size=(80, 24)) as pilot:
         await sheet_of(pilot, app, VideoSampling())
@@ -352,14 +352,14 @@ async def test_another_size_of_the_terminal(film: Attachment) -> None:
 
 
 @pytest.mark.parametrize(("count", "seen"), [(1, True), (8, True), (20, True), (64, False)])
-def test_frames_are_as_large_as_lets_all_be_seen(tmp_path: Path, count: int, seen: bool) -> None:
+def test_frames_are_as_large_as_possible_with_all_in_view(tmp_path: Path, count: int, seen: bool) -> None:
     room = Room(100, 28, (10, 20), (1, 2))
     sheet = make_sheet(make_film(tmp_path, 64), VideoSampling(num_frames=count), room, (0, 0, 0))
     assert (sheet.lines * (sheet.grid.high + 1) <= room.rows) == seen
     assert sheet.grid.high > 5 or count == 64
 
 
-def test_more_than_can_be_drawn_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_that_do_not_fit_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contact_sheet, "DRAWN_MAX", 10)
     sheet = make_sheet(make_film(tmp_path, 40), VideoSampling(num_frames=33), Room(60, 12, (10, 20), (1, 2)), (0, 0, 0))
     assert len(sheet.rows) < sheet.lines
@@ -415,7 +415,7 @@ def test_times_as_they_are_read(seconds: float, told: str) -> None:
     assert clock(seconds) == told
 
 
-def test_a_video_of_unknown_length_is_asked_for_frames_all_the_same() -> None:
+def test_a_video_of_unknown_length_can_be_sampled() -> None:
     entered = read_fields({"frames": "", "fps": "2", "start": "5", "end": ""}, None)
     assert entered.sampling == VideoSampling(fps=2.0, start_s=5.0)
 

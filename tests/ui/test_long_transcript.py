@@ -116,7 +116,7 @@ async def test_a_long_conversation_opens_at_its_end(tmp_path: Path) -> None:
         assert long.transcript.is_following
 
 
-async def test_one_pages_through_all_of_it_and_back(tmp_path: Path) -> None:
+async def test_paging_reaches_every_turn_and_back(tmp_path: Path) -> None:
     count = 80
     async with conversation(tmp_path, [exchange(number) for number in range(count)], here=40) as long:
         seen: list[int] = []
@@ -143,7 +143,7 @@ async def test_the_view_stays_while_older_turns_load_above(tmp_path: Path) -> No
         assert long.app.asked >= 1
 
 
-async def test_nothing_is_skipped_when_one_pages_on_while_more_is_put_above(tmp_path: Path) -> None:
+async def test_paging_skips_nothing_while_older_turns_load(tmp_path: Path) -> None:
     async with conversation(tmp_path, [exchange(number) for number in range(COUNT)], here=20) as long:
         read: list[int] = []
         for _ in range(60):
@@ -175,7 +175,7 @@ async def test_the_end_is_one_jump_away_from_anywhere(tmp_path: Path) -> None:
         assert long.app.ends_seen == [False, True]
 
 
-async def test_a_new_exchange_brings_one_back_to_the_end(tmp_path: Path) -> None:
+async def test_a_new_exchange_scrolls_to_the_end(tmp_path: Path) -> None:
     async with conversation(tmp_path, [exchange(number) for number in range(COUNT)]) as long:
         await long.page_up_to(f"question {COUNT - 70}.")
         running = Exchange(user_turn("and now?"), Answer("running"))
@@ -190,7 +190,7 @@ async def test_a_new_exchange_brings_one_back_to_the_end(tmp_path: Path) -> None
         assert long.transcript.is_following
 
 
-async def test_an_answer_that_ends_out_of_sight_is_whole_when_one_is_back(tmp_path: Path) -> None:
+async def test_an_answer_that_ends_out_of_view_is_complete(tmp_path: Path) -> None:
     async with conversation(tmp_path, [exchange(number) for number in range(COUNT)]) as long:
         running = Exchange(user_turn("and now?"), Answer("running"))
         long.transcript.append(running)
@@ -217,7 +217,7 @@ async def test_another_answer_takes_the_place_of_a_past_one(tmp_path: Path) -> N
         assert "Answer 37." not in long.text()
 
 
-async def test_unfolded_thinking_is_unfolded_when_one_comes_back(tmp_path: Path) -> None:
+async def test_unfolded_reasoning_stays_unfolded_out_of_view(tmp_path: Path) -> None:
     exchanges = [exchange(number) for number in range(COUNT)]
     last = exchanges[-2].answer
     last.pieces[:0] = ["<think>a deep thought</think>"]

@@ -241,7 +241,7 @@ async def is_at_answer(chat: Chat, number: int) -> None:
     await chat.until(lambda: place(chat) == (number, Part.ANSWER))
 
 
-async def test_the_mark_stays_while_an_answer_streams_and_when_the_next_one_comes(chatting: StartChat) -> None:
+async def test_the_selection_stays_while_answers_stream(chatting: StartChat) -> None:
     go, more = asyncio.Event(), asyncio.Event()
     many = "\n\n".join(f"Line {number}." for number in range(40))
     async with chatting(["Answer one."], ["Begun. ", Hold(go), many, Hold(more), " End."], size=(80, 24)) as chat:
@@ -265,7 +265,7 @@ async def test_the_mark_stays_while_an_answer_streams_and_when_the_next_one_come
 
 
 @pytest.mark.slow
-async def test_in_a_long_conversation_older_messages_come_as_the_cursor_does(chatting: StartChat) -> None:
+async def test_moving_the_selection_loads_older_messages(chatting: StartChat) -> None:
     async with chatting(size=(80, 24)) as chat:
         conversation = await chat.app.services.store.run(lambda store: bulk(store, 600, 0))
         chat.app.stored.open(conversation)
@@ -289,7 +289,7 @@ async def test_in_a_long_conversation_older_messages_come_as_the_cursor_does(cha
         await chat.until(lambda: chat.controller.editing is marked.exchange)
 
 
-async def test_the_wheel_takes_the_mark_along(chatting: StartChat) -> None:
+async def test_scrolling_moves_the_selection(chatting: StartChat) -> None:
     async with chatting(size=(80, 24)) as chat:
         conversation = await chat.app.services.store.run(lambda store: bulk(store, 100, 0))
         chat.app.stored.open(conversation)
@@ -306,7 +306,7 @@ async def test_the_wheel_takes_the_mark_along(chatting: StartChat) -> None:
         assert found is not None and found[0] < 48
 
 
-async def test_a_conversation_that_is_left_takes_the_cursor_away(chatting: StartChat) -> None:
+async def test_leaving_the_conversation_ends_the_selection(chatting: StartChat) -> None:
     async with chatting(*ANSWERS) as chat:
         await three_turns(chat)
         await chat.pilot.press("up", "up", "ctrl+n")

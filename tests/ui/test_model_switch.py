@@ -96,7 +96,7 @@ async def test_a_load_that_is_aborted_goes_back_to_the_former_model(chatting: St
         assert not chat.host.engines[1].alive
 
 
-async def test_the_former_model_can_be_had_from_the_list_too(chatting: StartChat) -> None:
+async def test_the_list_of_models_leads_back_to_the_former_model(chatting: StartChat) -> None:
     async with chatting() as chat:
         choose(chat, *DEFAULT_LOAD[:3], NO_MEMORY)
         await failed(chat)
@@ -109,7 +109,7 @@ async def test_the_former_model_can_be_had_from_the_list_too(chatting: StartChat
 
 
 @pytest.mark.usefixtures("full")
-async def test_where_the_memory_is_not_enough_one_is_asked(chatting: StartChat) -> None:
+async def test_too_little_memory_is_asked_about(chatting: StartChat) -> None:
     async with chatting() as chat:
         choose(chat, *DEFAULT_LOAD)
         await chat.until(lambda: "shapes is unloaded first" in asked(chat))

@@ -36,7 +36,7 @@ def view_of(folder: Path, tiles: int = 3) -> ModelView:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=["80x24", "120x40", "200x60"])
-async def test_one_key_flicks_between_the_views(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_one_key_switches_views(tmp_path: Path, size: tuple[int, int]) -> None:
     app = host(view_of(tmp_path))
     async with app.run_test(size=size) as pilot:
         await app.drawn(pilot, "What the model sees")
@@ -80,7 +80,7 @@ async def test_an_unreadable_layout_is_reported(tmp_path: Path) -> None:
         assert app.seen.at == 1
 
 
-async def test_a_click_goes_to_the_tile_or_to_the_next_view(tmp_path: Path) -> None:
+async def test_a_click_highlights_a_tile_or_shows_the_next_view(tmp_path: Path) -> None:
     app = host(view_of(tmp_path))
     async with app.run_test(size=(120, 40)) as pilot:
         await app.drawn(pilot, "What the model sees")

@@ -198,7 +198,7 @@ async def test_the_tabs_and_headings_of_a_comparison(
             await chat.until(lambda: chat.app.focused is screen.query_one("#chat-prompt"))
 
 
-async def test_an_answer_of_a_fan_out_is_gone_to_by_its_border_and_its_text(chatting: StartChat) -> None:
+async def test_a_click_focuses_an_answer_of_a_fan_out(chatting: StartChat) -> None:
     async with chatting(["Red."], ["Red."], ["Blue."], size=WIDE) as chat:
         await chat.say("Which colour?")
         chat.app.run_action_id("fan_out", "temperature=0,1")
@@ -210,7 +210,7 @@ async def test_an_answer_of_a_fan_out_is_gone_to_by_its_border_and_its_text(chat
         await chat.until(lambda: tiles[0].has_focus)
 
 
-async def test_a_box_is_gone_to_on_the_picture(tmp_path: Path) -> None:
+async def test_a_click_highlights_a_box_on_the_image(tmp_path: Path) -> None:
     answer = '[{"bbox_2d": [0, 0, 1000, 1000], "label": "all"}, {"bbox_2d": [500, 500, 750, 900], "label": "cat"},'
     answer += ' {"point_2d": [100, 100], "label": "dot"}]'
     app = host(found(tmp_path, answer), tmp_path)

@@ -71,7 +71,7 @@ async def test_the_arrow_actions_choose_and_the_focus_is_never_taken(tmp_path: P
         assert app.menu.chosen == found[1]
 
 
-async def test_many_and_long_names_stay_low_and_narrow(tmp_path: Path) -> None:
+async def test_the_menu_limits_its_height_and_width(tmp_path: Path) -> None:
     many = [PathCompletion(tmp_path / f"{n}.png", False, f"{'long' * 30}{n}.png", 10) for n in range(50)]
     app = Host()
     async with app.run_test(size=(40, 24)) as pilot:

@@ -21,7 +21,7 @@ def offered(chat: Chat) -> str:
     return str(offer(chat).content) if offer(chat).display else ""
 
 
-async def test_a_typed_path_is_offered_and_tab_attaches_it_where_it_stands(chatting: StartChat, tmp_path: Path) -> None:
+async def test_a_typed_path_is_offered_and_tab_attaches_it_in_place(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         path = picture(tmp_path)
         await chat.send(f"{path} what is this?")
@@ -40,7 +40,7 @@ async def test_a_typed_path_is_offered_and_tab_attaches_it_where_it_stands(chatt
         assert text == Text("what is this?"), "the space is for the eye"
 
 
-async def test_enter_sends_it_as_text_and_is_not_asked_twice(chatting: StartChat, tmp_path: Path) -> None:
+async def test_enter_sends_a_path_as_text_without_asking_twice(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         text = f"what does {tmp_path}/nope.png say?"
         await chat.send(text)

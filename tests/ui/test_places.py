@@ -125,7 +125,7 @@ async def test_without_pictures_the_list_stays(tmp_path: Path) -> None:
         assert not app.seen.query(".picture")
 
 
-async def test_a_thousand_marks_are_bearable(tmp_path: Path) -> None:
+async def test_a_thousand_marks_stay_fast(tmp_path: Path) -> None:
     many = "".join(f'{{"bbox_2d": [{at % 900}, {at % 700}, 990, 990]}}' for at in range(5000))
     app = host(found(tmp_path, many), tmp_path)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -159,9 +159,7 @@ def chat_text(app: App[Any]) -> str:
     return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
 
 
-async def test_the_familys_own_prompt_for_a_place_is_written(
-    chatting: StartChat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_locate_inserts_the_familys_own_prompt(chatting: StartChat, monkeypatch: pytest.MonkeyPatch) -> None:
     async with chatting() as chat:
         await chat.send("/locate the cat")
         await chat.until(lambda: chat.composer.text == "Locate the cat.")

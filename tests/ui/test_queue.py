@@ -131,7 +131,7 @@ async def test_an_edited_message_that_waits_becomes_a_branch(make_app: MakeApp) 
         assert chat.last.user_siblings.count == 2
 
 
-async def test_messages_behind_a_stopped_answer_return_to_the_composer(make_app: MakeApp) -> None:
+async def test_stopping_an_answer_returns_queued_messages_to_the_composer(make_app: MakeApp) -> None:
     go = asyncio.Event()
     async with reloading(make_app, go, ["half", Hold(asyncio.Event())]) as chat:
         await chat.send("first")

@@ -16,7 +16,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.ui.attachments.viewer import ViewerScreen
 
 
-async def test_a_sound_is_attached_and_refused_by_a_model_that_is_deaf(chatting: StartChat, tmp_path: Path) -> None:
+async def test_audio_is_attached_and_rejected_by_a_model_without_audio(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(size=(120, 40)) as chat:
         await chat.send(f"/attach {write_tone(tmp_path / 'tone.wav', 4.2)}")
         await chat.until(lambda: chat.composer.text == "[Audio #1]")

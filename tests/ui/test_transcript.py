@@ -62,7 +62,7 @@ async def test_hostile_text_is_shown_and_not_obeyed(chatting: StartChat) -> None
         assert chat.last.answer.text.startswith("\x1b[31m"), "what the model said is kept as it was"
 
 
-async def test_thinking_shows_its_last_lines_and_is_folded_away_once_it_is_over(chatting: StartChat) -> None:
+async def test_streaming_reasoning_shows_its_last_lines_and_folds_at_its_end(chatting: StartChat) -> None:
     gate, never = asyncio.Event(), asyncio.Event()
     lines = "".join(f"step {number}\n" for number in range(1, 9))
     async with chatting(["<thi", f"nk>\n{lines}", Hold(gate), "so.\n</think>\n\n", "The answer.", Hold(never)]) as chat:
@@ -114,7 +114,7 @@ async def test_nothing_is_cut_off_on_a_small_terminal(chatting: StartChat) -> No
         assert chat.composer.has_focus
 
 
-async def test_another_model_goes_on_with_the_conversation(chatting: StartChat) -> None:
+async def test_another_model_continues_the_conversation(chatting: StartChat) -> None:
     async with chatting(["The answer."]) as chat:
         await chat.say("first")
         chat.app.show_chat()
@@ -134,7 +134,7 @@ async def test_thinking_stays_open_when_no_answer_came(chatting: StartChat) -> N
         await chat.until(lambda: "▶ Thought" in chat.screen_text() and "half a thought" not in chat.screen_text())
 
 
-async def test_scrolling_up_holds_still_until_one_jumps_to_the_end(chatting: StartChat) -> None:
+async def test_after_scrolling_up_the_view_stays_until_a_jump_to_the_end(chatting: StartChat) -> None:
     gate, never = asyncio.Event(), asyncio.Event()
     long = "\n\n".join(f"line {number}" for number in range(60))
     async with chatting([long, Hold(gate), "\n\nmore", Hold(never)], size=(80, 24)) as chat:

@@ -105,7 +105,7 @@ def three(tmp_path: Path) -> list[Attachment]:
 
 
 @SIZES
-async def test_the_picture_is_as_large_as_fits(three: list[Attachment], size: tuple[int, int]) -> None:
+async def test_an_image_is_as_large_as_fits(three: list[Attachment], size: tuple[int, int]) -> None:
     for at in (0, 2):
         app = Host(three, at)
         async with app.run_test(size=size) as pilot:
@@ -137,7 +137,7 @@ async def test_it_closes(three: list[Attachment], key: str) -> None:
 
 @pytest.mark.slow
 @SIZES
-async def test_zoom_and_pan_and_the_whole(three: list[Attachment], size: tuple[int, int]) -> None:
+async def test_zoom_pan_and_reset(three: list[Attachment], size: tuple[int, int]) -> None:
     app = Host(three)
     async with app.run_test(size=size) as pilot:
         await drawn(pilot, app)
@@ -172,7 +172,7 @@ async def test_zoom_and_pan_and_the_whole(three: list[Attachment], size: tuple[i
         assert app.viewer.view.zoom == pytest.approx(1.5**10)
 
 
-async def test_zooming_in_and_out_again_comes_back_to_the_whole(three: list[Attachment]) -> None:
+async def test_zooming_out_returns_to_the_whole_image(three: list[Attachment]) -> None:
     app = Host(three)
     async with app.run_test(size=(80, 24)) as pilot:
         await drawn(pilot, app)
@@ -249,7 +249,7 @@ async def test_a_missing_stored_file_is_reported(three: list[Attachment]) -> Non
         assert not app.viewer.query_one("#reason").display
 
 
-async def test_a_kept_thumbnail_does_not_hide_that_the_file_is_gone(three: list[Attachment]) -> None:
+async def test_a_missing_file_is_reported_despite_a_cached_thumbnail(three: list[Attachment]) -> None:
     app = Host(three, 1)
     async with app.run_test(size=(80, 24)) as pilot:
         await drawn(pilot, app)
@@ -262,7 +262,7 @@ async def test_a_kept_thumbnail_does_not_hide_that_the_file_is_gone(three: list[
         assert app.viewer.query_one("#reason").display
 
 
-async def test_without_pictures_there_are_the_facts(three: list[Attachment]) -> None:
+async def test_with_images_off_the_facts_are_shown(three: list[Attachment]) -> None:
     app = Host(three, 1, mode="off")
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "frame 1 of 8" in app.said("#where"))
@@ -332,7 +332,7 @@ async def test_keys_are_answered_while_a_picture_is_opened(
         assert app.viewer.shown == Viewport(2)
 
 
-def test_a_part_is_cut_from_the_full_size() -> None:
+def test_zooming_crops_the_full_size_image() -> None:
     image = Image.effect_noise((4000, 3000), 90).convert("RGB")
     view = Viewport(0, zoom=8.0, x=0.3, y=0.6).within(image.size, (800, 440))
     seen = draw(StoredPixels(image), view, (800, 440))
