@@ -143,11 +143,11 @@ async def compare(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     await until(pilot, lambda: isinstance(app.screen, CompareScreen))
     screen = app.screen
     assert isinstance(screen, CompareScreen)
-    await until(pilot, lambda: screen.controller.chat.rendered is not None and bool(screen.controller.draft.text))
-    image = screen.controller.family.takes["image"].placeholder
+    await until(pilot, lambda: screen.comparison.chat.rendered is not None and bool(screen.comparison.draft.text))
+    image = screen.comparison.family.takes["image"].placeholder
     screen.editor.fill(image + question)
     await pilot.press("ctrl+r")
-    await until(pilot, lambda: screen.controller.is_over)
+    await until(pilot, lambda: screen.comparison.is_over)
     await pilot.pause(0.5)
     save(app, "compare")
     screen.turn_to("difference")

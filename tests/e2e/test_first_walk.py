@@ -95,19 +95,19 @@ async def test_the_tour_works(loaded_worker: Paths, tmp_path: Path, monkeypatch:
         await user.waits_for("Chat template ·")
         screen = app.screen
         assert isinstance(screen, CompareScreen)
-        await until(pilot, lambda: bool(screen.controller.draft.text))
-        whole = screen.controller.draft.text
+        await until(pilot, lambda: bool(screen.comparison.draft.text))
+        whole = screen.comparison.draft.text
         await user.follows("Next view")
         await user.waits_for("Raw prompt ·")
         await pilot.press("down", "delete", "delete", "delete")
         await user.waits_for(lambda: "! line 2" in user.sees or "✗ line 2" in user.sees)
         await user.follows("Fix")
-        await user.waits_for(lambda: screen.controller.draft.text == whole)
+        await user.waits_for(lambda: screen.comparison.draft.text == whole)
 
         await pilot.press("up", "up", "up", "down", "end", *["backspace"] * len(f"{QUESTION}<|im_end|>"))
         await user.writes(f"{OTHER}<|im_end|>")
         await user.follows("Send both")
-        await user.waits_for(lambda: screen.controller.is_over)
+        await user.waits_for(lambda: screen.comparison.is_over)
         await user.waits_for("First difference: token")
 
         await user.follows("Does it look?")

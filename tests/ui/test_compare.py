@@ -91,12 +91,12 @@ class Comparing:
     async def write(self, text: str) -> None:
         """Let the editor hold this text, as if it was typed."""
         self.editor.fill(text)
-        await self.until(lambda: self.screen.controller.draft.text == text)
+        await self.until(lambda: self.screen.comparison.draft.text == text)
 
     async def send(self) -> None:
         """Ask both and wait for their ends."""
         await self.press("ctrl+r")
-        await self.until(lambda: self.screen.controller.is_over)
+        await self.until(lambda: self.screen.comparison.is_over)
         await self.until(lambda: all("Stop" not in self.facts(mode) for mode in ("chat", "raw")))
 
     async def kept(self, count: int = 1) -> list[StoredComparison]:
@@ -227,12 +227,12 @@ async def test_one_side_is_stopped_and_the_other_goes_on(comparing: StartCompari
         await compare.until(lambda: compare.answer("chat") == "Half " and compare.answer("raw") == "All ")
         await compare.chat.lead("1")
         await compare.until(lambda: "stopped by you" in compare.facts("chat"))
-        assert compare.screen.controller.raw.is_running
+        assert compare.screen.comparison.raw.is_running
         go.set()
         await compare.until(lambda: compare.answer("raw") == "All of it.")
-        controller = compare.screen.controller
-        assert controller.chat.answer is not None
-        assert isinstance(controller.chat.answer.outcome, Cancelled)
+        comparison = compare.screen.comparison
+        assert comparison.chat.answer is not None
+        assert isinstance(comparison.chat.answer.outcome, Cancelled)
         await compare.press("f6")
         await compare.until(lambda: "is incomplete" in compare.difference)
 
@@ -242,9 +242,9 @@ async def test_escape_stops_both_and_then_goes_back(comparing: StartComparing) -
     async with comparing(["Half ", Hold(never)], ["Half ", Hold(never)]) as compare:
         await compare.press("ctrl+r")
         await compare.until(lambda: compare.answer("chat") == compare.answer("raw") == "Half ")
-        controller = compare.screen.controller
+        comparison = compare.screen.comparison
         await compare.press("escape")
-        await compare.until(lambda: controller.is_over)
+        await compare.until(lambda: comparison.is_over)
         assert isinstance(compare.chat.app.screen, CompareScreen)
         await compare.press("escape")
         await compare.until(lambda: isinstance(compare.chat.app.screen, ChatScreen))
@@ -269,7 +269,7 @@ async def test_a_dead_engine_is_reported_and_used_again_after_its_restart(compar
         await compare.press("ctrl+r")
         await compare.until(lambda: compare.answer("chat") == compare.answer("raw") == "Half ")
         both.set()
-        await compare.until(lambda: compare.screen.controller.is_over)
+        await compare.until(lambda: compare.screen.comparison.is_over)
         await compare.until(lambda: "The engine was killed." in compare.told("chat"))
         await compare.until(lambda: "The engine was killed." in compare.told("raw"))
         host = compare.chat.host
@@ -281,12 +281,12 @@ async def test_a_dead_engine_is_reported_and_used_again_after_its_restart(compar
 
 async def test_an_engine_that_stays_dead_is_loaded_again_by_the_send_key(comparing: StartComparing) -> None:
     async with comparing(["Whole."], ["Whole."]) as compare:
-        controller = compare.chat.app.engines
-        controller._restarts = 0
+        engines = compare.chat.app.engines
+        engines._restarts = 0
         compare.chat.host.engine.die()
-        await compare.until(lambda: controller.state is EngineState.DEAD)
+        await compare.until(lambda: engines.state is EngineState.DEAD)
         await compare.press("ctrl+r")
-        await compare.until(lambda: controller.state is EngineState.READY)
+        await compare.until(lambda: engines.state is EngineState.READY)
         await compare.send()
         assert compare.answer("chat") == compare.answer("raw") == "Whole."
 
@@ -592,7 +592,7 @@ async def test_hostile_text_is_made_visible(comparing: StartComparing) -> None:
         text = "\n".join(strip.text for strip in compare.screen._compositor.render_strips())
         assert "\x1b" not in text
         assert "raw ␛]0;t␇ [/x]" in text
-        assert compare.screen.controller.draft.text == "raw \x1b]0;t\x07 [/x]"
+        assert compare.screen.comparison.draft.text == "raw \x1b]0;t\x07 [/x]"
 
 
 async def test_comparing_needs_a_message(chatting: StartChat) -> None:

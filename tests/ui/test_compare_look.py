@@ -50,7 +50,7 @@ async def asked(pilot: AppPilot, folder: Path) -> CompareScreen:
     editor.fill(editor.text.replace("user\n", "user").replace("<|im_end|>", ""))
     await until(pilot, lambda: len(screen.query_one(FindingsList).findings) == 1)
     await pilot.press("ctrl+r")
-    await until(pilot, lambda: screen.controller.is_over and _marked(screen) and _stored(app) == 1)
+    await until(pilot, lambda: screen.comparison.is_over and _marked(screen) and _stored(app) == 1)
     return screen
 
 

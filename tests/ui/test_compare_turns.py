@@ -209,7 +209,7 @@ async def test_growing_answers_do_not_move_the_turns(after: StartTurns, monkeypa
             hold.set()
         assert lay_out.call_count <= 2, "more than for what was checked meanwhile"
         assert heights <= {4, 8, 12}
-        await turns.until(lambda: turns.screen.controller.is_over)
+        await turns.until(lambda: turns.screen.comparison.is_over)
         await turns.until(lambda: {view.size.height for view in views} == {11})
         assert turns.row_of("The last one?") == turns.right_row_of("The last one?")
 
@@ -218,7 +218,7 @@ async def test_a_long_answer_leaves_most_of_the_screen_to_the_prompts(after: Sta
     answer: list[Step] = [f"Line {number}\n" for number in range(40)]
     async with after(0, size=(120, 40), answers=[answer, answer]) as turns:
         await turns.chat.pilot.press("ctrl+r")
-        await turns.until(lambda: turns.screen.controller.is_over)
+        await turns.until(lambda: turns.screen.comparison.is_over)
         pane = turns.screen.query_one("#chat-answer", AnswerPane)
         for height, rows in ((40, 16), (24, 9), (50, 20)):
             await turns.chat.pilot.resize_terminal(120, height)
@@ -234,7 +234,7 @@ async def test_a_tall_screen_shows_the_prompts_above_their_difference(after: Sta
         await turns.until(lambda: "different" in written(difference))
         await turns.until(lambda: turns.left.size.height > 5 and difference.size.height > 5)
         await turns.chat.pilot.press("ctrl+r")
-        await turns.until(lambda: turns.screen.controller.is_over)
+        await turns.until(lambda: turns.screen.comparison.is_over)
         await turns.until(lambda: turns.left.size.height > 5 and "Answers" in written(difference))
         assert not any(pane.size.height for pane in turns.screen.query(AnswerPane))
         await turns.chat.pilot.resize_terminal(120, 30)
@@ -246,7 +246,7 @@ async def test_a_stored_comparison_has_folded_turns_and_thumbnails(after: StartT
         chat = turns.chat
         turns.editor.fill(turns.editor.text.replace("The last one?", "Another one?"))
         await chat.pilot.press("ctrl+r")
-        await turns.until(lambda: turns.screen.controller.is_over and turns.kept == 1)
+        await turns.until(lambda: turns.screen.comparison.is_over and turns.kept == 1)
         await chat.lead("h")
         await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and chat.app.screen.is_mounted)
         await chat.pilot.press("enter")

@@ -391,8 +391,8 @@ class ComparedSide:
 
 
 @dataclass(eq=False)
-class CompareController:
-    """One question, its two prompts, and the raw prompt's draft."""
+class PromptComparison:
+    """A message with two prompts, the chat template's and a raw prompt, and the answers to both."""
 
     turns: tuple[Turn, ...]
     family: Family
@@ -410,6 +410,19 @@ class CompareController:
     """The sampling of the last requests, with the seed that was drawn for them."""
     chat: ComparedSide = field(init=False)
     raw: ComparedSide = field(init=False)
+
+    @classmethod
+    def of(
+        cls, message: ComparedMessage, draft: RawDraft, engines: AppEngines, families: tuple[Family, ...]
+    ) -> PromptComparison:
+        """Return the comparison of a message. Raises VlmtuiError if no engine is loaded, or if the engine does not
+        accept raw prompts, with media if the message has attachments."""
+        info, family = engines.require_info(), engines.require_model().family
+        require_capability(info, "raw_prompts")
+        if all_attachments(message.turns):
+            require_capability(info, "raw_media")
+        settings = message.conversation.settings
+        return cls(message.turns, family, info, settings.sampling, draft, families=families, adapter=settings.adapter)
 
     def __post_init__(self) -> None:
         self.sampling = self.settings
@@ -589,18 +602,3 @@ class CompareController:
         ready = await render(engine, prompt, self._request(prompt).sampling)
         side.rendered, side.rendered_from = ready, prompt
         return ready
-
-
-def comparison_of_message(
-    message: ComparedMessage, draft: RawDraft, controller: AppEngines, families: tuple[Family, ...]
-) -> CompareController:
-    """Return a new comparison for a message. `families`: the registry's. Raises VlmtuiError if no engine is loaded, or
-    if it does not accept raw prompts or their attachments."""
-    info, model = controller.require_info(), controller.require_model()
-    require_capability(info, "raw_prompts")
-    if all_attachments(message.turns):
-        require_capability(info, "raw_media")
-    settings = message.conversation.settings
-    return CompareController(
-        message.turns, model.family, info, settings.sampling, draft, families=families, adapter=settings.adapter
-    )

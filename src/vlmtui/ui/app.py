@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from vlmtui.engine.interface import Engine
     from vlmtui.media.folder import FolderView
     from vlmtui.session.answer_places import AnswerPlaces
-    from vlmtui.session.comparison import CompareController, ComparedMessage
+    from vlmtui.session.comparison import ComparedMessage, PromptComparison
     from vlmtui.session.cost import EstimateTokens
     from vlmtui.session.fan_out import FanOut, Plan
     from vlmtui.session.lanes import InFlightRequest
@@ -318,10 +318,10 @@ class VlmtuiApp(App[ExitReport | None]):
 
     async def open_comparison(
         self,
-        controller: CompareController,
+        comparison: PromptComparison,
         message: ComparedMessage,
         *,
-        send: Callable[[CompareController], InFlightRequest],
+        send: Callable[[], InFlightRequest],
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
     ) -> None:
@@ -332,10 +332,7 @@ class VlmtuiApp(App[ExitReport | None]):
         """
         from vlmtui.ui.compare.screen import CompareScreen
 
-        await ask_user(
-            self,
-            CompareScreen(controller, message, send, on_edit=on_edit, look=look),
-        )
+        await ask_user(self, CompareScreen(comparison, message, send=send, on_edit=on_edit, look=look))
 
     async def choose_comparison(self, message: ComparedMessage) -> str | None:
         """Show the stored comparisons of a message; return a raw prompt to run again, or None. Raises VlmtuiError."""

@@ -15,10 +15,9 @@ from vlmtui.domain.conversation import all_attachments
 from vlmtui.engine.machine import Machine
 from vlmtui.registry.match import Model
 from vlmtui.session.comparison import (
-    CompareController,
     ComparedMessage,
+    PromptComparison,
     RawDrafts,
-    comparison_of_message,
 )
 from vlmtui.session.fan_out import ENGINE, PICTURE, FanOut, Plan, choose_lane, look_plan, parse_plan, planned_fan_out
 from vlmtui.session.lanes import InFlightRequest, LaneEngines, engines_of
@@ -175,7 +174,7 @@ class Comparisons(ChatPart):
     def action_comparisons(self) -> None:
         self._screen.start_dialog(self._look_at_stored)
 
-    def _send(self, message: ComparedMessage, controller: CompareController) -> InFlightRequest:
+    def _send(self, message: ComparedMessage, comparison: PromptComparison) -> InFlightRequest:
         """Send the draft as the conversation's next message, with the comparison's seed. Raises VlmtuiError."""
         self._screen.prompt_cost.check_room()
         chat, engines = self._chat, self._engines
@@ -183,8 +182,8 @@ class Comparisons(ChatPart):
         exchange = chat.begin(
             engines.require_model(),
             engines.info,
-            seed=controller.sampling.seed,
-            logprobs=controller.alternatives,
+            seed=comparison.sampling.seed,
+            logprobs=comparison.alternatives,
         )
         self._screen.panel.take_text(written, text)
         self._screen.sender.open_exchange(exchange, rebuild=was_editing)
@@ -206,15 +205,15 @@ class Comparisons(ChatPart):
         message = self._screen.compared_message()
         draft = await self._raw_drafts.of(self._chat.live)
         families = tuple(self._screen.services.registry.values())
-        controller = comparison_of_message(message, draft, self._engines, families)
+        comparison = PromptComparison.of(message, draft, self._engines, families)
         if raw is not None:
             draft.text, draft.filled, draft.origin, draft.saved_as = raw, "", "", ""
         await self._app.open_comparison(
-            controller,
+            comparison,
             message,
-            send=lambda controller: self._send(message, controller),
+            send=partial(self._send, message, comparison),
             on_edit=self._raw_edited,
-            look=lambda: self._screen.fan_outs.look_at(message),
+            look=partial(self._screen.fan_outs.look_at, message),
         )
         self._write_raw()
         self._screen.prompt_cost.count_soon()

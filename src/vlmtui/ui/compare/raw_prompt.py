@@ -26,7 +26,7 @@ from textual.widgets.text_area import Document
 
 from vlmtui.inspection.prompt_turns import PlaceholderSlot, chip, special_pattern
 from vlmtui.inspection.raw_prompt_check import Finding
-from vlmtui.session.comparison import CompareController
+from vlmtui.session.comparison import PromptComparison
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 
@@ -238,7 +238,7 @@ class FindingsList(OptionList):
 
 
 class RawPane(Vertical):
-    """Edits the controller's draft. Ignores edits until `put` sets the first text."""
+    """Edits the comparison's draft. Ignores edits until `put` sets the first text."""
 
     DEFAULT_CSS = """
     RawPane {
@@ -253,13 +253,13 @@ class RawPane(Vertical):
     class Checked(Message):
         """The text was checked."""
 
-    def __init__(self, controller: CompareController, *, id: str | None = None) -> None:
+    def __init__(self, comparison: PromptComparison, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._controller = controller
+        self._comparison = comparison
         self.editor = RawEditor()
         self._legend = Static(classes="legend", markup=False)
         self._listed = FindingsList()
-        self._special = special_pattern(controller.special_tokens())
+        self._special = special_pattern(comparison.special_tokens())
         self._timer: Timer | None = None
         self._has_text = False
 
@@ -299,8 +299,8 @@ class RawPane(Vertical):
             event.stop()
         if not self._has_text:
             return
-        text = self._controller.draft.text = self.editor.text
-        self._show_places(text, self._controller.placeholders(text))
+        text = self._comparison.draft.text = self.editor.text
+        self._show_places(text, self._comparison.placeholders(text))
         self.post_message(self.Edited())
         if self._timer is not None:
             self._timer.stop()
@@ -343,13 +343,13 @@ class RawPane(Vertical):
 
     def _legend_line(self, text: str, placed: PlaceholderSlot) -> Content:
         shown = one_line(text[placed.start : placed.end])
-        label = one_line(chip(placed.attachment, self._controller.attachments))
+        label = one_line(chip(placed.attachment, self._comparison.attachments))
         return Content.assemble((shown, "bold $accent on $panel"), f" = {label}")
 
     @work(group="check", exclusive=True)
     async def _check(self) -> None:
-        text, controller = self.editor.text, self._controller
-        findings = await asyncio.to_thread(controller.check, text)
+        text, comparison = self.editor.text, self._comparison
+        findings = await asyncio.to_thread(comparison.check, text)
         if text == self.editor.text:
             self._listed.show(text, findings)
             self.post_message(self.Checked())

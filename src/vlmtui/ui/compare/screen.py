@@ -18,10 +18,10 @@ from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.inspection.replay import Comparison
 from vlmtui.session.comparison import (
     RENDERED,
-    CompareController,
     ComparedMessage,
     ComparedSide,
     Difference,
+    PromptComparison,
     SavedPrompts,
 )
 from vlmtui.session.engines import AppEngines, EngineState
@@ -58,19 +58,19 @@ class CompareScreen(SidesScreen):
 
     def __init__(
         self,
-        controller: CompareController,
+        comparison: PromptComparison,
         message: ComparedMessage,
-        send: Callable[[CompareController], InFlightRequest],
         *,
+        send: Callable[[], InFlightRequest],
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
     ) -> None:
         """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw prompt;
         `look` sends it without its images, and returns True if one of those answers was used."""
-        super().__init__("Compare", controller.turns[-1].text, controller.attachments)
+        super().__init__("Compare", comparison.turns[-1].text, comparison.attachments)
         self._left = PromptView(id="chat-prompt")
-        self.pane = RawPane(controller, id="raw-prompt")
-        self.controller = controller
+        self.pane = RawPane(comparison, id="raw-prompt")
+        self.comparison = comparison
         self.message = message
         self._send_draft = send
         self._on_edit = on_edit
@@ -88,7 +88,7 @@ class CompareScreen(SidesScreen):
         return prompt, AnswerPane(f"comparison.stop_{mode}", id=f"{mode}-answer")
 
     def document(self) -> Comparison | None:
-        return self.controller.document() if self.controller.is_over else None
+        return self.comparison.document() if self.comparison.is_over else None
 
     # -- display
 
@@ -98,23 +98,23 @@ class CompareScreen(SidesScreen):
 
     def on_mount(self) -> None:
         self._turns = AlignedTurns(self._left, self.editor)
-        self._saved = SavedPrompts(self.main_app.services.paths, self.controller.family.family)
-        draft = self.controller.draft
+        self._saved = SavedPrompts(self.main_app.services.paths, self.comparison.family.family)
+        draft = self.comparison.draft
         if draft.is_edited:
             self.pane.put(draft.text)
-        self.show_settings(self.controller.sampling)
+        self.show_settings(self.comparison.sampling)
         self.turn_to("chat")
         self._make_prompts()
 
     @on(RawPane.Edited)
     def _edited(self) -> None:
-        draft = self.controller.draft
+        draft = self.comparison.draft
         known = f"saved as {draft.saved_as}" if draft.saved_as else draft.origin
         origin = "your text" if draft.is_edited else known
         self._told["raw"] = one_line(origin)
         self._show_heads()
         stale = "Stale: the raw prompt was edited after this answer. {comparison.send} sends again."
-        told = with_keys(self.app, stale) if self.controller.is_stale else ""
+        told = with_keys(self.app, stale) if self.comparison.is_stale else ""
         self.answer_pane("raw").tell_stale(told)
         self._on_edit()
 
@@ -130,7 +130,7 @@ class CompareScreen(SidesScreen):
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
-        if self.engines.state is EngineState.READY and self.controller.chat.prompt is None:
+        if self.engines.state is EngineState.READY and self.comparison.chat.prompt is None:
             self._make_prompts()
 
     @on(BothEnded)
@@ -148,7 +148,7 @@ class CompareScreen(SidesScreen):
             case "stop":
                 return self._side(parameters[0]).is_running
             case "send":
-                return not self.controller.is_running
+                return not self.comparison.is_running
             case "next_finding" | "fix":
                 return self.is_mounted and bool(self.pane.findings)
             case _:
@@ -162,15 +162,15 @@ class CompareScreen(SidesScreen):
             self.main_app.tell("The model is loading again.")
             self.main_app.restart_engine()
             return
-        controller = self.controller
+        comparison = self.comparison
         try:
             engine = self.engines.require_engine()
-            findings = controller.prepare()
-            in_flight = self._send_draft(controller) if self.message.exchange is None else None
+            findings = comparison.prepare()
+            in_flight = self._send_draft() if self.message.exchange is None else None
         except VlmtuiError as error:
             self.main_app.tell_error(error)
             return
-        controller.begin(engine, in_flight)
+        comparison.begin(engine, in_flight)
         self._was_told_to_stop = False
         self._show_begun(findings)
         self._answer()
@@ -178,22 +178,22 @@ class CompareScreen(SidesScreen):
     @work(group="stop")
     async def action_stop(self, mode: PromptMode) -> None:
         """Stop one side; keep the partial answer."""
-        await self.controller.stop(mode)
+        await self.comparison.stop(mode)
 
     @work(group="stop")
     async def action_leave(self) -> None:
         """Stop running answers; if there are none, or if pressed again, return to the chat."""
-        if self.controller.is_running and not self._was_told_to_stop:
+        if self.comparison.is_running and not self._was_told_to_stop:
             self._was_told_to_stop = True
-            await self.controller.stop("chat", "raw")
+            await self.comparison.stop("chat", "raw")
         else:
             self.dismiss()
 
     def action_logprobs(self) -> None:
         """Request log-probabilities with the next answers, or stop requesting them."""
-        self.controller.logprobs = not self.controller.logprobs
+        self.comparison.logprobs = not self.comparison.logprobs
         self._show_state()
-        if self.controller.logprobs:
+        if self.comparison.logprobs:
             self.main_app.tell("The next answers include log-probabilities; the first take a few seconds longer.")
 
     @before_keys
@@ -213,7 +213,7 @@ class CompareScreen(SidesScreen):
 
     def action_inspect(self) -> None:
         """Inspect the prompt and the answer of the focused side."""
-        known = self._focused_side().report(self.controller.info)
+        known = self._focused_side().report(self.comparison.info)
         if known is None:
             self.main_app.tell("Its prompt is not rendered yet.", Remedy.COMPUTE_DIFFERENCE)
             return
@@ -256,9 +256,9 @@ class CompareScreen(SidesScreen):
         name = "" if at < 2 else names[at - 2]
         try:
             if at == 0:
-                text, origin = await self.controller.template_text(self.engines.require_engine)
+                text, origin = await self.comparison.template_text(self.engines.require_engine)
             elif at == 1:
-                text, origin = await self.controller.rendered_text(self.engines.require_engine())
+                text, origin = await self.comparison.rendered_text(self.engines.require_engine())
             else:
                 text, origin = await asyncio.to_thread(self._saved.load, name), ""
         except VlmtuiError as error:
@@ -269,7 +269,7 @@ class CompareScreen(SidesScreen):
     @before_keys
     async def action_save(self) -> None:
         """Save the raw prompt under a name."""
-        draft = self.controller.draft
+        draft = self.comparison.draft
         hint = "Overwrites an existing prompt of that name. {comparison.fill} loads it."
         name = await ask_user(self.app, NameScreen("Save the raw prompt as", value=draft.saved_as, hint=hint))
         if name is None:
@@ -302,14 +302,14 @@ class CompareScreen(SidesScreen):
     def _focused_side(self) -> ComparedSide:
         focused = self.focused
         in_raw = focused is not None and any(node.id == "raw-side" for node in focused.ancestors_with_self)
-        return self.controller.raw if in_raw else self.controller.chat
+        return self.comparison.raw if in_raw else self.comparison.chat
 
     def _side(self, mode: object) -> ComparedSide:
-        return self.controller.raw if mode == "raw" else self.controller.chat
+        return self.comparison.raw if mode == "raw" else self.comparison.chat
 
     def _show_begun(self, findings: Sequence[Finding]) -> None:
         """Show the answers that are starting, the raw one with the findings about its prompt."""
-        for side in self.controller.sides:
+        for side in self.comparison.sides:
             if side.answer is not None:
                 told = _warning(findings) if side.mode == "raw" else ""
                 self.answer_pane(side.mode).begin(side.answer, warning=told)
@@ -317,12 +317,12 @@ class CompareScreen(SidesScreen):
         self._show_state()
 
     def _show_state(self) -> None:
-        extra = ("log-probabilities",) if self.controller.logprobs else ()
-        self.show_settings(self.controller.sampling, *extra)
+        extra = ("log-probabilities",) if self.comparison.logprobs else ()
+        self.show_settings(self.comparison.sampling, *extra)
         self.refresh_bindings()
 
     def _show_heads(self) -> None:
-        for side in self.controller.sides:
+        for side in self.comparison.sides:
             self.show_head(side.mode, self._told[side.mode])
 
     # -- the prompts
@@ -330,19 +330,19 @@ class CompareScreen(SidesScreen):
     @work(group="prepare", exclusive=True)
     async def _make_prompts(self) -> None:
         """Render the left prompt, and fill the editor unless the user has written in it."""
-        controller = self.controller
+        comparison = self.comparison
         try:
-            self._show_left(await controller.render_chat(self.engines.require_engine()))
+            self._show_left(await comparison.render_chat(self.engines.require_engine()))
         except VlmtuiError as error:
             self._left.tell(error_text(self.app, error))
-        if controller.draft.is_edited:
+        if comparison.draft.is_edited:
             return
         try:
-            text, origin = await controller.template_text(self.engines.require_engine)
+            text, origin = await comparison.template_text(self.engines.require_engine)
         except VlmtuiError as error:
             self.main_app.tell_error(error)
-            made = controller.chat.rendered
-            text, origin = (controller.text_of(made), RENDERED) if made else ("", "")
+            made = comparison.chat.rendered
+            text, origin = (comparison.text_of(made), RENDERED) if made else ("", "")
         self._fill(text, origin)
 
     def _show_left(self, ready: PromptReady) -> None:
@@ -353,30 +353,30 @@ class CompareScreen(SidesScreen):
         self._show_heads()
 
     def _fill(self, text: str, origin: str, saved_as: str = "") -> None:
-        self.controller.draft.fill(text, origin, saved_as=saved_as)
+        self.comparison.draft.fill(text, origin, saved_as=saved_as)
         self.pane.put(text)
 
     @property
     def _attachments(self) -> tuple[Attachment, ...]:
         """The attachments in the order of the left prompt's placeholders."""
         try:
-            return attachments_of(self.controller.chat_prompt())
+            return attachments_of(self.comparison.chat_prompt())
         except VlmtuiError:
-            return self.controller.attachments
+            return self.comparison.attachments
 
     @work(group="turns", exclusive=True)
     async def _pair_turns(self) -> None:
         """Find which turns of the two prompts correspond, and align them."""
-        ready, text = self.controller.chat.prompt, self.controller.draft.text
+        ready, text = self.comparison.chat.prompt, self.comparison.draft.text
         if ready is not None:
             pairs = await asyncio.to_thread(self._pairs, ready, text, self._attachments)
             self._turns.show(pairs, text)
 
     def _pairs(self, ready: PromptReady, text: str, attachments: Sequence[Attachment]) -> Sequence[TurnPair]:
-        controller, family, special = self.controller, self.controller.family, self.controller.special_tokens()
-        bos = controller.added_bos
-        parts = prompt_parts(ready, attachments, controller.attachments, family, special, added_bos=bos)
-        raw = raw_turns(text, family, controller.placeholders(text))
+        comparison, family, special = self.comparison, self.comparison.family, self.comparison.special_tokens()
+        bos = comparison.added_bos
+        parts = prompt_parts(ready, attachments, comparison.attachments, family, special, added_bos=bos)
+        raw = raw_turns(text, family, comparison.placeholders(text))
         return aligned(rendered_turns(parts, family), raw)
 
     # -- in the background
@@ -384,7 +384,7 @@ class CompareScreen(SidesScreen):
     @work(group="send")
     async def _answer(self) -> None:
         try:
-            await self.controller.answer()
+            await self.comparison.answer()
         finally:
             self.post_message(self.BothEnded())
 
@@ -392,7 +392,7 @@ class CompareScreen(SidesScreen):
     async def _store(self) -> None:
         """Store the comparison with its message."""
         try:
-            await self.controller.keep(self.message)
+            await self.comparison.keep(self.message)
         except VlmtuiError as error:
             self.main_app.tell_error(error)
 
@@ -418,16 +418,16 @@ class CompareScreen(SidesScreen):
     @work(group="difference", exclusive=True)
     async def find_difference(self) -> None:
         """Compare the prompts that were sent, or else those that would be sent."""
-        controller = self.controller
-        if controller.raw.answer is None:
+        comparison = self.comparison
+        if comparison.raw.answer is None:
             try:
                 engine = self.engines.require_engine()
-                controller.require_sendable()
-                await controller.render_raw(engine)
+                comparison.require_sendable()
+                await comparison.render_raw(engine)
             except VlmtuiError as error:
                 self.show_difference(Difference(problem=error))
                 return
-        self.show_difference(await asyncio.to_thread(controller.difference))
+        self.show_difference(await asyncio.to_thread(comparison.difference))
 
 
 def _warning(findings: Sequence[Finding]) -> str:

@@ -22,7 +22,7 @@ from vlmtui.inspection.prompt_turns import folded_runs, folds, placeholders
 from vlmtui.inspection.replay import from_json
 from vlmtui.paths import Paths
 from vlmtui.session.comparison import (
-    CompareController,
+    PromptComparison,
     RawDraft,
     RawDrafts,
     SavedPrompts,
@@ -45,9 +45,9 @@ def cat(tmp_path: Path) -> Attachment:
 
 def comparing(
     *attachments: Attachment, sampling: Sampling | None = None, text: str = "What is this?"
-) -> CompareController:
+) -> PromptComparison:
     turns: tuple[Turn, ...] = (user_turn(text, attachments),)
-    return CompareController(turns, SHAPES, scripted_info(), sampling or Sampling(), RawDraft())
+    return PromptComparison(turns, SHAPES, scripted_info(), sampling or Sampling(), RawDraft())
 
 
 async def ready(*answers: list[Step]) -> ScriptedEngine:
@@ -57,36 +57,36 @@ async def ready(*answers: list[Step]) -> ScriptedEngine:
     return engine
 
 
-async def filled(controller: CompareController, engine: ScriptedEngine) -> None:
-    await controller.render_chat(engine)
-    controller.draft.fill(*await controller.template_text(lambda: engine))
+async def filled(comparison: PromptComparison, engine: ScriptedEngine) -> None:
+    await comparison.render_chat(engine)
+    comparison.draft.fill(*await comparison.template_text(lambda: engine))
 
 
-async def asked(controller: CompareController, engine: ScriptedEngine) -> None:
-    controller.prepare()
-    controller.begin(engine)
-    await controller.answer()
+async def asked(comparison: PromptComparison, engine: ScriptedEngine) -> None:
+    comparison.prepare()
+    comparison.begin(engine)
+    await comparison.answer()
 
 
 async def test_the_templates_text_is_the_left_prompt_again(cat: Attachment) -> None:
-    controller, engine = comparing(cat), await ready()
-    await filled(controller, engine)
-    assert controller.draft.text == (
+    comparison, engine = comparing(cat), await ready()
+    await filled(comparison, engine)
+    assert comparison.draft.text == (
         "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>What is this?<|im_end|>\n<|im_start|>assistant\n"
     )
-    rendered, origin = await controller.rendered_text(engine)
-    assert rendered == controller.draft.text
+    rendered, origin = await comparison.rendered_text(engine)
+    assert rendered == comparison.draft.text
     assert origin == "chat template's text"
-    assert controller.check(rendered) == []
+    assert comparison.check(rendered) == []
 
 
 async def test_image_tokens_are_folded_into_chips_that_name_their_image(cat: Attachment) -> None:
-    controller, engine = comparing(cat), await ready()
-    made = await controller.render_chat(engine)
+    comparison, engine = comparing(cat), await ready()
+    made = await comparison.render_chat(engine)
     assert made.prompt.count("<|image_pad|>") == 16
     (fold,) = folds(made)
     assert made.prompt[fold.start : fold.end] == "<|image_pad|>" * 16
-    runs = folded_runs(made, (cat,), (cat,), controller.special_tokens())
+    runs = folded_runs(made, (cat,), (cat,), comparison.special_tokens())
     assert [run.text for run in runs if run.style == "media"] == ["[Image #1 cat.jpg · 16 tokens]"]
     assert [run.text for run in runs if run.style == "special"][:2] == ["<|im_start|>", "<|vision_start|>"]
     assert "".join(run.text for run in runs).count("<|image_pad|>") == 0
@@ -102,37 +102,37 @@ async def test_placeholders_name_their_attachment(cat: Attachment) -> None:
 async def test_both_are_asked_at_the_same_time_with_one_seed(cat: Attachment) -> None:
     both = asyncio.Event()
     engine = await ready(["a ", Hold(both), "cat"], ["a ", Hold(both), "cat"])
-    controller = comparing(cat, sampling=Sampling(temperature=0.7))
-    await filled(controller, engine)
-    controller.prepare()
-    controller.begin(engine)
-    task = asyncio.ensure_future(controller.answer())
-    while not all(side.answer and side.answer.text == "a " for side in controller.sides):
+    comparison = comparing(cat, sampling=Sampling(temperature=0.7))
+    await filled(comparison, engine)
+    comparison.prepare()
+    comparison.begin(engine)
+    task = asyncio.ensure_future(comparison.answer())
+    while not all(side.answer and side.answer.text == "a " for side in comparison.sides):
         await asyncio.sleep(0)
-    assert controller.is_running
+    assert comparison.is_running
     both.set()
     await task
     left, right = engine.requests
     assert left.sampling == right.sampling
     assert left.sampling.seed is not None
     assert left.sampling.stop_tokens == SHAPES.stop_tokens
-    assert [side.answer.text for side in controller.sides if side.answer] == ["a cat", "a cat"]
-    assert controller.is_over
+    assert [side.answer.text for side in comparison.sides if side.answer] == ["a cat", "a cat"]
+    assert comparison.is_over
 
 
 async def test_a_seed_that_is_set_or_does_not_matter_is_left_alone() -> None:
     for sampling in (Sampling(temperature=0.7, seed=5), Sampling(temperature=0.0)):
-        controller, engine = comparing(sampling=sampling), await ready()
-        await filled(controller, engine)
-        await asked(controller, engine)
+        comparison, engine = comparing(sampling=sampling), await ready()
+        await filled(comparison, engine)
+        await asked(comparison, engine)
         assert {request.sampling.seed for request in engine.requests} == {sampling.seed}
 
 
 async def test_identical_prompts_and_answers_are_reported(cat: Attachment) -> None:
-    controller, engine = comparing(cat), await ready(["a red circle"], ["a red circle"])
-    await filled(controller, engine)
-    await asked(controller, engine)
-    difference = controller.difference()
+    comparison, engine = comparing(cat), await ready(["a red circle"], ["a red circle"])
+    await filled(comparison, engine)
+    await asked(comparison, engine)
+    difference = comparison.difference()
     assert difference.prompts is not None
     assert difference.answers is not None
     assert difference.prompts.identical
@@ -141,13 +141,13 @@ async def test_identical_prompts_and_answers_are_reported(cat: Attachment) -> No
 
 
 async def test_the_first_differing_token_has_its_log_probabilities_where_asked(cat: Attachment) -> None:
-    controller, engine = comparing(cat), await ready(["a", " red", " circle"], ["a", " blue", " circle"])
-    controller.logprobs = True
-    await filled(controller, engine)
-    controller.draft.text = controller.draft.text.replace("user\n", "user")
-    await asked(controller, engine)
+    comparison, engine = comparing(cat), await ready(["a", " red", " circle"], ["a", " blue", " circle"])
+    comparison.logprobs = True
+    await filled(comparison, engine)
+    comparison.draft.text = comparison.draft.text.replace("user\n", "user")
+    await asked(comparison, engine)
     assert [request.logprobs for request in engine.requests] == [5, 5]
-    difference = controller.difference()
+    difference = comparison.difference()
     assert difference.prompts is not None
     assert not difference.prompts.identical
     assert any(said.startswith("white space before") for said in difference.prompts.findings)
@@ -162,81 +162,81 @@ async def test_the_first_differing_token_has_its_log_probabilities_where_asked(c
 
 async def test_one_side_is_stopped_and_the_other_goes_on() -> None:
     pause = asyncio.Event()
-    controller, engine = comparing(), await ready(["Half ", Hold(asyncio.Event())], ["All ", Hold(pause), "of it"])
-    await filled(controller, engine)
-    controller.prepare()
-    controller.begin(engine)
-    task = asyncio.ensure_future(controller.answer())
-    while not (controller.chat.answer and controller.chat.answer.text):
+    comparison, engine = comparing(), await ready(["Half ", Hold(asyncio.Event())], ["All ", Hold(pause), "of it"])
+    await filled(comparison, engine)
+    comparison.prepare()
+    comparison.begin(engine)
+    task = asyncio.ensure_future(comparison.answer())
+    while not (comparison.chat.answer and comparison.chat.answer.text):
         await asyncio.sleep(0)
-    await controller.stop("chat")
-    while controller.chat.is_running:
+    await comparison.stop("chat")
+    while comparison.chat.is_running:
         await asyncio.sleep(0)
-    assert controller.raw.is_running
+    assert comparison.raw.is_running
     pause.set()
     await task
-    assert controller.chat.answer is not None
-    assert controller.raw.answer is not None
-    assert isinstance(controller.chat.answer.outcome, Cancelled)
-    assert controller.chat.answer.text == "Half "
-    assert isinstance(controller.raw.answer.outcome, Finished)
-    assert controller.raw.answer.text == "All of it"
-    assert controller.difference().failed == ("chat",)
+    assert comparison.chat.answer is not None
+    assert comparison.raw.answer is not None
+    assert isinstance(comparison.chat.answer.outcome, Cancelled)
+    assert comparison.chat.answer.text == "Half "
+    assert isinstance(comparison.raw.answer.outcome, Finished)
+    assert comparison.raw.answer.text == "All of it"
+    assert comparison.difference().failed == ("chat",)
 
 
 async def test_one_side_fails_and_the_other_goes_on() -> None:
     failure = Failure(kind=ErrorKind.CONTEXT_TOO_LONG, message="Too long.")
-    controller, engine = comparing(), await ready([Fail(failure)], ["Fine."])
-    await filled(controller, engine)
-    await asked(controller, engine)
-    assert controller.chat.answer is not None
-    assert controller.raw.answer is not None
-    assert isinstance(controller.chat.answer.outcome, Failed)
-    assert controller.raw.answer.text == "Fine."
-    difference = controller.difference()
+    comparison, engine = comparing(), await ready([Fail(failure)], ["Fine."])
+    await filled(comparison, engine)
+    await asked(comparison, engine)
+    assert comparison.chat.answer is not None
+    assert comparison.raw.answer is not None
+    assert isinstance(comparison.chat.answer.outcome, Failed)
+    assert comparison.raw.answer.text == "Fine."
+    difference = comparison.difference()
     assert difference.answers is None
     assert difference.failed == ("chat",)
-    assert controller.document().sides[0].failure == "Too long."
+    assert comparison.document().sides[0].failure == "Too long."
 
 
 async def test_a_prompt_that_would_harm_the_engine_is_not_sent(cat: Attachment) -> None:
-    controller, engine = comparing(cat), await ready()
-    await filled(controller, engine)
-    controller.draft.text = controller.draft.text.replace("<|image_pad|>", "")
+    comparison, engine = comparing(cat), await ready()
+    await filled(comparison, engine)
+    comparison.draft.text = comparison.draft.text.replace("<|image_pad|>", "")
     with pytest.raises(VlmtuiError) as refused:
-        controller.prepare()
+        comparison.prepare()
     assert refused.value.kind is ErrorKind.PLACEHOLDER_MISMATCH
     assert "insert <|image_pad|> between" in refused.value.hint and refused.value.remedy is Remedy.APPLY_FIX
-    assert controller.raw.answer is None
-    controller.draft.text = ""
+    assert comparison.raw.answer is None
+    comparison.draft.text = ""
     with pytest.raises(VlmtuiError, match="empty"):
-        controller.prepare()
+        comparison.prepare()
     assert engine.requests == []
 
 
 async def test_harmless_findings_are_reported_and_sent() -> None:
-    controller, engine = comparing(), await ready()
-    await filled(controller, engine)
-    controller.draft.text = controller.draft.text.replace("<|im_end|>", "")
-    (finding,) = controller.prepare()
+    comparison, engine = comparing(), await ready()
+    await filled(comparison, engine)
+    comparison.draft.text = comparison.draft.text.replace("<|im_end|>", "")
+    (finding,) = comparison.prepare()
     assert "<|im_end|>" in finding.message
-    controller.begin(engine)
-    await controller.answer()
+    comparison.begin(engine)
+    await comparison.answer()
     sent = engine.requests[1].prompt
     assert isinstance(sent, RawPrompt)
-    assert sent.text == controller.draft.text
+    assert sent.text == comparison.draft.text
 
 
 async def test_a_document_is_read_again_as_it_was(cat: Attachment) -> None:
-    controller, engine = comparing(cat), await ready(["a", " red", " circle"], ["a", " blue", " circle"])
-    controller.logprobs = True
-    await filled(controller, engine)
-    await asked(controller, engine)
-    document = controller.document()
+    comparison, engine = comparing(cat), await ready(["a", " red", " circle"], ["a", " blue", " circle"])
+    comparison.logprobs = True
+    await filled(comparison, engine)
+    await asked(comparison, engine)
+    document = comparison.document()
     again = from_json(msgspec.json.encode(document))
     assert again == document
     assert difference_of(again.sides) == difference_of(document.sides)
-    for side, original in zip(again.sides, controller.sides, strict=True):
+    for side, original in zip(again.sides, comparison.sides, strict=True):
         answer = answer_of(side)
         assert original.answer is not None
         assert answer.text == original.answer.text
@@ -272,10 +272,10 @@ class _Page(HTMLParser):
 
 
 async def test_exports_are_whole(cat: Attachment, tmp_path: Path) -> None:
-    controller, engine = comparing(cat, text="<script>x</script>"), await ready(["a <b>red</b> circle"], ["no"])
-    await filled(controller, engine)
-    await asked(controller, engine)
-    document, media = controller.document(), tmp_path / "store"
+    comparison, engine = comparing(cat, text="<script>x</script>"), await ready(["a <b>red</b> circle"], ["no"])
+    await filled(comparison, engine)
+    await asked(comparison, engine)
+    document, media = comparison.document(), tmp_path / "store"
     page = _Page()
     page.feed(export_comparison(document, tmp_path / "a.html", media).read_text())
     assert page.open == []
