@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Teller(Protocol):
-    """Shows messages to the user. Implemented by the app, the chat screen, and plain mode."""
+    """Shows messages to the user. Implemented by the app and by plain mode."""
 
     def tell(
         self, text: str, remedy: Remedy | None = None, *, seconds: float = 4.0, severity: Severity = "information"

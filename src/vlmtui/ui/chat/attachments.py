@@ -185,7 +185,7 @@ class AttachmentSources(ChatPart):
     async def _gather(self, text: str) -> None:
         found = await asyncio.to_thread(gather, text, base=Path.cwd())
         for problem in found.problems:
-            self._screen.tell_error(problem)
+            self._app.tell_error(problem)
         if found.paths or found.urls:
             self.attach_files([*found.paths, *found.urls])
 
@@ -211,8 +211,8 @@ class AttachmentSources(ChatPart):
             self._inbox = inbox
             self._screen.start(partial(self._watch_inbox, inbox), "inbox", exclusive=True)
         line = scp_line(folder)
-        self._screen.copy_text(line)
-        self._screen.tell(f"{one_line(line)}\n(copied) New files there are offered here.", seconds=15)
+        self._app.copy_to_clipboard(line)
+        self._app.tell(f"{one_line(line)}\n(copied) New files there are offered here.", seconds=15)
 
     async def _watch_inbox(self, inbox: Inbox) -> None:
         while True:
@@ -224,7 +224,7 @@ class AttachmentSources(ChatPart):
             if arrived:
                 self._arrived += arrived
                 names = ", ".join(one_line(path.name) for path in arrived[:3]) + (" …" if len(arrived) > 3 else "")
-                self._screen.tell(f"In the inbox: {names}.", Remedy.ATTACH_INBOX, seconds=15)
+                self._app.tell(f"In the inbox: {names}.", Remedy.ATTACH_INBOX, seconds=15)
 
     async def _browse(self) -> None:
         model = self._engines.model
@@ -243,15 +243,15 @@ class MessageAttachments(ChatPart):
         name = one_line(attachment.name)
         if attachment.pages > 1:
             text = f"{name} has {attachment.pages} pages: page {attachment.page} is attached. /page attaches another."
-            self._screen.tell(text)
+            self._app.tell(text)
         elif _is_animation(attachment):
-            self._screen.tell(f"{name} is animated: attached as a video. /page 1 attaches a frame.")
+            self._app.tell(f"{name} is animated: attached as a video. /page 1 attaches a frame.")
 
     def tell_limits(self) -> None:
         """Warn about media of the conversation that the model does not accept."""
         model = self._engines.model
         if model is not None and (problem := excess_media(self._chat.branch.all, model.family)):
-            self._screen.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
+            self._app.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
 
     def action_view(self, number: str = "") -> None:
         """Show attachment `number` in full size; without a number the selected message's, or else the newest."""
@@ -275,7 +275,7 @@ class MessageAttachments(ChatPart):
         if chosen:
             self._screen.start_dialog(partial(self._choose_frames, chosen[-1]))
         else:
-            self._screen.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
+            self._app.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
 
     def action_drop_attachment(self, number: str = "") -> None:
         tokens = self._chat.draft.tokens
@@ -291,7 +291,7 @@ class MessageAttachments(ChatPart):
             raise bad_input("/page takes the number of a page.")
         chosen = self._chosen(number.strip(), lambda item: item.pages > 1 or _is_animation(item))
         if not chosen:
-            self._screen.tell("The message has no document or animation.")
+            self._app.tell("The message has no document or animation.")
             return
         again = partial(restage, store=self._screen.services.paths.media, page=int(page))
         self._screen.start(partial(self._change_one, chosen[-1], again), "stage")
@@ -300,7 +300,7 @@ class MessageAttachments(ChatPart):
         """Attach the audio track of video `number`, or of the last video, after the other attachments."""
         chosen = self._chosen(number, lambda item: item.modality == "video")
         if not chosen:
-            self._screen.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
+            self._app.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
             return
         video = chosen[-1].attachment
         assert video is not None
@@ -321,16 +321,16 @@ class MessageAttachments(ChatPart):
     def action_leave_out_oldest(self) -> None:
         exchange = self._chat.leave_out_oldest()
         if exchange is None:
-            self._screen.tell("No earlier message has attachments to leave out.")
+            self._app.tell("No earlier message has attachments to leave out.")
         else:
-            self._screen.tell(f"{attachments_named(exchange)} now left out of prompts.", Remedy.SEND_AGAIN, seconds=8)
+            self._app.tell(f"{attachments_named(exchange)} now left out of prompts.", Remedy.SEND_AGAIN, seconds=8)
 
     def action_take_in_again(self) -> None:
         exchange = self._chat.take_in_again()
         if exchange is None:
-            self._screen.tell("No attachments are left out of prompts.")
+            self._app.tell("No attachments are left out of prompts.")
         else:
-            self._screen.tell(f"{attachments_named(exchange)} now sent again with every prompt.", seconds=8)
+            self._app.tell(f"{attachments_named(exchange)} now sent again with every prompt.", seconds=8)
 
     def _chosen(self, number: str, fits: Callable[[Attachment], bool]) -> list[DraftToken]:
         """Return the draft's attachments for which `fits` is true; with a number, only the attachment with this
@@ -341,7 +341,7 @@ class MessageAttachments(ChatPart):
     def _change(self, modality: Modality, number: str, change: Callable[[Attachment], Attachment]) -> None:
         chosen = self._chosen(number, lambda item: item.modality == modality)
         if not chosen:
-            self._screen.tell(f"The message has no {modality} {one_line(number)}".strip() + ".")
+            self._app.tell(f"The message has no {modality} {one_line(number)}".strip() + ".")
         for token in chosen:
             self._screen.start(partial(self._change_one, token, change), "stage")
 

@@ -221,7 +221,7 @@ class Comparisons(ChatPart):
     async def _look_at_stored(self) -> None:
         last = self._screen.marked.exchange if self._screen.marked is not None else self._chat.last
         if last is None:
-            self._screen.tell("There is no comparison yet.")
+            self._app.tell("There is no comparison yet.")
             return
         raw = await self._app.choose_comparison(ComparedMessage(self._chat, last))
         if raw is not None:

@@ -32,7 +32,7 @@ class Branches(ChatPart):
     async def action_new_chat(self) -> None:
         """Start a new conversation with the same model; the draft and its attachments stay."""
         if self._chat.running is not None:
-            self._screen.tell("Still answering.", Remedy.STOP_ANSWER)
+            self._app.tell("Still answering.", Remedy.STOP_ANSWER)
             return
         self._chat.clear()
         await self._screen.show_conversation()
@@ -40,7 +40,7 @@ class Branches(ChatPart):
     async def action_save(self, name: str = "") -> None:
         from vlmtui.session.conversation import save_conversation
 
-        await save_conversation(self._chat, name, self._screen)
+        await save_conversation(self._chat, name, self._app)
 
     async def action_edit(self, number: str = "") -> None:
         """Edit message `number`, or else the selected or the last message. Sending creates a branch."""
@@ -52,7 +52,7 @@ class Branches(ChatPart):
         self._chat.begin_edit(int(number) if number else None)
         if before.strip() and not was_editing:
             self._screen.panel.take_text(before)
-            self._screen.tell("Your draft is in the message history: the Up key restores it.")
+            self._app.tell("Your draft is in the message history: the Up key restores it.")
         self._screen.show_draft()
 
     def action_branch_here(self) -> None:
@@ -94,7 +94,7 @@ class Branches(ChatPart):
         if moved:
             await self._screen.show_conversation()
         else:
-            self._screen.tell("There is no other branch on that side.", Remedy.MAKE_BRANCH)
+            self._app.tell("There is no other branch on that side.", Remedy.MAKE_BRANCH)
 
 
 class Settings(ChatPart):
@@ -168,6 +168,6 @@ class Settings(ChatPart):
         """Apply settings from the next message on, and show the changes."""
         told = self._chat.settings.changed_to(settings)
         self._chat.settings = settings
-        self._screen.tell(f"{told[0].upper()}{told[1:]}" if told else unchanged)
+        self._app.tell(f"{told[0].upper()}{told[1:]}" if told else unchanged)
         self._screen.show_status()
         self._screen.prompt_cost.count_soon()  # the image processor's arguments may have changed

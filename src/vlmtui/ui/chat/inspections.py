@@ -40,7 +40,7 @@ class Inspections(ChatPart):
         known = grounding.prompt_about(media, what or "each object") if grounding is not None else ""
         if not known:
             name = model.family.title if model is not None else "this model"
-            self._screen.tell(f"The registry has no prompt for locating objects with {one_line(name)}.")
+            self._app.tell(f"The registry has no prompt for locating objects with {one_line(name)}.")
             return
         self._screen.panel.query_one(Composer).insert(known)
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, assert_never
 from textual import on
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.worker import WorkType
 
 from vlmtui.domain.conversation import VideoSampling
 from vlmtui.domain.generation import Finished
-from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.session.comparison import ComparedMessage
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engines import EngineState
@@ -30,7 +29,7 @@ from vlmtui.session.exchange import (
     RequestSent,
 )
 from vlmtui.session.prompt_history import PromptHistory
-from vlmtui.text import one_line, visible
+from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings, method_of
 from vlmtui.ui.chat.attachments import AttachmentSources, MessageAttachments
 from vlmtui.ui.chat.blocks import Marked
@@ -44,7 +43,6 @@ from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.transcript import MessageCursor, Transcript
 from vlmtui.ui.chat.turn_sender import TurnSender
 from vlmtui.ui.document.markdown_lines import load_highlighter
-from vlmtui.ui.keys import with_remedy
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.terminal.key_queue import Steps, run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
@@ -138,7 +136,7 @@ class ChatScreen(Screen[None]):
         action, argument = event.command
         if action is None:
             hint = "/help lists them; // sends a text that begins with a slash."
-            self.tell_error(bad_input(f"There is no command {one_line(argument)}.", hint=hint))
+            self.main_app.tell_error(bad_input(f"There is no command {one_line(argument)}.", hint=hint))
             return
         self.panel.clear_words()
         self.take_composer_text()
@@ -153,7 +151,7 @@ class ChatScreen(Screen[None]):
     @on(ComposerPanel.FileChecked)
     def _file_checked(self, event: ComposerPanel.FileChecked) -> None:
         if isinstance(event.outcome, VlmtuiError):
-            self.tell_error(event.outcome)
+            self.main_app.tell_error(event.outcome)
         else:
             self.attachments.tell_taken(event.outcome)
 
@@ -176,14 +174,16 @@ class ChatScreen(Screen[None]):
         newest = next((item.answer.text for item in reversed(self.chat.exchanges) if item.answer.text), "")
         text = marked.text if marked is not None else newest
         if not text:
-            self.tell("There is no answer to copy yet." if marked is None else "There is no text to copy here.")
+            self.main_app.tell(
+                "There is no answer to copy yet." if marked is None else "There is no text to copy here."
+            )
             return
-        self.copy_text(text)
-        self.tell(f"Copied {len(text):,} characters.")
+        self.app.copy_to_clipboard(text)
+        self.main_app.tell(f"Copied {len(text):,} characters.")
 
     def action_toggle_thinking(self) -> None:
         if not self.transcript.toggle_reasoning():
-            self.tell("No answer on this screen has reasoning.")
+            self.main_app.tell("No answer on this screen has reasoning.")
 
     def action_jump_end(self) -> None:
         self.transcript.show_end()
@@ -192,7 +192,7 @@ class ChatScreen(Screen[None]):
         if self.chat.exchanges:
             self.query_one(SearchBar).open(self.transcript)
         else:
-            self.tell("There is nothing to search yet.")
+            self.main_app.tell("There is nothing to search yet.")
 
     @on(Transcript.Selected)
     async def _clicked(self, event: Transcript.Selected) -> None:
@@ -206,7 +206,7 @@ class ChatScreen(Screen[None]):
         selected = self.get_selected_text()
         if selected:
             self.clear_selection()  # the next Ctrl+C stops the answer
-            self.copy_text(selected)
+            self.app.copy_to_clipboard(selected)
         elif self.chat.running is not None:
             self.sender.action_stop()
         else:
@@ -309,21 +309,6 @@ class ChatScreen(Screen[None]):
         """True while the screen closes: its widgets are gone, but background work may still run."""
         return not all(self.query(kind) for kind in (StatusBar, Transcript, EditingBar, ComposerPanel, Composer))
 
-    def tell(
-        self,
-        text: str,
-        remedy: Remedy | None = None,
-        *,
-        seconds: float = 4.0,
-        severity: SeverityLevel = "information",
-    ) -> None:
-        """Show a notification for `seconds`. `remedy`: the action that helps; its key is added to the text."""
-        self.notify(with_remedy(self.app, visible(text), remedy), severity=severity, timeout=seconds, markup=False)
-
-    def tell_error(self, error: VlmtuiError) -> None:
-        """Show an error as a notification, with its remedy."""
-        self.main_app.tell_error(error)
-
     def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
         """Run `steps` in the background until the screen closes."""
         work: WorkType[None] = partial(self.main_app.perform, steps)
@@ -332,10 +317,6 @@ class ChatScreen(Screen[None]):
     def start_dialog(self, steps: Steps) -> None:
         """Run steps that open another screen; keys typed ahead wait until it is open."""
         run_before_keys(self, partial(self.main_app.perform, steps))
-
-    def copy_text(self, text: str) -> None:
-        """Copy a text to the terminal's clipboard."""
-        self.app.copy_to_clipboard(text)
 
     def take_composer_text(self) -> None:
         """Copy the composer's text to the draft, whose update on the last key may still wait."""

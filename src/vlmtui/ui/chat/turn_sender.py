@@ -48,7 +48,7 @@ class TurnSender(ChatPart):
             exchange = chat.begin_queued(engines.require_model(), engines.info)
         except VlmtuiError as error:
             self.action_take_back()
-            self._screen.tell_error(error)
+            self._app.tell_error(error)
             return
         self._screen.show_queue()
         self.open_exchange(exchange, rebuild=message.editing is not None)
