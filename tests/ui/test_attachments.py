@@ -124,7 +124,7 @@ async def test_detach_takes_the_number_of_the_caption(chatting: StartChat, tmp_p
             await chat.paste(str(picture(tmp_path, name)))
         await chat.until(lambda: len(chat.controller.draft.attachments) == 3)
         await chat.send("/detach 7")
-        await chat.until(lambda: "No attachment 7" in chat.notes)
+        await chat.until(lambda: "no attachment 7" in chat.notes)
         await chat.send("/detach 2")
         await chat.until(lambda: [item.name for item in chat.controller.draft.attachments] == ["a.png", "c.png"])
 

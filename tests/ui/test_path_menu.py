@@ -19,7 +19,7 @@ class Host(App[None]):
         self.theme = DARK.name
 
     def compose(self) -> ComposeResult:
-        yield SuggestionMenu(id="menu")
+        yield SuggestionMenu()
 
     @property
     def menu(self) -> SuggestionMenu:

@@ -26,7 +26,7 @@ from vlmtui.media.folder import FolderEntry, FolderView, home_short, list_folder
 from vlmtui.reading import shown_name
 from vlmtui.session.cost import EstimateTokens
 from vlmtui.session.recent_folders import RecentFolders
-from vlmtui.text import human_bytes, one_line
+from vlmtui.text import counted, human_bytes, one_line
 from vlmtui.ui.actions import ACTIONS, bindings
 from vlmtui.ui.keys import LEADER, hint, shown_keys, spell_key
 from vlmtui.ui.terminal.graphics import Graphics
@@ -229,8 +229,6 @@ def preview_file(entry: FolderEntry, estimate: EstimateTokens | None = None) -> 
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.modified))
     if entry.is_folder:
         return FilePreview.PreviewReady(entry, None, ("Folder", when))
-    from vlmtui.text import human_bytes
-
     try:
         found = _first_picture(entry.path)
     except VlmtuiError as error:
@@ -299,7 +297,7 @@ def _of_document(path: Path) -> _Picture:
     from vlmtui.media.pages import page_picture
 
     drawn = page_picture(path)
-    pages = f"{drawn.pages:,} page{'s' if drawn.pages != 1 else ''} · {shown_name(path)}#page=3-7 attaches some"
+    pages = f"{counted(drawn.pages, 'page')} · {shown_name(path)}#page=3-7 attaches some"
     size = drawn.image.size
     drawn.image.thumbnail(_PIXELS)
     return _Picture(drawn.image, "image", size, (pages,))

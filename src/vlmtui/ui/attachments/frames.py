@@ -22,7 +22,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.media.contact_sheet import Rgb, Room, Sheet, make_sheet
 from vlmtui.media.describe import clock
 from vlmtui.media.sampling import FIELDS, most_frames, read_fields, time_text
-from vlmtui.text import one_line
+from vlmtui.text import counted, one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint, short_keys
 from vlmtui.ui.terminal.graphics import Graphics
@@ -224,7 +224,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             self._tell_problem(name, entered.problems.get(name, ""))
         self.query_one("#frames").set_class(bool(typed["fps"].strip()), "-unused")
         count = self._count(entered.sampling)
-        images = "images" if count is None else f"{count} image{'' if count == 1 else 's'}"
+        images = "images" if count is None else counted(count, "image")
         if self._takes_video:
             self.query_one("#as", RadioSet).query(RadioButton).last().label = images
         else:
@@ -282,6 +282,6 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
 def _summary(sheet: Sheet, sampling: VideoSampling) -> str:
     count, times = len(sheet.times_s), sheet.times_s
-    told = f"{count} frame{'' if count == 1 else 's'}, {clock(times[0])} to {clock(times[-1])}"
+    told = f"{counted(count, 'frame')}, {clock(times[0])} to {clock(times[-1])}"
     fewer = sampling.fps is None and count < sampling.num_frames
     return told + " · all frames of the video" if fewer else told

@@ -26,7 +26,7 @@ from vlmtui.session.draft import DraftToken
 from vlmtui.session.exchange import attachments_named
 from vlmtui.session.models import excess_media
 from vlmtui.session.recent_folders import RecentFolders
-from vlmtui.text import is_number, one_line
+from vlmtui.text import counted, is_number, one_line
 from vlmtui.ui.chat.part import ChatPart
 from vlmtui.ui.keys import with_remedy
 from vlmtui.ui.widgets.attachment_view import AttachmentView
@@ -65,8 +65,8 @@ class AttachmentBar(Vertical):
     }
     """
 
-    def __init__(self, *, cache: Path, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, *, cache: Path) -> None:
+        super().__init__(id="attachments")
         self._cache = cache
         self._busy = asyncio.Lock()
         self._views: dict[int, AttachmentView] = {}
@@ -92,7 +92,7 @@ class AttachmentBar(Vertical):
     async def _show(self, staged: Mapping[int, Attachment], pending: int) -> None:
         if not self._grid.is_attached:
             return
-        self._say(self._pending, f"reading {pending} file{'s' if pending != 1 else ''}…" if pending else "")
+        self._say(self._pending, f"reading {counted(pending, 'file')}…" if pending else "")
         one_row = len(staged) <= max(1, self.app.size.width // (THUMBNAIL_WIDTH + GUTTER))
         rows = _THUMBNAIL_ROWS if one_row and self.app.size.height >= _TALL else 0
         shown = [(number, view.attachment) for number, view in self._views.items()]
@@ -271,11 +271,9 @@ class MessageAttachments(ChatPart):
         self._app.open_viewer(list(numbered.values()), at, numbers=numbers)
 
     def action_frames(self, number: str = "") -> None:
-        chosen = self._chosen(number, lambda item: item.sampling is not None)
+        chosen = self._chosen("video", number, lambda item: item.sampling is not None)
         if chosen:
             self._screen.start_dialog(partial(self._choose_frames, chosen[-1]))
-        else:
-            self._app.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
 
     def action_drop_attachment(self, number: str = "") -> None:
         tokens = self._chat.draft.tokens
@@ -289,21 +287,19 @@ class MessageAttachments(ChatPart):
         page, _, number = text.partition(" ")
         if not is_number(page):
             raise bad_input("/page takes the number of a page.")
-        chosen = self._chosen(number.strip(), lambda item: item.pages > 1 or _is_animation(item))
-        if not chosen:
-            self._app.tell("The message has no document or animation.")
-            return
-        again = partial(restage, store=self._screen.services.paths.media, page=int(page))
-        self._screen.start(partial(self._change_one, chosen[-1], again), "stage")
+        chosen = self._chosen(
+            "document or animation", number.strip(), lambda item: item.pages > 1 or _is_animation(item)
+        )
+        if chosen:
+            again = partial(restage, store=self._screen.services.paths.media, page=int(page))
+            self._screen.start(partial(self._change_one, chosen[-1], again), "stage")
 
     def action_sound(self, number: str = "") -> None:
         """Attach the audio track of video `number`, or of the last video, after the other attachments."""
-        chosen = self._chosen(number, lambda item: item.modality == "video")
-        if not chosen:
-            self._app.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
+        chosen = self._chosen("video", number, lambda item: item.modality == "video")
+        video = chosen[-1].attachment if chosen else None
+        if video is None:
             return
-        video = chosen[-1].attachment
-        assert video is not None
         source = Path(video.source)
         path = source if source.is_absolute() and source.is_file() else Path(video.path)
         self._screen.panel.attach([path.with_name(f"{path.name}{SOUND_OF}")])
@@ -332,17 +328,17 @@ class MessageAttachments(ChatPart):
         else:
             self._app.tell(f"{attachments_named(exchange)} now sent again with every prompt.", seconds=8)
 
-    def _chosen(self, number: str, fits: Callable[[Attachment], bool]) -> list[DraftToken]:
+    def _chosen(self, kind: str, number: str, fits: Callable[[Attachment], bool]) -> list[DraftToken]:
         """Return the draft's attachments for which `fits` is true; with a number, only the attachment with this
-        number."""
+        number. If there is none, notify the user that the message has no `kind`."""
         tokens = [token for token in self._chat.draft.tokens if token.attachment and fits(token.attachment)]
-        return [token for token in tokens if not number or str(token.number) == number]
+        found = [token for token in tokens if not number or str(token.number) == number]
+        if not found:
+            self._app.tell(f"The message has no {kind} {one_line(number)}".rstrip() + ".")
+        return found
 
     def _change(self, modality: Modality, number: str, change: Callable[[Attachment], Attachment]) -> None:
-        chosen = self._chosen(number, lambda item: item.modality == modality)
-        if not chosen:
-            self._app.tell(f"The message has no {modality} {one_line(number)}".strip() + ".")
-        for token in chosen:
+        for token in self._chosen(modality, number, lambda item: item.modality == modality):
             self._screen.start(partial(self._change_one, token, change), "stage")
 
     async def _change_one(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> None:

@@ -24,7 +24,7 @@ from vlmtui.session.draft import token_text
 from vlmtui.session.exchange import Exchange, Siblings
 from vlmtui.session.generation import Answer
 from vlmtui.store.records import TurnId
-from vlmtui.text import one_line, visible
+from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.chat.attachments import GUTTER, THUMBNAIL_WIDTH
 from vlmtui.ui.document.answer_parts import AnswerPart, answer_parts
 from vlmtui.ui.document.document import Block
@@ -310,13 +310,13 @@ def reasoning_title(answer: Answer, parts: ThinkingParts) -> str:
     if parts.is_thinking:
         running = answer.thought.seconds
         facts = [f"{int(running)} s"] if running is not None and running >= 1 else []
-        facts += [_tokens(answer.tokens)] if answer.tokens else []
+        facts += [counted(answer.tokens, "token")] if answer.tokens else []
         return " ".join(("Thinking…", " · ".join(facts))).rstrip()
     ended = answer.thought.ended
     words = len(parts.thinking.split())
     took = None if ended is None else ended.seconds
     facts = [] if took is None or took < _BLINK_S else [seconds(took)]
-    facts.append(_tokens(ended.tokens) if ended and ended.tokens else f"{words:,} word{'s' * (words != 1)}")
+    facts.append(counted(ended.tokens, "token") if ended and ended.tokens else counted(words, "word"))
     return " · ".join(("Thought", *facts))
 
 
@@ -360,9 +360,4 @@ def waiting_text(answer: Answer, seconds: float) -> str:
         return "…"
     if answer.prompt is None:
         return f"preparing the prompt · {int(seconds)} s"
-    count = len(answer.prompt.token_ids)
-    return f"processing {count:,} prompt token{'s' * (count != 1)} · {int(seconds)} s"
-
-
-def _tokens(count: int) -> str:
-    return f"{count:,} token{'s' * (count != 1)}"
+    return f"processing {counted(len(answer.prompt.token_ids), 'prompt token')} · {int(seconds)} s"

@@ -103,11 +103,11 @@ class Composer(TextArea, inherit_bindings=False):
     class Interrupted(Message):
         """Ctrl+C was pressed without selected text."""
 
-    def __init__(self, prompts: PromptHistory, draft: Draft, *, id: str | None = None) -> None:
+    def __init__(self, prompts: PromptHistory, draft: Draft) -> None:
         self.draft = draft
         super().__init__(
             draft.text,
-            id=id,
+            id="composer",
             compact=True,
             soft_wrap=True,
             tab_behavior="focus",
@@ -296,6 +296,10 @@ class ComposerPanel(Vertical):
         self._prompts = prompts
         self._draft = draft
         self._paths = paths
+        self._menu = SuggestionMenu()
+        self.bar = AttachmentBar(cache=paths.thumbnails)
+        self._path_offer = PathOffer()
+        self._composer = Composer(prompts, draft)
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._to_send: str | None = None
         """The text for which Enter was pressed while files were loading."""
@@ -306,11 +310,11 @@ class ComposerPanel(Vertical):
         """The default sampling of videos."""
 
     def compose(self) -> ComposeResult:
-        yield SuggestionMenu(id="menu")
-        yield AttachmentBar(cache=self._paths.thumbnails, id="attachments")
-        yield PathOffer(id="path-offer")
+        yield self._menu
+        yield self.bar
+        yield self._path_offer
         with Vertical(id="composer-row"):
-            yield Composer(self._prompts, self._draft, id="composer")
+            yield self._composer
 
     def on_mount(self) -> None:
         self._composer.move_cursor(self._composer.document.end)
@@ -483,10 +487,6 @@ class ComposerPanel(Vertical):
         self._composer.text = self._draft.only_tokens()
         self._composer.move_cursor(self._composer.document.end)
 
-    @property
-    def bar(self) -> AttachmentBar:
-        return self.query_one(AttachmentBar)
-
     @work(group="stage")
     async def _open_file(self, number: int, source: Path | str) -> None:
         from vlmtui.media.stage import stage_source
@@ -512,18 +512,6 @@ class ComposerPanel(Vertical):
     async def _show_attachments(self) -> None:
         shown = {token.number: token.attachment for token in self._draft.tokens if token.attachment is not None}
         await self.bar.show(shown, pending=len(self._draft.pending))
-
-    @property
-    def _composer(self) -> Composer:
-        return self.query_one(Composer)
-
-    @property
-    def _menu(self) -> SuggestionMenu:
-        return self.query_one(SuggestionMenu)
-
-    @property
-    def _path_offer(self) -> PathOffer:
-        return self.query_one(PathOffer)
 
     def _reserve(self, source: Path | str = "") -> int:
         """Reserve a number for an attachment. If it was used before, clear the undo history, which may contain the old

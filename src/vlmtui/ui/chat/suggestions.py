@@ -178,8 +178,8 @@ class SuggestionMenu(OptionList):
     }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
+    def __init__(self) -> None:
+        super().__init__(id="menu", markup=False)
         self._offered: Sequence[Action | PathCompletion] = ()
 
     def show_commands(self, actions: Sequence[Action]) -> None:
@@ -233,8 +233,8 @@ class PathOffer(Static):
     }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
+    def __init__(self) -> None:
+        super().__init__(id="path-offer", markup=False)
         self.mentions: list[Mention] = []
         self._words = ""
         """The draft's text without attachment tokens, when the question was asked."""

@@ -167,7 +167,7 @@ def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> TextBlo
         return _tokens("", pieces, "$muted")
     hidden = sum(len(piece.ids) for piece in pieces[head : len(pieces) - tail])
     parts: list[Content] = [_joined(pieces[:head], "$muted")] if head else []
-    parts.append(Content.styled(f" ⋯ {hidden:,} equal token{'' if hidden == 1 else 's'} ⋯ ", "$faint"))
+    parts.append(Content.styled(f" ⋯ {counted(hidden, 'equal token')} ⋯ ", "$faint"))
     if tail:
         parts.append(_joined(pieces[-tail:], "$muted"))
     return TextBlock(Content.assemble(*parts), label=_label(""))

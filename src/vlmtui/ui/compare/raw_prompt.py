@@ -67,9 +67,8 @@ class RawEditor(TextArea):
     class Resized(Message):
         """The editor has another size."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(
-            id=id,
             compact=True,
             soft_wrap=True,
             tab_behavior="focus",

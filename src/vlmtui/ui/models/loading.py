@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from textual import events, on
@@ -172,20 +172,13 @@ class LoadingScreen(Screen[None]):
     class RetryWanted(Message):
         """Load the same model again after a failure."""
 
-    def __init__(
-        self,
-        engines: AppEngines,
-        model: Model,
-        *,
-        typed: str = "",
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, engines: AppEngines, model: Model, *, typed: str = "") -> None:
         """`typed`: the text typed during an earlier load."""
         super().__init__()
         self._typed = typed
+        self._clock = time.monotonic
         self.engines = engines
         self.model = model
-        self._clock = clock
         self._aborting = False
         self._stages = StageList(id="stages")
         self._failure = FailureView(id="failure")

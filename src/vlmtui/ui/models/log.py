@@ -20,7 +20,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.session.answer_line import seconds
 from vlmtui.session.engines import LOG_LINES, AppEngines, EngineMeter
-from vlmtui.text import one_line
+from vlmtui.text import counted, one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import Lines, hanging
@@ -244,8 +244,7 @@ class LogScreen(SearchScreen):
         self.query_one(LogView).show_log(engines.log)
         name = one_line(engines.model.spec.name) if engines.model else "no engine"
         self.query_one("#model", Static).update(f"{name} · {engines.state}")
-        total = engines.log.total
-        self.query_one("#count", Static).update(f"{total:,} line{'' if total == 1 else 's'}")
+        self.query_one("#count", Static).update(counted(engines.log.total, "line"))
         self.query_one("#empty").display = engines.log.total == 0
         engine = engines.engine if engines.is_loaded else None
         if engine is not self._measured:

@@ -52,7 +52,7 @@ def model_details(choice: Choice, machine: Machine | None) -> list[TextBlock]:
     if choice.server is not None:
         return _served_details(choice, choice.server)
     facts = [
-        ("Takes", ", ".join(f"{modality} ×{takes.max_items}" for modality, takes in family.takes.items())),
+        ("Takes", takes_text(choice, ", ")),
         ("Parameters", size_text(choice.parameters_b)),
         ("Context", f"{context_text(choice.context)} tokens" if choice.context else "?"),
         ("Licence", _licence(choice)),
@@ -90,7 +90,7 @@ def _served_details(choice: Choice, server: Server) -> list[TextBlock]:
         ("Runs", (f"vLLM {found.version}" if found.version else "not vLLM") if found else "?"),
         ("Answers in", f"{found.latency_s * 1000:.0f} ms" if found else "?"),
         ("Family", family.title if family.family else "not in the registry"),
-        ("Takes", ", ".join(f"{modality} ×{takes.max_items}" for modality, takes in family.takes.items())),
+        ("Takes", takes_text(choice, ", ")),
         ("Context", f"{context_text(choice.context)} tokens" if choice.context else "?"),
     ]
     if choice.served is not None and choice.served.parent:
@@ -170,9 +170,9 @@ def context_text(tokens: int | None) -> str:
     return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
 
 
-def takes_text(choice: Choice) -> str:
-    """Return what a model accepts: `image ×8 video ×2`."""
-    return " ".join(f"{modality} ×{takes.max_items}" for modality, takes in choice.family.takes.items())
+def takes_text(choice: Choice, separator: str = " ") -> str:
+    """Return the media that a model accepts with their limits: `image ×8 video ×2`."""
+    return separator.join(f"{modality} ×{takes.max_items}" for modality, takes in choice.family.takes.items())
 
 
 def row(choice: Choice, machine: Machine | None, width: int) -> Content:

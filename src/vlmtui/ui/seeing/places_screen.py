@@ -13,7 +13,7 @@ from vlmtui.errors import bad_input
 from vlmtui.inspection.grounding import PlacedMark
 from vlmtui.media.describe import clock
 from vlmtui.session.answer_places import AnswerPlaces, Badge, ShownMedium, badges_of, draw_marks, open_shown, range_line
-from vlmtui.text import one_line
+from vlmtui.text import counted, one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.seeing.seeing_screen import SeeingScreen, Sight
 from vlmtui.ui.widgets.thumbnails import mark_at, name_line
@@ -141,7 +141,7 @@ class PlacesScreen(SeeingScreen["Image"]):
         self.listed.highlighted = min(at, len(lines) - 1) if lines else None
         self._turn_to_medium()
         self._tell_title()
-        times = f"{len(places.ranges)} time range{'s' * (len(places.ranges) != 1)}" if places.ranges else ""
+        times = counted(len(places.ranges), "time range") if places.ranges else ""
         inside = f"{places.inside} of {len(marks)} inside" if marks else "" if times else "nothing found"
         lost = f"{len(places.unreadable)} unreadable" if places.unreadable else ""
         self.say("count", " · ".join(filter(None, (inside, times, lost))))
