@@ -19,7 +19,7 @@ from tests.zoo.parity import TOKENS, conversations
 from vlmtui.domain.conversation import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engines.installed import Engines, pinned_engine
-from vlmtui.engines.serve import ServerProgram, program_of_record
+from vlmtui.engines.serve import ServerProgram, server_program
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.session.generation import make_request
@@ -143,7 +143,7 @@ def main() -> int:
     if engine is None:
         print(f"vLLM {VERSION} is not installed: vlmtui engines install {VERSION} --variant cpu")
         return 1
-    found = {family: ask(program_of_record(engine), family, options.keep.resolve()) for family in FAMILIES}
+    found = {family: ask(server_program(engine), family, options.keep.resolve()) for family in FAMILIES}
     NUMBERS.write_text(json.dumps(found) + "\n", encoding="utf-8")
     return 0
 

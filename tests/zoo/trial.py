@@ -28,7 +28,7 @@ from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, adapter_
 from vlmtui.domain.generation import Failed, Finished, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engines.installed import Engines, pinned_engine
-from vlmtui.engines.serve import SERVER_VARIABLE, program_of_record
+from vlmtui.engines.serve import SERVER_VARIABLE, server_program
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, bundled
 from vlmtui.registry.match import Model, model_of, with_trust
@@ -100,7 +100,7 @@ def run(recipe: Recipe, family: Family, folder: Path) -> Results:
     if choice is not None and choice.pinned is not None:
         if (engine := pinned_engine(Engines(Paths.default()), choice.pinned)) is None:
             return {"load": f"needs vLLM {choice.pinned}"}
-        os.environ[SERVER_VARIABLE] = msgspec.json.encode(program_of_record(engine)).decode()
+        os.environ[SERVER_VARIABLE] = msgspec.json.encode(server_program(engine)).decode()
     if choice is None or choice.backend == DEFAULT_BACKEND:
         lively_weights()
     if recipe.prepare is not None:

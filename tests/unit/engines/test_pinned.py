@@ -22,7 +22,7 @@ from vlmtui.engines.installed import (
     install_engine,
     pinned_engine,
 )
-from vlmtui.engines.serve import SERVER_VARIABLE, program_of_record
+from vlmtui.engines.serve import SERVER_VARIABLE, server_program
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 
@@ -64,7 +64,7 @@ def test_the_worker_gets_the_interpreter_of_the_version(engines: Engines, tmp_pa
     assert caught.value.kind is ErrorKind.NO_ENGINE
     assert "vlmtui engines install 0.23.0" in caught.value.hint
     made = record(engines, "0.23.0", pinned=True)
-    program = program_of_record(made)
+    program = server_program(made)
     assert program.is_for_cpu and program.has_older_transformers and program.version == "0.23.0"
     assert SERVER_VARIABLE in installed_program(Paths.below(tmp_path), spec).environment
 

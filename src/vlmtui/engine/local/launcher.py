@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
@@ -20,9 +20,6 @@ from vlmtui.paths import APP, Paths, private_dir
 from vlmtui.processes import python_command, safe_environment, search_path
 from vlmtui.protocol.endpoint import MARKER, Endpoint, WorkerRecord
 from vlmtui.registry.engine_arguments import check_engine_args
-
-if TYPE_CHECKING:
-    from vlmtui.engines.installed import ChosenEngine
 
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 """Variables that turn usage reporting off, unless the user has set them."""
@@ -56,49 +53,33 @@ def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
     from vlmtui.worker.backends import require_backend
 
     if spec.backend in SERVED_BACKENDS:
-        return _serving(served_engine(paths, spec))
+        return _serving_program(paths, spec)
     is_installed = spec.backend in (DEFAULT_BACKEND, TRANSFORMERS_BACKEND)
     chosen = choose_engine(Engines(paths)) if is_installed else None
     if chosen is None:
         require_backend(spec.backend)
         return WorkerProgram()
-    return program_of(chosen)
+    folders = None if chosen.record is None else chosen.search_path
+    return WorkerProgram(interpreter=chosen.interpreter, search_path=folders)
 
 
-def program_of(engine: ChosenEngine) -> WorkerProgram:
-    """Return the worker program of an engine."""
-    if engine.record is not None and engine.record.pinned:
-        return _serving(engine)
-    folders = None if engine.record is None else engine.search_path
-    return WorkerProgram(interpreter=engine.interpreter, search_path=folders)
-
-
-def served_engine(paths: Paths, spec: LoadSpec) -> ChosenEngine:
-    """Return the engine whose server (`vllm serve`) runs the spec. Raises VlmtuiError(NO_ENGINE) if it is not
-    installed."""
+def _serving_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
+    """Return the worker program that starts the server (`vllm serve`) of the spec's engine. It runs in this Python.
+    Raises VlmtuiError(NO_ENGINE) if the engine is not installed."""
     from vlmtui.engines.builds import how_to_install
-    from vlmtui.engines.installed import ChosenEngine, Engines, choose_engine, pinned_engine
+    from vlmtui.engines.installed import Engines, choose_engine, pinned_engine
+    from vlmtui.engines.serve import SERVER_VARIABLE, server_program
     from vlmtui.worker.backends import no_vllm
 
     engines = Engines(paths)
     if spec.pinned is None:
-        chosen = choose_engine(engines)
-        if chosen is None:
+        if (chosen := choose_engine(engines)) is None:
             raise no_vllm()
-        return chosen
-    record = pinned_engine(engines, spec.pinned)
-    if record is None:
+        record = chosen.record
+    elif (record := pinned_engine(engines, spec.pinned)) is None:
         message = f"{spec.name} needs vLLM {spec.pinned}, which is not installed."
         raise VlmtuiError(ErrorKind.NO_ENGINE, message, hint=how_to_install(spec.pinned))
-    return ChosenEngine(record.interpreter, record)
-
-
-def _serving(engine: ChosenEngine) -> WorkerProgram:
-    """Return the worker program that starts an engine's server. It runs in this interpreter."""
-    from vlmtui.engines.serve import SERVER_VARIABLE, server_program
-
-    named = msgspec.json.encode(server_program(engine)).decode()
-    return WorkerProgram(environment={SERVER_VARIABLE: named})
+    return WorkerProgram(environment={SERVER_VARIABLE: msgspec.json.encode(server_program(record)).decode()})
 
 
 class Launcher(msgspec.Struct, frozen=True):
