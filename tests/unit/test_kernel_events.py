@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from vlmtui.engine.local.processes import has_ended, is_alive, locked, locked_if_free, readable
+from vlmtui.engine.local.host import locked, locked_if_free
+from vlmtui.engine.local.processes import has_ended, is_alive, readable
 
 HOLDER = """
 import fcntl, sys

@@ -27,7 +27,6 @@ class Engine(Protocol):
 
     def load(self) -> AsyncIterator[LoadEvent]:
         """Yield the load's progress, then EngineReady or LoadFailed; only EngineReady if already loaded."""
-        ...
 
     def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         """Yield the request's events; the last is Finished, Failed or Cancelled (for a RenderRequest: PromptReady and
@@ -35,54 +34,43 @@ class Engine(Protocol):
 
         Closing the iterator early, or cancelling its task, cancels the request. `close` does not cancel it if its
         `keep` is set."""
-        ...
 
     def resume(self, request_id: str) -> AsyncGenerator[EngineEvent, None]:
         """Yield the events of a request with `keep` set: the answer so far as one delta, then live ones.
         Failed(NOT_KEPT) if the engine does not have it. The request then belongs to this connection; a previous client
         that is still connected gets Failed(NOT_KEPT)."""
-        ...
 
     async def forget(self, request_id: str) -> None:
         """Let the engine delete its copy of an answer. Does nothing if it has none.
 
         Call this for every request with `keep` set once its outcome is stored: until then the engine keeps it, in case
         this process dies first."""
-        ...
 
     async def cancel(self, request_id: str) -> None:
         """Abort a request; its iterator then ends with Cancelled. Does nothing if it has already ended."""
-        ...
 
     async def status(self) -> EngineStatus:
         """Return the engine's status, even while it loads. Raises VlmtuiError(ENGINE_DIED) if no answer arrives in
         time."""
-        ...
 
     def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
         """Yield the newest lines of the engine's log, then new ones as they appear, until closed. Hostile text."""
-        ...
 
     def metrics(self) -> AsyncGenerator[MetricsSample | Failure, None]:
         """Yield the engine's metrics every few seconds, or why there are none just now, until closed. Raises
         VlmtuiError if the engine has no metrics, or has gone."""
-        ...
 
     async def set_keep_alive(self, seconds: float | None) -> None:
         """Set how long the engine stays after its last client leaves; 0: it stops at once; None: it stays forever."""
-        ...
 
     async def closed(self) -> VlmtuiError | None:
         """Wait until the connection is closed. Return the cause; None after our own `close` or `shutdown`."""
-        ...
 
     async def close(self) -> None:
         """Disconnect. The engine stays for its keep-alive time."""
-        ...
 
     async def shutdown(self) -> None:
         """Stop the engine, even during a load. Returns when all its processes have ended."""
-        ...
 
 
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,39 +90,31 @@ class EngineHost(Protocol):
 
         client: names the caller (`app`, `ask`). keep_alive_s: for a newly started engine only. Raises VlmtuiError if no
         engine can be started."""
-        ...
 
     async def running(self) -> list[EngineStatus]:
         """Return the status of every engine of this user that answers. Raises VlmtuiError if the runtime folder or a
         socket belongs to another user."""
-        ...
 
     async def holder(self, request_id: str) -> LoadSpec | None:
         """Return the spec of the running engine that keeps this request's answer for a later client, to `open` and
         `resume` it; None if there is none. Raises VlmtuiError as `running` does."""
-        ...
 
     async def unfetched_answer(self, request_id: str) -> list[EngineEvent] | None:
         """Return the events of a request that a stopped engine left in a file: the deltas merged into one, the last
         event Finished, Failed or Cancelled. None if there are none. Call `holder` first."""
-        ...
 
     async def unfetched_answers(self) -> list[str]:
         """Return the ids of requests that may have an `unfetched_answer`. Raises VlmtuiError as `running` does."""
-        ...
 
     async def forget(self, request_id: str) -> None:
         """Delete the `unfetched_answer` of a request once it is stored. Does nothing if there is none."""
-        ...
 
     async def leftovers(self) -> list[Leftover]:
         """Return this user's engines that run but do not answer, without those that this process is connected to.
         Raises VlmtuiError as `running` does."""
-        ...
 
     async def end(self, leftover: Leftover) -> None:
         """End an engine. Returns when all its processes have ended. Raises VlmtuiError if they can't be ended."""
-        ...
 
 
 class ModelReader(Protocol):
@@ -142,4 +122,3 @@ class ModelReader(Protocol):
 
     def read(self, request: ReadRequest) -> ModelReading:
         """Read a model and render its templates, within limits. Blocking. Raises VlmtuiError."""
-        ...

@@ -465,15 +465,12 @@ class EngineSource(Protocol):
 
     async def has_room(self, model: Model) -> bool:
         """Return True if the model is loaded or fits in memory in addition to the loaded ones."""
-        ...
 
     async def open(self, model: Model) -> Engine:
         """Return the loaded engine with this model. Raises VlmtuiError."""
-        ...
 
     async def make_room(self) -> None:
         """Stop all engines on this machine; return when they have ended."""
-        ...
 
 
 async def answer_in_turns(

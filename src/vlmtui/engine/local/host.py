@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import subprocess
 import time
 import weakref
-from contextlib import AsyncExitStack, aclosing, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +21,7 @@ from vlmtui.domain.generation import EngineEvent, Failed, Failure
 from vlmtui.engine.interface import Leftover
 from vlmtui.engine.local.launcher import Launcher, StartedWorker, WorkerProgram, installed_program
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.paths import Paths
+from vlmtui.paths import Paths, private_dir
 from vlmtui.protocol.endpoint import Endpoint, WorkerRecord
 from vlmtui.protocol.spool import is_complete, read_spooled, remove_spooled, spooled_requests
 
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from vlmtui.domain.metrics import EngineMetrics
     from vlmtui.engine.local.client import WorkerClient
     from vlmtui.protocol.messages import StatusReport
+
+_RETRY_S = 0.05
+"""Seconds between two attempts to lock a file."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,8 +102,6 @@ class WorkerHost:
         """The connections made by `open`. While one is open, its worker is no leftover."""
 
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> WorkerClient:
-        from vlmtui.engine.local.processes import locked
-
         endpoint = Endpoint.of(self._paths, spec)
         async with locked(endpoint.lock):
             worker = None
@@ -260,8 +264,6 @@ class WorkerHost:
 
     async def _is_abandoned(self, endpoint: Endpoint) -> bool:
         """Return True if a worker that did not answer still runs, and no process is starting or ending it."""
-        from vlmtui.engine.local.processes import locked_if_free
-
         async with locked_if_free(endpoint.lock) as is_mine:
             if not is_mine or not await _processes(endpoint):
                 return False
@@ -272,16 +274,12 @@ class WorkerHost:
 
     async def _remove_files(self, endpoint: Endpoint) -> None:
         """Remove a dead worker's files, unless a new one has been started since."""
-        from vlmtui.engine.local.processes import locked
-
         async with locked(endpoint.lock):
             if not await _processes(endpoint):
                 endpoint.remove()
 
     async def _end_locked(self, endpoint: Endpoint, *, shutdown_sent: bool) -> None:
         """End a worker while holding the lock, so that no new one starts at the same endpoint."""
-        from vlmtui.engine.local.processes import locked
-
         async with locked(endpoint.lock):
             await self._end_processes(endpoint, shutdown_sent=shutdown_sent)
 
@@ -295,3 +293,42 @@ async def _processes(endpoint: Endpoint) -> list[psutil.Process]:
 def _leftover(worker: WorkerInfo) -> Leftover:
     about = f"{worker.name} (pid {worker.pid})" if worker.pid else worker.name
     return Leftover(id=worker.endpoint.worker_id, title=about)
+
+
+@asynccontextmanager
+async def locked(path: Path) -> AsyncIterator[None]:
+    """Hold a lock file, waiting for it if necessary. The kernel releases it when this process dies. Raises VlmtuiError
+    if the file can't be opened."""
+    file = _open_lock(path)
+    try:
+        while not _try_lock(file):  # noqa: ASYNC110 - waiting in flock itself could not be cancelled
+            await asyncio.sleep(_RETRY_S)
+        yield
+    finally:
+        os.close(file)
+
+
+@asynccontextmanager
+async def locked_if_free(path: Path) -> AsyncIterator[bool]:
+    """Hold a lock file if it is free; yields whether it is held. Raises VlmtuiError if the file can't be opened."""
+    file = _open_lock(path)
+    try:
+        yield _try_lock(file)
+    finally:
+        os.close(file)
+
+
+def _open_lock(path: Path) -> int:
+    private_dir(path.parent)
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise VlmtuiError(ErrorKind.INTERNAL, f"Can't use the lock file {path}.", detail=str(error)) from error
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

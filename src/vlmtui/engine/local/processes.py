@@ -1,29 +1,22 @@
-"""Finds, waits for and ends the processes of a worker, and never touches others. Lock files."""
+"""Finds, waits for and ends the processes of a worker, and never touches others."""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.paths import private_dir
 from vlmtui.protocol.endpoint import HOME_SUFFIX, MARKER, Endpoint
 
 if TYPE_CHECKING:
     from vlmtui.engine.local.host import Timeouts
-
-
-_RETRY_S = 0.05
-"""Seconds between two attempts to lock a file."""
 
 
 async def readable(descriptor: int, within_s: float) -> bool:
@@ -62,50 +55,11 @@ def is_alive(process: psutil.Process) -> bool:
     return False
 
 
-@asynccontextmanager
-async def locked(path: Path) -> AsyncIterator[None]:
-    """Hold a lock file, waiting for it if necessary. The kernel releases it when this process dies. Raises VlmtuiError
-    if the file can't be opened."""
-    file = _open(path)
-    try:
-        while not _try_lock(file):  # noqa: ASYNC110 - waiting in flock itself could not be cancelled
-            await asyncio.sleep(_RETRY_S)
-        yield
-    finally:
-        os.close(file)
-
-
-@asynccontextmanager
-async def locked_if_free(path: Path) -> AsyncIterator[bool]:
-    """Hold a lock file if it is free; yields whether it is held. Raises VlmtuiError if the file can't be opened."""
-    file = _open(path)
-    try:
-        yield _try_lock(file)
-    finally:
-        os.close(file)
-
-
 def _has_ended(process: psutil.Process, within_s: float) -> bool:
     try:
         process.wait(within_s)
     except psutil.TimeoutExpired:
         return not is_alive(process)
-    return True
-
-
-def _open(path: Path) -> int:
-    private_dir(path.parent)
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise VlmtuiError(ErrorKind.INTERNAL, f"Can't use the lock file {path}.", detail=str(error)) from error
-
-
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     return True
 
 
