@@ -25,6 +25,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.golden import By, Golden, read_golden
 from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, Tolerance, where_to_look
+from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.match import Model, resolve, with_engine_args
 from vlmtui.registry.schema import KnownDifference
 from vlmtui.session.adapters import find_adapter, require_allowed, takes_adapter, with_adapters
@@ -54,7 +55,6 @@ from vlmtui.session.checking import (
 from vlmtui.session.engines import is_remote
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lanes import HERE
-from vlmtui.session.lint import model_folder
 from vlmtui.text import one_line
 
 DIFFERS = 1
@@ -291,7 +291,7 @@ async def _record(lab: Lab) -> int:
         model = resolve(lab.application.registry, name)
         folder = golden_folder(Path(arguments.folder), name)
         cases = lab.cases(model, RECORDED, folder)
-        local = model_folder(model) if Path(name).is_dir() else None
+        local = model_folder(model.spec.model) if Path(name).is_dir() else None
         called = os.path.relpath(local, folder) if local is not None else name
         for case, side in zip(cases, await lab.by_maker(by, name)(cases), strict=True):
             if side.error:
@@ -360,7 +360,7 @@ async def _replay(lab: Lab) -> int:
         setup = AskSetup(lab.application, home, keep_alive_given=False, as_json=True)
         adapters = [find_adapter(one) for one in dict.fromkeys(case.request.adapter for case in found.cases) if one]
         models = await asyncio.to_thread(models_on, found.engines, setup, arguments)
-        if not arguments.model and not all(map(is_remote, models)) and model_folder(home) is None:
+        if not arguments.model and not all(map(is_remote, models)) and model_folder(home.spec.model) is None:
             message = f"{found.model} is not downloaded, and a file alone can't start a download."
             lab.failed(found.cases[0].file, bad_input(message, hint=f"If you want it, add --model {found.model}."))
             return {}

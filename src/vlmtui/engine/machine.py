@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.errors import VlmtuiError
-from vlmtui.reading import is_folder
-from vlmtui.registry.hub_cache import read_config, snapshot_of, weights_bytes
+from vlmtui.registry.hub_cache import model_folder, read_config, weights_bytes
 from vlmtui.registry.match import Model
 
 GIB = 2**30
@@ -132,7 +131,7 @@ class FitResult(msgspec.Struct, frozen=True):
 def estimate(model: Model) -> MemoryEstimate | None:
     """Estimate a model's memory; None if neither its files nor its number of parameters are known. Reads only small
     files."""
-    folder = _folder(model)
+    folder = model_folder(model.spec.model)
     config = _config(folder)
     arguments = model.spec.engine_args
     dtype = _BYTES.get(str(arguments.get("dtype") or _get(config, "torch_dtype") or _get(config, "dtype")), 2.0)
@@ -195,11 +194,6 @@ def _sizes(most: int) -> list[int]:
 
 def _smaller(model: Model) -> tuple[str, ...]:
     return tuple(name for name in model.family.smaller if name != model.spec.model)
-
-
-def _folder(model: Model) -> Path | None:
-    local = Path(model.spec.model)
-    return local if is_folder(local) else snapshot_of(model.spec.model)
 
 
 def _config(folder: Path | None) -> Mapping[str, object]:

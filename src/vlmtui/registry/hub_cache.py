@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.reading import read_json, read_whole
+from vlmtui.reading import is_folder, read_json, read_whole
 
 _CONFIG_BYTES_MAX = 10_000_000
 _INDEX_BYTES_MAX = 100_000_000
@@ -49,6 +49,11 @@ def snapshot_of(name: str, cache: Path | None = None) -> Path | None:
     if main in snapshots:
         return main
     return max(snapshots, key=_changed, default=None)
+
+
+def model_folder(model: str) -> Path | None:
+    """Return the folder with a model's files: a local folder, or the snapshot of a downloaded repository; else None."""
+    return Path(model) if is_folder(Path(model)) else snapshot_of(model)
 
 
 def _main_commit(root: Path) -> str:

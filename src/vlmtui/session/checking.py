@@ -45,12 +45,13 @@ from vlmtui.media.stage import stage
 from vlmtui.paths import bundled, private_dir
 from vlmtui.reading import is_file, is_folder, read_whole
 from vlmtui.registry.estimate import settings_of
+from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.generation import PromptMode, broken_off, request_for, whole_answer
 from vlmtui.session.lanes import recorded_specs
-from vlmtui.session.lint import download_hint, model_folder
+from vlmtui.session.lint import download_hint
 from vlmtui.text import one_line, visible
 
 _BUNDLED = "bundled:"
@@ -405,7 +406,7 @@ async def _with_answer(engine: Engine, request: Request, side: CheckedSide) -> C
 
 def require_here(model: Model) -> Path:
     """Return the folder of a model's files. Raises VlmtuiError if it is not downloaded."""
-    if (folder := model_folder(model)) is None:
+    if (folder := model_folder(model.spec.model)) is None:
         raise bad_input(f"{model.spec.name} is not downloaded.", hint=download_hint(model))
     return folder
 

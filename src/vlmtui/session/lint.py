@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 import msgspec
 
 from vlmtui.domain.model_reading import ReadRequest
 from vlmtui.engine.interface import ModelReader
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import bad_input
 from vlmtui.inspection.lint.check import check_reading, record_templates
 from vlmtui.inspection.lint.finding import LintFinding
 from vlmtui.inspection.lint.subject import TOKEN, canned_conversations, render_case
 from vlmtui.inspection.prompt_turns import tail_of
-from vlmtui.reading import is_folder
-from vlmtui.registry.hub_cache import snapshot_of
+from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.match import Model
-from vlmtui.registry.schema import Family
 
 
 class LintReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,11 +42,14 @@ def lint_model(model: Model, reader: ModelReader, *, trust_remote_code: bool = F
     """Check the model's own template; if the model is not downloaded, the template in its record. Blocking. Raises
     VlmtuiError if there is neither, or if the process that reads them fails."""
     family = model.family
-    folder = model_folder(model)
+    folder = model_folder(model.spec.model)
     own = None if folder is not None else record_templates(family)
     if own is not None and (not own or model.spec.model not in family.models[:1]):
-        raise _not_here(model)
-    canned = canned_conversations(family, stop=_stop_of(family))
+        message = f"Can't check {model.spec.name}: it is not downloaded, and its record has no template of its own."
+        raise bad_input(message, hint=f"{download_hint(model)} Or name a local folder.")
+    written = TOKEN.findall(tail_of(family.raw.assistant))
+    named = [token for token in family.stop_tokens if not token.startswith("@")]
+    canned = canned_conversations(family, stop=next(iter([*written, *named]), ""))
     reading = reader.read(
         ReadRequest(
             folder=str(folder or ""),
@@ -70,29 +70,8 @@ def lint_model(model: Model, reader: ModelReader, *, trust_remote_code: bool = F
     )
 
 
-def model_folder(model: Model) -> Path | None:
-    """Return the folder with the model's files; None if it is a repository that is not downloaded."""
-    path = Path(model.spec.model)
-    return path if is_folder(path) else snapshot_of(model.spec.model)
-
-
 def download_hint(model: Model) -> str:
     """Return a hint on how to download a repository without its weights."""
     gated = " It is gated: accept its terms on the hub first." if model.family.gated else ""
     files = '"*.json" "*.jinja" "*.txt" "*.model" "*.py"'
     return f"Download its small files: `hf download {shlex.quote(model.spec.model)} --include {files}`.{gated}"
-
-
-def _not_here(model: Model) -> VlmtuiError:
-    return VlmtuiError(
-        ErrorKind.BAD_INPUT,
-        f"Can't check {model.spec.name}: it is not downloaded, and its record has no template of its own.",
-        hint=f"{download_hint(model)} Or name a local folder.",
-    )
-
-
-def _stop_of(family: Family) -> str:
-    """Return a token that ends an answer, according to the record."""
-    named = [one for one in family.stop_tokens if not one.startswith("@")]
-    written = TOKEN.findall(tail_of(family.raw.assistant))
-    return next(iter([*written, *named]), "")
