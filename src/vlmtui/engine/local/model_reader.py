@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.engine.local.launcher import installed_program, linked_package, reader_environment
+from vlmtui.engine.local.launcher import WorkerProgram, installed_program, linked_package, reader_environment
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths, private_dir
 from vlmtui.processes import python_command
@@ -37,17 +36,14 @@ class LocalModelReader(msgspec.Struct, frozen=True):
     def read(self, request: ReadRequest) -> ModelReading:
         """Read a model. Blocking. Raises VlmtuiError if the process fails or exceeds its limits, or if no engine is
         installed."""
-        interpreter, search_path = self._interpreter(request)
+        program = WorkerProgram()  # templates alone need no package of the engine
+        if request.folder:
+            program = installed_program(self.paths, LoadSpec(model=request.folder, name=request.folder))
         private_dir(self.paths.runtime)
         with tempfile.TemporaryDirectory(prefix="reader-", dir=self.paths.runtime) as home:
-            linked = [linked_package(Path(home)), *search_path] if search_path is not None else []
-            return self._run(request, interpreter, Path(home), linked)
-
-    def _interpreter(self, request: ReadRequest) -> tuple[str, tuple[str, ...] | None]:
-        if not request.folder:
-            return sys.executable, None  # templates alone need no package of the engine
-        program = installed_program(self.paths, LoadSpec(model=request.folder, name=request.folder))
-        return program.interpreter, program.search_path
+            other = program.search_path
+            linked = [linked_package(Path(home)), *other] if other is not None else []
+            return self._run(request, program.interpreter, Path(home), linked)
 
     def _run(self, request: ReadRequest, interpreter: str, home: Path, linked: list[str]) -> ModelReading:
         from vlmtui.domain.model_reading import ModelReading
