@@ -15,10 +15,11 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.session.generation import Answer, make_request, run_turn
-from vlmtui.session.media_facts import media_facts, media_items
+from vlmtui.session.media_facts import media_facts
 from vlmtui.session.prompt_report import (
     PromptReport,
     answer_tokens,
+    media_items,
     part_file,
     part_text,
     prompt_pieces,
@@ -224,7 +225,7 @@ async def test_every_part_can_be_copied_as_it_is() -> None:
 async def test_the_report_describes_a_processed_image() -> None:
     engine = await engine_of(["Hi"])
     known = await asked(engine, "Hello", picture("a.png"), picture("b.png"))
-    items = media_items(known)
+    items = media_items(known.prompt, known.attachments)
     assert [item.attachment.name for item in items] == ["a.png", "b.png"]
     facts = dict(media_facts(items[1]))
     assert facts["resized to"] == "112 × 112 pixels"
@@ -244,3 +245,9 @@ async def test_the_template_is_the_one_that_wrote_the_prompt() -> None:
     prompt = known.request.prompt
     assert isinstance(prompt, ChatPrompt)
     assert template_of(none) == (prompt.fallback_template or "")
+
+
+def test_an_image_has_the_tokens_of_all_its_tiles() -> None:
+    spans = tuple(MediaSpan(modality="image", index=0, offset=at, length=64, tokens=64) for at in (2, 70))
+    ready = PromptReady(request_id="1", prompt="", token_ids=(), media=spans)
+    assert [item.tokens for item in media_items(ready, (picture(), picture()))] == [128, None]

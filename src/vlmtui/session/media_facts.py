@@ -1,20 +1,18 @@
-"""Facts about the attachments of a prompt: sizes, and the patches and tokens that the processor made of them."""
+"""Facts about an attachment of a prompt: sizes, and the patches and tokens that the processor made of it."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from vlmtui.domain.conversation import Attachment
-from vlmtui.domain.generation import MediaSpan
 from vlmtui.media.describe import clock
 from vlmtui.media.thumbnails import open_pixels
-from vlmtui.session.prompt_report import PromptReport
+from vlmtui.session.prompt_report import PromptMedia
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -22,48 +20,16 @@ if TYPE_CHECKING:
 _SHA_SHOWN = 16
 
 
-class PromptMedia(msgspec.Struct, frozen=True):
-    """An attachment and its spans of the prompt."""
-
-    attachment: Attachment
-    number: int
-    """Number in the prompt, from 1."""
-    spans: tuple[MediaSpan, ...] = ()
-    """Several if the processor splits an image into tiles; empty if unknown."""
-
-    @property
-    def resized(self) -> tuple[int, int] | None:
-        """Width and height in pixels after the processor's resize, if the engine reports it."""
-        return next((span.resized for span in self.spans if span.resized), None)
-
-    @property
-    def tokens(self) -> int:
-        return sum(span.tokens for span in self.spans)
-
-
-def media_items(inspected: PromptReport) -> list[PromptMedia]:
-    """Return one item for each attachment, in the order of the prompt."""
-    spans = inspected.prompt.media if inspected.prompt else ()
-    counts: dict[str, int] = {}
-    items: list[PromptMedia] = []
-    for number, attachment in enumerate(inspected.attachments, 1):
-        index = counts.get(attachment.modality, 0)
-        counts[attachment.modality] = index + 1
-        own = tuple(span for span in spans if (span.modality, span.index) == (attachment.modality, index))
-        items.append(PromptMedia(attachment, number, own))
-    return items
-
-
-def media_facts(item: PromptMedia, times_s: Sequence[float] = ()) -> list[tuple[str, str]]:
-    """Return facts as names and values. Hostile text. `times_s`: times of a video's frames, in seconds."""
+def media_facts(item: PromptMedia) -> list[tuple[str, str]]:
+    """Return facts as names and values. Hostile text."""
     attachment = item.attachment
     rows = [("file", attachment.name)]
     if attachment.modality == "audio":
-        rows += _sound(attachment)
+        rows += _audio(attachment)
     else:
         rows.append(("size", f"{attachment.width} × {attachment.height} pixels"))
     if attachment.modality == "video":
-        rows += _frames(attachment, times_s)
+        rows += _frames(attachment)
     if item.resized:
         width, height = item.resized
         same = (width, height) == (attachment.width, attachment.height)
@@ -111,7 +77,7 @@ def resized_attachment(item: PromptMedia, cache: Path) -> Attachment:
     )
 
 
-def _sound(attachment: Attachment) -> list[tuple[str, str]]:
+def _audio(attachment: Attachment) -> list[tuple[str, str]]:
     rows = [("length", clock(attachment.duration_s or 0.0))]
     if attachment.sample_rate is not None:
         rows.append(("rate", f"{attachment.sample_rate:,} samples a second"))
@@ -120,11 +86,8 @@ def _sound(attachment: Attachment) -> list[tuple[str, str]]:
     return rows
 
 
-def _frames(attachment: Attachment, times_s: Sequence[float]) -> list[tuple[str, str]]:
+def _frames(attachment: Attachment) -> list[tuple[str, str]]:
     rows = [] if attachment.duration_s is None else [("length", clock(attachment.duration_s))]
-    if times_s:
-        rows.append(("frames", f"{len(times_s)}: " + ", ".join(clock(time) for time in times_s)))
-    elif attachment.sampling is not None:
-        fps = attachment.sampling.fps
-        rows.append(("frames", f"{attachment.sampling.num_frames}" if fps is None else f"{fps:g} a second"))
+    if (sampling := attachment.sampling) is not None:
+        rows.append(("frames", f"{sampling.num_frames}" if sampling.fps is None else f"{sampling.fps:g} a second"))
     return rows

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.conversation import Attachment, ChatPrompt, Prompt, RawPrompt, Turn, all_attachments, attachments_of
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.generation import GenerateRequest, PromptReady, TokenLogprob, Vocabulary
+from vlmtui.domain.generation import GenerateRequest, MediaSpan, PromptReady, TokenLogprob, Vocabulary
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
@@ -117,17 +118,6 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
             logprobs=tuple(answer.logprobs),
         )
 
-    def with_prompt(self, prompt: PromptReady, request: GenerateRequest, info: EngineInfo | None) -> PromptReport:
-        """Return a copy with a newly rendered prompt."""
-        return msgspec.structs.replace(
-            self,
-            prompt=prompt,
-            vocabulary={**self.vocabulary, **prompt.vocabulary},
-            request=request,
-            info=info,
-            attachments=attachments_of(request.prompt),
-        )
-
 
 class AnswerToken(msgspec.Struct, frozen=True):
     """A token of an answer. Hostile text."""
@@ -214,7 +204,14 @@ async def rendered_again(engine: Engine, inspected: PromptReport, request: Gener
     """Return the report with `request` rendered now. Raises VlmtuiError as `with_logprobs` does."""
     require_same(engine, inspected)
     prompt = await render(engine, request.prompt, request.sampling)
-    return inspected.with_prompt(prompt, request, engine.info)
+    return msgspec.structs.replace(
+        inspected,
+        prompt=prompt,
+        vocabulary={**inspected.vocabulary, **prompt.vocabulary},
+        request=request,
+        info=engine.info,
+        attachments=attachments_of(request.prompt),
+    )
 
 
 def require_same(engine: Engine, inspected: PromptReport) -> None:
@@ -350,29 +347,45 @@ def _turns(conversation: Conversation, exchange: Exchange, record: GenerationRec
     return turns_as_sent(exchange, record.system_prompt, record.attachments)
 
 
-class PromptShare(msgspec.Struct, frozen=True):
-    """An attachment of a prompt, and its tokens."""
+class PromptMedia(msgspec.Struct, frozen=True):
+    """An attachment of a prompt, and its spans of the prompt's tokens."""
 
+    attachment: Attachment
     number: int
     """Number in the prompt, from 1."""
-    attachment: Attachment
-    tokens: int | None
-    """None if unknown."""
+    spans: tuple[MediaSpan, ...] = ()
+    """Several if the processor splits an image into tiles; empty if unknown."""
+
+    @property
+    def resized(self) -> tuple[int, int] | None:
+        """Width and height in pixels after the processor's resize, if the engine reports it."""
+        return next((span.resized for span in self.spans if span.resized), None)
+
+    @property
+    def tokens(self) -> int | None:
+        """None if unknown."""
+        return sum(span.tokens for span in self.spans) if self.spans else None
 
 
-def prompt_shares(exchange: Exchange) -> list[PromptShare]:
-    """Return the attachments of an exchange's prompt, in order, with their tokens."""
-    attachments = prompt_attachments(exchange)
-    spans = exchange.answer.prompt.media if exchange.answer.prompt else ()
-    tokens = {id(item): span.tokens for span in spans if (item := attachment_of(span, attachments))}
-    return [PromptShare(number, item, tokens.get(id(item))) for number, item in enumerate(attachments, 1)]
+def media_items(prompt: PromptReady | None, attachments: Iterable[Attachment]) -> list[PromptMedia]:
+    """Return the attachments of a prompt, in order, with their spans."""
+    counts: Counter[str] = Counter()
+    items = []
+    for number, attachment in enumerate(attachments, 1):
+        place = (attachment.modality, counts[attachment.modality])
+        counts[attachment.modality] += 1
+        own = tuple(span for span in (prompt.media if prompt else ()) if (span.modality, span.index) == place)
+        items.append(PromptMedia(attachment, number, own))
+    return items
 
 
-def prompt_attachments(exchange: Exchange) -> tuple[Attachment, ...]:
-    """Return the attachments of the exchange's prompt, in order; empty if unknown."""
+def prompt_media(exchange: Exchange) -> list[PromptMedia]:
+    """Return the attachments of an exchange's prompt, in order; empty if unknown."""
+    attachments: tuple[Attachment, ...] = ()
     if exchange.request is not None:
-        return attachments_of(exchange.request.prompt)
-    if exchange.record is not None:
-        sent = turns_as_sent(exchange, exchange.record.system_prompt, exchange.record.attachments)
-        return all_attachments(sent)
-    return ()
+        attachments = attachments_of(exchange.request.prompt)
+    elif exchange.record is not None:
+        attachments = all_attachments(
+            turns_as_sent(exchange, exchange.record.system_prompt, exchange.record.attachments)
+        )
+    return media_items(exchange.answer.prompt, attachments)

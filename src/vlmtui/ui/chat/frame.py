@@ -21,7 +21,7 @@ from vlmtui.session.answer_line import answer_line, answer_speed
 from vlmtui.session.conversation import Conversation, QueuedMessage, head_of
 from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.exchange import Exchange
-from vlmtui.session.prompt_report import PromptShare, prompt_shares
+from vlmtui.session.prompt_report import PromptMedia, prompt_media
 from vlmtui.text import one_line
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.keys import with_keys
@@ -228,7 +228,7 @@ def context_rows(info: EngineInfo, context_used: int | None) -> list[Content]:
 
 def prompt_rows(exchange: Exchange) -> list[Content]:
     """Return the prompt's tokens: each attachment, and the text."""
-    usage, shares = exchange.answer.usage, prompt_shares(exchange)
+    usage, shares = exchange.answer.usage, prompt_media(exchange)
     shown = shares if len(shares) <= _MOST_SHARES else shares[: _MOST_SHARES - 1]
     rows = [_row(name_line(share.attachment, share.number), _tokens(share.tokens)) for share in shown]
     if len(shown) < len(shares):
@@ -270,7 +270,7 @@ def _tokens(count: int | None) -> str:
     return "?" if count is None else f"{count:,}"
 
 
-def _sum(shares: Iterable[PromptShare]) -> str:
+def _sum(shares: Iterable[PromptMedia]) -> str:
     counts = [share.tokens for share in shares]
     return _tokens(None if None in counts else sum(count or 0 for count in counts))
 
