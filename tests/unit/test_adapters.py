@@ -17,10 +17,9 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.session.adapters import (
+    adapters_near,
     find_adapter,
-    folders_near,
     list_adapters,
-    offered_adapters,
     rank_for,
     takes_adapter,
     with_adapters,
@@ -72,10 +71,10 @@ def test_adapters_of_the_model_and_nearby_are_offered(tmp_path: Path, monkeypatc
     beside = make(tmp_path / "model" / "adapters" / "ocr")
     near = make(tmp_path / "here" / "loras" / "mine")
     monkeypatch.chdir(tmp_path / "here")
-    offered = offered_adapters(folders_near("", str(tmp_path / "model")))
+    offered = adapters_near("", str(tmp_path / "model"))
     assert [adapter.folder for adapter in offered] == [str(near), str(beside)]
     make(tmp_path / "here" / "owner" / "model" / "adapters" / "a-name-is-no-folder")
-    assert [adapter.folder for adapter in offered_adapters(folders_near("", "owner/model"))] == [str(near)]
+    assert [adapter.folder for adapter in adapters_near("", "owner/model")] == [str(near)]
 
 
 @pytest.mark.parametrize(

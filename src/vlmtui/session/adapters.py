@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -112,19 +112,15 @@ def rank_for(adapters: Sequence[Adapter]) -> int:
     return next(rank for rank in RANKS if rank >= highest)
 
 
-def folders_near(adapter: str, model: str = "") -> list[Path]:
-    """Return the folders to search for adapters: the parent of the current adapter's folder, the current folder,
-    `adapters` and `loras` in it, and `adapters` in the model's folder.
+def adapters_near(adapter: str, model: str = "") -> list[Adapter]:
+    """Return the adapters in the subfolders of these folders, each once: the parent of the current adapter's folder,
+    the current folder, `adapters` and `loras` in it, and `adapters` in the model's folder. Blocking.
 
     adapter: the current adapter's folder; empty: none. model: the loaded model's folder or name."""
     here = Path.cwd()
     own = [Path(adapter).parent] if adapter else []
     beside = [Path(model) / _ADAPTERS] if Path(model).is_absolute() else []
-    return [*own, here, here / _ADAPTERS, here / "loras", *beside]
-
-
-def offered_adapters(folders: Iterable[Path]) -> list[Adapter]:
-    """Return the adapters in the subfolders of these folders, each once. Blocking."""
+    folders = [*own, here, here / _ADAPTERS, here / "loras", *beside]
     found = [adapter for folder in folders for adapter in list_adapters(folder)]
     return list({adapter.folder: adapter for adapter in found}.values())
 

@@ -223,10 +223,7 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def _read_as(self, grounding: Grounding) -> AnswerPlaces:
-        found = find_marks(self.answer, grounding)
-        timed = find_time_ranges(self.answer).unreadable if self.image.modality == "video" else ()
-        unreadable = (*found.unreadable, *timed)
-        return msgspec.structs.replace(self, grounding=grounding, marks=found.marks, unreadable=unreadable)
+        return read_places(self.answer, self.media, grounding, own=self.own, resized=self.resized)
 
 
 def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:

@@ -110,7 +110,7 @@ class LiveAnswers:
     async def _run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run to completion even if the caller is cancelled; `Recorder.settle` waits for it."""
         task = asyncio.ensure_future(work)
-        self._recorder.spawn(_wait(task))
+        self._recorder.spawn(asyncio.wait([task]))
         await asyncio.shield(task)
 
     async def _send(self, engine: Engine, exchange: Exchange) -> None:
@@ -201,10 +201,6 @@ def _has_less(event: EngineEvent, answer: Answer, before: Answer) -> bool:
         return False
     kind = event.failure.kind
     return kind is ErrorKind.NOT_KEPT or (kind is ErrorKind.ENGINE_DIED and len(answer.text) <= len(before.text))
-
-
-async def _wait(task: asyncio.Task[None]) -> None:
-    await asyncio.wait([task])
 
 
 def _stopped(answer: Answer) -> Cancelled:

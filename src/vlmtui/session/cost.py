@@ -9,13 +9,12 @@ import msgspec
 
 from vlmtui.domain.capabilities import lack
 from vlmtui.domain.conversation import Modality
-from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.generation import PromptReady
-from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.estimate import estimated_tokens, settings_of, tokens_of_size
 from vlmtui.registry.match import Model
 from vlmtui.session.conversation import Conversation
+from vlmtui.session.dials import processor_arguments
 from vlmtui.session.draft import DraftToken
 from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.generation import render
@@ -88,21 +87,6 @@ class Uncounted(msgspec.Struct, frozen=True):
         return self.why if self.estimate is None else f"{self.estimate.summary} (an estimate). {self.why}"
 
 
-def estimate_of(model: Model, message: list[DraftToken], sampling: Sampling | None = None) -> CostEstimate | None:
-    """Estimate the tokens of a draft's attachments; None if none can be estimated. `sampling`: may have arguments for
-    the processor."""
-    items = {token.number: token.attachment for token in message if token.attachment is not None}
-    own = sampling.extra.get(PROCESSOR) if sampling is not None else None
-    images = sum(item.modality == "image" for item in items.values())
-    settings = {**settings_of(model.family, images), **(own if isinstance(own, dict) else {})}
-    summary = {number: estimated_tokens(model.family, item, settings=settings) for number, item in items.items()}
-    tokens = {number: count for number, count in summary.items() if count is not None}
-    if not tokens:
-        return None
-    context = model.spec.engine_args.get("max_model_len", model.family.context)
-    return CostEstimate(tokens, len(summary) - len(tokens), context if isinstance(context, int) else None)
-
-
 def tokens_before_attaching(
     model: Model, modality: Modality, size: tuple[int, int], frames: int | None = None
 ) -> int | None:
@@ -117,16 +101,11 @@ def cost_of(ready: PromptReady, message: list[DraftToken], context: int) -> Cost
     tokens: dict[int, int] = {}
     for modality in get_args(Modality):
         numbers = [token.number for token in message if token.attachment and token.attachment.modality == modality]
-        counts = _counts(ready, modality)
+        spans = sorted((span for span in ready.media if span.modality == modality), key=lambda span: span.index)
+        counts = [span.tokens for span in spans]  # a video may have a span for each frame
         if len(counts) >= len(numbers):
             tokens |= dict(zip(reversed(numbers), reversed(counts), strict=False))
     return Cost(len(ready.token_ids), context, tokens)
-
-
-def _counts(ready: PromptReady, modality: Modality) -> list[int]:
-    """Return the token counts of a modality's spans, in the prompt's order. A video may have a span for each frame."""
-    spans = sorted((span for span in ready.media if span.modality == modality), key=lambda span: span.index)
-    return [span.tokens for span in spans]
 
 
 Outcome = Cost | CostEstimate | Uncounted | VlmtuiError | None
@@ -152,5 +131,14 @@ async def draft_cost(chat: Conversation, controller: AppEngines) -> Outcome:
 
 def draft_estimate(chat: Conversation, controller: AppEngines) -> CostEstimate | None:
     """Estimate the tokens of the draft's attachments from the record; None if none can be estimated."""
-    model = controller.model
-    return None if model is None else estimate_of(model, chat.draft.tokens, chat.settings.sampling)
+    if (model := controller.model) is None:
+        return None
+    items = chat.draft.numbered
+    images = sum(item.modality == "image" for item in items.values())
+    settings = {**settings_of(model.family, images), **processor_arguments(chat.settings.sampling, {})}
+    estimates = {number: estimated_tokens(model.family, item, settings=settings) for number, item in items.items()}
+    tokens = {number: count for number, count in estimates.items() if count is not None}
+    if not tokens:
+        return None
+    context = model.spec.engine_args.get("max_model_len", model.family.context)
+    return CostEstimate(tokens, len(estimates) - len(tokens), context if isinstance(context, int) else None)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from vlmtui.reading import is_file, shown_name, unreadable
 from vlmtui.session.batch.items import BadItem, Expectation, Item
 from vlmtui.text import one_line, quoted
 
+_T = TypeVar("_T")
 LineNumber = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 """An item's line in the input, from 1."""
 LINE_MAX = 300_000_000
@@ -161,7 +162,7 @@ class OutputFile:
         """Record the lines of the file, and cut off an incomplete last line."""
         bad, data = b"", b"\n"
         for number, data in enumerate(_lines(self.path), 1):
-            head = _decoded(data)
+            head = _decode(data, LineHead) if data.startswith(_HEAD) else None
             if bad or (head is None and not _may_be_torn(data)):
                 raise self._foreign(number - bool(bad))
             if head is None:
@@ -189,11 +190,10 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield data
 
 
-def _decoded(data: bytes) -> LineHead | None:
-    if not data.startswith(_HEAD):
-        return None
+def _decode(data: bytes, type: type[_T]) -> _T | None:
+    """Return a line's JSON; None if it is of another type, or no JSON."""
     try:
-        return msgspec.json.decode(data, type=LineHead)
+        return msgspec.json.decode(data, type=type)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
 
@@ -204,11 +204,7 @@ def _may_be_torn(data: bytes) -> bool:
         return True
     if data.endswith(b"\n") or not (_HEAD.startswith(data) or data.startswith(_HEAD)):
         return False
-    try:
-        msgspec.json.decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return True
-    return False
+    return _decode(data, dict) is None
 
 
 def _locked(path: Path) -> int:
@@ -268,18 +264,12 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_results(path: Path) -> Iterator[StoredResult]:
     """Yield the results of a file, even while a batch appends to it; skip lines without a result. Raises OSError."""
-    with path.open("rb") as file:
-        while data := file.readline(LINE_MAX):
-            if (found := decode_result(data)) is not None:
-                yield found
+    yield from filter(None, map(decode_result, _lines(path)))
 
 
 def decode_result(data: bytes) -> StoredResult | None:
     """Return the result in a line; None if the line has no result."""
-    try:
-        return msgspec.json.decode(data, type=StoredResult)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None
+    return _decode(data, StoredResult)
 
 
 def score_of(path: Path) -> tuple[int, int]:

@@ -461,10 +461,7 @@ class _Run:
             is_over = None in group
             results = [one for one in group if one is not None]
             if results:
-                await asyncio.to_thread(self._append, results)
+                await asyncio.to_thread(lambda results: self.write([self.job.line(one) for one in results]), results)
             for result in results:
                 self.tally.count(result)
             self.written(results)
-
-    def _append(self, results: Sequence[ItemResult]) -> None:
-        self.write([self.job.line(result) for result in results])

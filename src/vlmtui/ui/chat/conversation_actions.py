@@ -13,9 +13,8 @@ from vlmtui.errors import Remedy, bad_input
 from vlmtui.session.adapters import (
     NONE,
     Adapter,
+    adapters_near,
     find_adapter,
-    folders_near,
-    offered_adapters,
     takes_adapter,
     with_adapters,
 )
@@ -140,8 +139,7 @@ class Settings(ChatPart):
         """Let the user choose an adapter. Return its folder, NONE for no adapter, or None if cancelled."""
         now = self._chat.settings.adapter
         model = self._engines.model
-        near = folders_near(now, model.spec.model if model is not None else "")
-        found = await asyncio.to_thread(offered_adapters, near)
+        found = await asyncio.to_thread(adapters_near, now, model.spec.model if model is not None else "")
         own = ", ".join(one_line(one.name) for one in adapters_of(model.spec)) if model is not None else ""
         lines = [f"{'○' if now else '●'} {f'The model’s own: {own}' if own else 'No adapter'}"]
         lines += [f"{'●' if one.folder == now else '○'} {one.name} · {one.facts}" for one in found]
