@@ -24,7 +24,7 @@ from vlmtui.engine.local.client import WorkerClient
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, bundled
 from vlmtui.registry.match import Model, with_backend
-from vlmtui.session.fan_out import FanOut, parse_plan
+from vlmtui.session.fan_out import FanOut, parse_plan, verdict
 from vlmtui.session.generation import make_request
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("adapters")]
@@ -108,7 +108,7 @@ async def test_a_fan_out_over_adapters_shows_their_effect(able: tuple[WorkerClie
         assert [lane.answer.failure for lane in fan_out.lanes] == [None, None]
         without, with_it = (lane.answer for lane in fan_out.lanes)
         assert without.text.startswith("A red circle")
-        answers.append((without.token_ids, with_it.token_ids, fan_out.verdict(await fan_out.scores())))
+        answers.append((without.token_ids, with_it.token_ids, verdict(fan_out.plan, await fan_out.scores())))
     (before, changed, told), (again, same, idle_told) = answers
     assert before != changed
     assert told.startswith("The adapter changes the model: the answer is ")

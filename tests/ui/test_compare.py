@@ -279,10 +279,12 @@ async def test_a_dead_engine_is_reported_and_used_again_after_its_restart(compar
         assert compare.answer("chat") == compare.answer("raw") == "Whole."
 
 
-async def test_an_engine_that_stays_dead_is_loaded_again_by_the_send_key(comparing: StartComparing) -> None:
+async def test_an_engine_that_stays_dead_is_loaded_again_by_the_send_key(
+    comparing: StartComparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vlmtui.session.engines._RESTARTS", 0)
     async with comparing(["Whole."], ["Whole."]) as compare:
         engines = compare.chat.app.engines
-        engines._restarts = 0
         compare.chat.host.engine.die()
         await compare.until(lambda: engines.state is EngineState.DEAD)
         await compare.press("ctrl+r")

@@ -88,7 +88,7 @@ async def test_the_cost_is_shown_before_the_map(tmp_path: Path, size: tuple[int,
         await app.drawn(pilot)
         await until(pilot, lambda: "0.1× as likely" in app.text())
         assert app.seen.map is not None
-        assert app.seen.map.hottest()[0] == (200, 0, 400, 200)
+        assert app.seen.map.part()[0] == (200, 0, 400, 200)
         await pilot.press("down")
         await until(pilot, lambda: "not less likely" in app.text())
         await pilot.press("w")

@@ -75,7 +75,7 @@ async def test_the_place_that_matters_is_the_hottest(image: Attachment, tmp_path
     assert plan.grid == (4, 8)
     assert engine.asked == plan.requests == 1 + 3 * 7
     assert seen == list(range(1, 23))
-    (left, top, right, bottom), drop = found.hottest()
+    (left, top, right, bottom), drop = found.part()
     assert left <= SPOT[0] < right and top <= SPOT[1] < bottom
     assert drop == pytest.approx(5.0)
     heat = found.heat()

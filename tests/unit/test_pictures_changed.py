@@ -143,7 +143,9 @@ async def test_the_first_answer_is_scored_under_every_other_prompt(tmp_path: Pat
     assert scores[0] is None
     assert scores[1] is not None and math.isclose(scores[1].log_ratio, 3 * (-3.0 + 0.1))
     assert scores[2] is not None and scores[2].log_ratio == 0
-    assert fan_out.verdict(scores).startswith("The answer is 1.7·10⁻⁴× as likely without the picture. Most at token 0")
+    assert verdict(fan_out.plan, scores).startswith(
+        "The answer is 1.7·10⁻⁴× as likely without the picture. Most at token 0"
+    )
     document = fan_out.document()
     assert from_json(to_json(document)) == document
     assert difference_lines(document)[0] == "Prompts: numbers 2, 3 differ from the first."
@@ -151,7 +153,7 @@ async def test_the_first_answer_is_scored_under_every_other_prompt(tmp_path: Pat
     assert [len(attachments_of(side.request)) for side in document.sides if side.request] == [1, 0, 1]
 
     fan_out.base = 1  # the others are held against another answer: nothing is said of the picture
-    assert fan_out.verdict(await fan_out.scores()) == ""
+    assert verdict(fan_out.plan, await fan_out.scores()) == ""
     with pytest.raises(VlmtuiError, match="doesn't tell"):
         bare = msgspec.structs.replace(scripted_info(), capabilities=msgspec.structs.replace(ALL, scores=False))
         engine = ScriptedEngine(DEFAULT_SPEC, info=bare)

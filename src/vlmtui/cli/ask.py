@@ -49,7 +49,6 @@ from vlmtui.session.fan_out import (
     PIXELS,
     Plan,
     changed_pictures,
-    is_unchanged,
     parse_plan,
     plan_of,
     planned_specs,
@@ -274,7 +273,7 @@ class _Ask:
             for lane, score in zip(lanes, scores, strict=bool(scores))
             if score is not None
         ]
-        said = verdict(self.plan, scores) if scores and is_unchanged(self.plan, 0) else ""
+        said = verdict(self.plan, scores)
         return list(filter(None, (tally_text([lane.answer.text for lane in lanes]), *each, said)))
 
     def _as_json(

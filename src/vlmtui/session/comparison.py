@@ -7,6 +7,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +32,6 @@ from vlmtui.reading import read_struct, read_whole
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
-from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange
@@ -47,7 +47,6 @@ from vlmtui.session.lanes import (
 from vlmtui.session.persistence import LiveConversation
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.resume import Generation
-from vlmtui.store.records import TurnId
 
 _NAME = re.compile(r"[^\s./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,79}")
 _BYTES_MAX = 10_000_000
@@ -234,18 +233,6 @@ class LoadedComparison(msgspec.Struct, frozen=True):
     document: Comparison
 
 
-async def read_comparisons(store: AsyncStore, turn: TurnId) -> list[LoadedComparison]:
-    """Return the comparisons of a user's turn, newest first; unreadable ones are left out. Raises VlmtuiError."""
-    found: list[LoadedComparison] = []
-    for one in reversed(await store.run(lambda store: store.comparisons(turn))):
-        try:
-            document = from_json(msgspec.json.encode(one.document))
-        except VlmtuiError:
-            continue
-        found.append(LoadedComparison(one.created_ms, document))
-    return found
-
-
 def answer_of(side: Side) -> Answer:
     """Return the answer of a document's side, with its prompt if the document has the prompt's tokens."""
     special = frozenset(side.special_token_ids)
@@ -338,9 +325,15 @@ class ComparedMessage:
         await self.conversation.recorder.store.run(lambda store: store.add_comparison(turn, document, items))
 
     async def stored(self) -> list[LoadedComparison]:
-        """Return the comparisons stored with the message, newest first. Raises VlmtuiError."""
+        """Return the comparisons stored with the message, newest first, without unreadable ones. Raises VlmtuiError."""
         turn = self.exchange.user_id if self.exchange is not None else None
-        return [] if turn is None else await read_comparisons(self.conversation.recorder.store, turn)
+        if turn is None:
+            return []
+        found: list[LoadedComparison] = []
+        for one in reversed(await self.conversation.recorder.store.run(lambda store: store.comparisons(turn))):
+            with suppress(VlmtuiError):
+                found.append(LoadedComparison(one.created_ms, from_json(msgspec.json.encode(one.document))))
+        return found
 
 
 @dataclass(eq=False, slots=True)

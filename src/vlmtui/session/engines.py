@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from itertools import pairwise
@@ -33,45 +33,11 @@ _log = logging.getLogger(__name__)
 LOG_LINES = 5000
 """Log lines kept in memory. The worker's log file has all of them."""
 _LOOKS_PER_HANG = 3
+"""Status requests during the silence after which an engine counts as hung, so few that an idle app seldom wakes."""
+_RESTARTS = 1
+"""Automatic restarts in a row after deaths."""
 _LONGEST_ANSWER_S = 6.0
 """The most seconds that an unanswered status request counts: this process may itself have been suspended meanwhile."""
-
-OnSilence = Callable[[VlmtuiError | None], None]
-"""Called with an error when an engine has been silent for too long, and with None when it answers again."""
-
-
-class HealthMonitor:
-    """Regularly asks an engine's worker how long the engine has been silent."""
-
-    def __init__(self, hang_s: float, *, look_every_s: float | None = None) -> None:
-        """hang_s: seconds of silence after which an engine counts as hung; 0: never. look_every_s: seconds between
-        requests; None: a third of `hang_s`."""
-        self._hang_s = hang_s
-        self._look_every_s = hang_s / _LOOKS_PER_HANG if look_every_s is None else look_every_s
-
-    async def watch(self, engine: Engine, on_silence: OnSilence) -> VlmtuiError | None:
-        """Wait for the engine's end, and return its cause as `Engine.closed` does."""
-        closed = asyncio.ensure_future(engine.closed())
-        try:
-            if self._hang_s > 0:
-                await self._listen(engine, closed, on_silence)
-            return await closed
-        finally:
-            closed.cancel()
-
-    async def _listen(self, engine: Engine, closed: asyncio.Future[VlmtuiError | None], on_silence: OnSilence) -> None:
-        deaf_s = silent_s = 0.0
-        hangs = False
-        while not (await asyncio.wait([closed], timeout=self._look_every_s))[0]:
-            began = time.monotonic()
-            try:
-                silent_s, deaf_s = (await engine.status()).engine_silent_s, 0.0
-            except VlmtuiError:
-                deaf_s += self._look_every_s + min(time.monotonic() - began, _LONGEST_ANSWER_S)
-            longest = max(deaf_s, silent_s)
-            if (longest >= self._hang_s) is not hangs and not closed.done():
-                hangs = not hangs
-                on_silence(_silent(engine, longest) if hangs else None)
 
 
 def _silent(engine: Engine, seconds: float) -> VlmtuiError:
@@ -222,7 +188,6 @@ class AppEngines:
         keep_alive_s: float | None,
         on_change: Callable[[], None],
         hang_s: float = 30.0,
-        restarts: int = 1,
         look_every_s: float | None = None,
         forget_death_s: float = 600.0,
     ) -> None:
@@ -232,9 +197,9 @@ class AppEngines:
         self._host = host
         self._keep_alive_s = keep_alive_s
         self._on_change = on_change
-        self._restarts = restarts
         self._forget_death_s = forget_death_s
-        self._health = HealthMonitor(hang_s, look_every_s=look_every_s)
+        self._hang_s = hang_s
+        self._look_every_s = hang_s / _LOOKS_PER_HANG if look_every_s is None else look_every_s
         self._current: AppEngine | None = None
         self._former: AppEngine | None = None
         self._beside: dict[AppEngine, asyncio.Task[None] | None] = {}
@@ -416,15 +381,36 @@ class AppEngines:
     async def watch(self) -> None:
         """Watch the current engine: report hangs, and restart it when it dies. Run it in a task after READY."""
         while (held := self._current) is not None and held.is_loaded and held.engine is not None:
-            error = await self._health.watch(held.engine, held.heard)
+            error = await self._wait_for_end(held, held.engine)
             if error is None or held is not self._current or not held.is_loaded:
                 return
             self._count_death()
-            loads_again = self.deaths <= self._restarts
+            loads_again = self.deaths <= _RESTARTS
             self.on_death(error, loads_again)
             held.fail(error)
             if not loads_again or not await self.start(held.model):
                 return
+
+    async def _wait_for_end(self, held: AppEngine, engine: Engine) -> VlmtuiError | None:
+        """Wait for an engine's end, and return its cause as `Engine.closed` does. Meanwhile regularly ask its worker
+        how long the engine has been silent, and note in `held` when it hangs and when it answers again."""
+        closed = asyncio.ensure_future(engine.closed())
+        deaf_s = silent_s = 0.0
+        hangs = False
+        try:
+            while self._hang_s > 0 and not (await asyncio.wait([closed], timeout=self._look_every_s))[0]:
+                began = time.monotonic()
+                try:
+                    silent_s, deaf_s = (await engine.status()).engine_silent_s, 0.0
+                except VlmtuiError:
+                    deaf_s += self._look_every_s + min(time.monotonic() - began, _LONGEST_ANSWER_S)
+                longest = max(deaf_s, silent_s)
+                if (longest >= self._hang_s) is not hangs and not closed.done():
+                    hangs = not hangs
+                    held.heard(_silent(engine, longest) if hangs else None)
+            return await closed
+        finally:
+            closed.cancel()
 
     def answered(self) -> None:
         """Reset the death count after a finished answer."""
@@ -593,17 +579,12 @@ class EngineMeter:
 
     def speeds(self, columns: int) -> list[float]:
         """Return the tokens per second of the last five minutes, in `columns` equal parts, the newest last."""
-        values = [(after.at, _speed(before, after) or 0.0) for before, after in pairwise(self._samples)]
-        return self._parts(columns, values)
-
-    def _parts(self, columns: int, values: Sequence[tuple[float, float]]) -> list[float]:
-        """Return the largest value in each of `columns` equal parts of `_SPAN_S`; 0 for a part without values."""
         found = [0.0] * columns
         end = self._samples[-1].at if self._samples else 0.0
-        for at, value in values:
-            place = columns - 1 - int((end - at) / _SPAN_S * columns)
+        for before, after in pairwise(self._samples):
+            place = columns - 1 - int((end - after.at) / _SPAN_S * columns)
             if 0 <= place < columns:
-                found[place] = max(found[place], value)
+                found[place] = max(found[place], _speed(before, after) or 0.0)
         return found
 
 

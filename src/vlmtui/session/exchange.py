@@ -128,9 +128,10 @@ def exchanges_of(turns: Iterable[StoredTurn], above: Exchange | None = None) -> 
 
 
 def _exchange(user: StoredTurn | None, answer: StoredTurn | None, above: Exchange | None) -> Exchange:
+    unanswered = Failed(request_id="", failure=_interrupted("There is no answer."))
     return Exchange(
         Turn("user", (Text(""),)) if user is None else user.turn,
-        _unanswered() if answer is None else stored_answer(answer),
+        Answer("", outcome=unanswered) if answer is None else stored_answer(answer),
         is_left_out=user is not None and user.left_out,
         above=above,
         record=None if answer is None else answer.generation,
@@ -196,10 +197,6 @@ def stored_answer(turn: StoredTurn) -> Answer:
             failure = turn.failure or _interrupted("The answer was interrupted: vlmtui exited first.")
             answer.outcome = Failed(request_id=request_id, failure=failure)
     return answer
-
-
-def _unanswered() -> Answer:
-    return Answer("", outcome=Failed(request_id="", failure=_interrupted("There is no answer.")))
 
 
 def _interrupted(message: str) -> Failure:

@@ -120,7 +120,9 @@ def changed_pictures(changes: Sequence[Number | str], turns: Sequence[Turn], sto
     made: dict[tuple[str, str | int], Attachment] = {}
     for change in changes:
         if isinstance(change, str) and change not in possible:
-            raise bad_input(_why_not(PictureChange(change)))
+            no_other = "There is no other picture to swap it with."
+            not_changeable = "A video can be left out, but not made grey or blurred."
+            raise bad_input(no_other if change == PictureChange.SWAP else not_changeable)
         for (sha256, item), other in zip(items.items(), [*list(items.values())[1:], *items.values()], strict=False):
             match change:
                 case int():
@@ -143,12 +145,6 @@ def with_pictures(turns: Sequence[Turn], change: PictureChange | int, made: Pict
         return None if change is PictureChange.NONE else made[item.sha256, change]
 
     return tuple(Turn(turn.role, with_changed_media(turn.parts, changed)) for turn in turns)
-
-
-def _why_not(change: PictureChange) -> str:
-    if change is PictureChange.SWAP:
-        return "There is no other picture to swap it with."
-    return "A video can be left out, but not made grey or blurred."
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -391,11 +387,6 @@ class FanOut:
             return [None] * len(self.lanes)
         return await score_lanes(self.lanes, self.base)
 
-    def verdict(self, scores: Sequence[LaneScore | None]) -> str:
-        """Return a sentence on the effect of the images or the adapter; empty if unknown, or if the user chose another
-        base."""
-        return verdict(self.plan, scores) if is_unchanged(self.plan, self.base) else ""
-
     def document(self) -> Comparison:
         """Return all answers as a document, the base first. Slow for long prompts."""
         return self.lanes.document(first=self.base)
@@ -497,19 +488,17 @@ def planned_specs(
     ]
 
 
-def is_unchanged(plan: Plan, at: int) -> bool:
-    """Return True if lane `at` is the one that the verdict is about: the image as sent, or no adapter."""
-    return plan.parameter in _UNCHANGED and plan.values[at] == _UNCHANGED[plan.parameter]
-
-
 def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
-    """Return a sentence on whether the answer depends on the image or the adapter; empty if unknown. `scores`: of the
-    answer to the unchanged request."""
-    if plan.parameter == ADAPTER and NONE in plan.values:
+    """Return a sentence on whether the answer depends on the image or the adapter; empty if unknown.
+
+    scores: None for the request that gave the answer; it must be the one that a plan leaves unchanged."""
+    if plan.parameter not in _UNCHANGED or None not in scores:
+        return ""
+    if plan.values[scores.index(None)] != _UNCHANGED[plan.parameter]:
+        return ""
+    if plan.parameter == ADAPTER:
         score = next((score for score in scores if score is not None), None)
         return "" if score is None else _adapter_sentence(score)
-    if plan.parameter != PICTURE or PictureChange.SENT not in plan.values:
-        return ""
     by_change = {PictureChange(str(value)): score for value, score in zip(plan.values, scores, strict=True) if score}
     for change, words in _WITHOUT.items():
         if score := by_change.get(change):

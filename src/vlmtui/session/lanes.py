@@ -246,7 +246,23 @@ def recorded_specs(comparison: Comparison, paths: Mapping[str, str]) -> list[Lan
     """Return specs that repeat a document's requests. `paths`: the attachments' files by SHA-256.
 
     Raises KeyError if a file is missing, ValueError for a side without a request, and VlmtuiError."""
-    return [_recorded(comparison, side, paths) for side in comparison.sides]
+    specs = []
+    for side in comparison.sides:
+        if side.request is None:
+            raise ValueError("A side without its request cannot be run again.")
+        sampling = side.own or msgspec.structs.replace(comparison.sampling, **side.sampling)
+        if names := no_dials(sampling.extra):
+            message = f"The document sets {one_line(', '.join(names))}, which no document can set."
+            raise bad_input(message, hint="Ask again with `vlmtui ask` and the settings that you want.")
+        request = GenerateRequest(
+            request_id=new_request_id(),
+            prompt=with_paths(side.request, paths),
+            sampling=sampling,
+            logprobs=max((len(one.top) for one in side.logprobs), default=0) if side.logprobs else None,
+            adapter=str(Path(side.adapter).expanduser()) if side.adapter else "",
+        )
+        specs.append(LaneSpec(request=request, sampling=sampling, mode=side.mode, label=side.label))
+    return specs
 
 
 def recorded_side(
@@ -269,24 +285,6 @@ def recorded_side(
         request=request,
         label=label,
     )
-
-
-def _recorded(comparison: Comparison, side: Side, paths: Mapping[str, str]) -> LaneSpec:
-    if side.request is None:
-        raise ValueError("A side without its request cannot be run again.")
-    sampling = side.own or msgspec.structs.replace(comparison.sampling, **side.sampling)
-    if names := no_dials(sampling.extra):
-        message = f"The document sets {one_line(', '.join(names))}, which no document can set."
-        raise bad_input(message, hint="Ask again with `vlmtui ask` and the settings that you want.")
-    top = max((len(one.top) for one in side.logprobs), default=0) if side.logprobs else None
-    request = GenerateRequest(
-        request_id=new_request_id(),
-        prompt=with_paths(side.request, paths),
-        sampling=sampling,
-        logprobs=top,
-        adapter=str(Path(side.adapter).expanduser()) if side.adapter else "",
-    )
-    return LaneSpec(request=request, sampling=sampling, mode=side.mode, label=side.label)
 
 
 def _own_values(lanes: Sequence[Lane]) -> list[dict[str, Number | None]]:

@@ -335,8 +335,22 @@ class Recorder:
             await self._write_again(pending.conversation)
 
     async def _put(self, pending: PendingAnswer) -> None:
+        """Write a pending answer, and note its ids and how much of it is stored."""
         write = write_of(pending)
-        self._note(pending, write, await self.store.run(write.write_to))
+        written = await self.store.run(write.write_to)
+        conversation = pending.conversation
+        conversation.id, pending.id = written.conversation, written.answer
+        pending.pieces, pending.has_prompt = write.pieces, bool(write.record.prompt)
+        pending.record = write.record
+        exchange = pending.exchange
+        exchange.user_id = written.user
+        exchange.user_siblings = written.user_siblings or exchange.user_siblings
+        if exchange.answer is pending.answer:
+            exchange.answer_id, exchange.record = written.answer, write.record
+            exchange.answer_siblings = written.answer_siblings or exchange.answer_siblings
+        if write.answer.state != "running":
+            pending.is_over = True
+            self.abandon(pending)
 
     async def _write_again(self, conversation: LiveConversation) -> None:
         """Write a conversation that the store has lost as a new one, with all exchanges on screen."""
@@ -366,21 +380,6 @@ class Recorder:
             raise
         except VlmtuiError:
             return False
-
-    def _note(self, pending: PendingAnswer, write: AnswerWrite, written: WriteResult) -> None:
-        conversation = pending.conversation
-        conversation.id, pending.id = written.conversation, written.answer
-        pending.pieces, pending.has_prompt = write.pieces, bool(write.record.prompt)
-        pending.record = write.record
-        exchange = pending.exchange
-        exchange.user_id = written.user
-        exchange.user_siblings = written.user_siblings or exchange.user_siblings
-        if exchange.answer is pending.answer:
-            exchange.answer_id, exchange.record = written.answer, write.record
-            exchange.answer_siblings = written.answer_siblings or exchange.answer_siblings
-        if write.answer.state != "running":
-            pending.is_over = True
-            self.abandon(pending)
 
     async def _write_left_out(self, exchange: Exchange) -> None:
         """Store the flag. A turn that is not stored yet gets it when it is stored."""

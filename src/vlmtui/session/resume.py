@@ -25,7 +25,7 @@ from vlmtui.registry.hub_cache import snapshot_of
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import REPOSITORY, Model, model_of, resolve
 from vlmtui.registry.schema import Family
-from vlmtui.session.exchange import Branch, Exchange, exchanges_of
+from vlmtui.session.exchange import Branch, exchanges_of
 from vlmtui.session.generation import Answer, PromptMode
 from vlmtui.session.settings import ChatSettings
 from vlmtui.session.structured import check_structure
@@ -213,19 +213,15 @@ def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedCo
     older = list(exchanges_of(above))
     shown = list(exchanges_of(newest, older[-1] if older else None))
     for exchange in shown:
-        _check_structure(exchange)
+        answer, record = exchange.answer, exchange.record
+        if record is not None and isinstance(answer.outcome, Finished):
+            answer.structure = check_structure(record.sampling, answer.parts(answer.text).answer)
     return LoadedConversation(
         model=found.model,
         branch=Branch(older, shown),
         draft=store.draft(conversation),
         settings=_settings([*above, *newest]),
     )
-
-
-def _check_structure(exchange: Exchange) -> None:
-    answer, record = exchange.answer, exchange.record
-    if record is not None and isinstance(answer.outcome, Finished):
-        answer.structure = check_structure(record.sampling, answer.parts(answer.text).answer)
 
 
 def _settings(turns: Sequence[StoredTurn]) -> ChatSettings | None:

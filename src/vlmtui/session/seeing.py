@@ -133,11 +133,7 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
                     covering[down][across].append(drop)
         return [[sum(cell) / len(cell) for cell in cells] for cells in covering]
 
-    def hottest(self, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
-        """Return the box of the window with the largest drop, in pixels, and the drop in nats."""
-        return self.part(None, tokens)
-
-    def part(self, window: int | None, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
+    def part(self, window: int | None = None, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
         """Return the box of a window, in pixels, and its drop in nats. None: the window with the largest drop."""
         sums = self.sums(tokens)
         at = sums.index(max(sums)) if window is None else window

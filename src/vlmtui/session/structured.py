@@ -84,7 +84,7 @@ def _validator(schema: Any, within_s: float) -> Any:
     draft.check_schema(schema)
     until = time.monotonic() + within_s
     keywords = {name: _until(until, check) for name, check in draft.VALIDATORS.items() if name != "pattern"}
-    return extend(draft, {**keywords, "pattern": _passes})(schema, registry=Registry())
+    return extend(draft, {**keywords, "pattern": lambda *_: ()})(schema, registry=Registry())
 
 
 def _until(until: float, check: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,10 +97,6 @@ def _until(until: float, check: Callable[..., Any]) -> Callable[..., Any]:
         yield from check(*arguments) or ()
 
     return checked
-
-
-def _passes(*_: object) -> Iterator[Any]:
-    return iter(())
 
 
 def _has_key(schema: object, key: str) -> bool:

@@ -31,6 +31,7 @@ from vlmtui.session.fan_out import (
     Plan,
     plan_of,
     read_values,
+    verdict,
     why_identical,
 )
 from vlmtui.session.generation import Answer
@@ -494,7 +495,7 @@ class FanOutScreen(Screen[Leave]):
             self.scores = await self.fan_out.scores()
         except VlmtuiError as error:
             self.scores, problem = [None] * len(self.fan_out.lanes), one_line(error.message)
-        self._say("#verdict", problem or self.fan_out.verdict(self.scores))
+        self._say("#verdict", problem or verdict(self.fan_out.plan, self.scores))
         self.query_one("#verdict").set_class(bool(problem), "-problem")
         await self._show_differences()
 
