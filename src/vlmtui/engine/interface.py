@@ -41,16 +41,14 @@ class Engine(Protocol):
         that is still connected gets Failed(NOT_KEPT)."""
 
     async def forget(self, request_id: str) -> None:
-        """Let the engine delete its copy of an answer. Does nothing if it has none.
-
-        Call this for every request with `keep` set once its outcome is stored: until then the engine keeps it, in case
-        this process dies first."""
+        """Let the engine delete its copy of an answer, if any. Call this for every request with `keep` set once its
+        outcome is stored: until then the engine keeps it, in case this process dies first."""
 
     async def cancel(self, request_id: str) -> None:
         """Abort a request; its iterator then ends with Cancelled. Does nothing if it has already ended."""
 
     async def status(self) -> EngineStatus:
-        """Return the engine's status, even while it loads. Raises VlmtuiError(ENGINE_DIED) if no answer arrives in
+        """Return the engine's status, even while it loads. Raises VlmtuiError(ENGINE_DIED) if it does not answer in
         time."""
 
     def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
@@ -86,18 +84,15 @@ class EngineHost(Protocol):
     """Starts engines, finds running ones, and ends those that no longer answer."""
 
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> Engine:
-        """Connect to a running engine of the same spec, or start one. Returns before the model is loaded.
-
-        client: names the caller (`app`, `ask`). keep_alive_s: for a newly started engine only. Raises VlmtuiError if no
-        engine can be started."""
+        """Connect to a running engine of the same spec, or start one and return before the model is loaded. `client`:
+        names the caller (`app`, `ask`). `keep_alive_s`: of a newly started engine. Raises VlmtuiError."""
 
     async def running(self) -> list[EngineStatus]:
         """Return the status of every engine of this user that answers. Raises VlmtuiError if the runtime folder or a
         socket belongs to another user."""
 
     async def holder(self, request_id: str) -> LoadSpec | None:
-        """Return the spec of the running engine that keeps this request's answer for a later client, to `open` and
-        `resume` it; None if there is none. Raises VlmtuiError as `running` does."""
+        """Return the spec of the running engine that keeps this answer for a later client, to `resume` it; or None."""
 
     async def unfetched_answer(self, request_id: str) -> list[EngineEvent] | None:
         """Return the events of a request that a stopped engine left in a file: the deltas merged into one, the last
@@ -110,8 +105,7 @@ class EngineHost(Protocol):
         """Delete the `unfetched_answer` of a request once it is stored. Does nothing if there is none."""
 
     async def leftovers(self) -> list[Leftover]:
-        """Return this user's engines that run but do not answer, without those that this process is connected to.
-        Raises VlmtuiError as `running` does."""
+        """Return this user's engines that run but do not answer, without those that this process is connected to."""
 
     async def end(self, leftover: Leftover) -> None:
         """End an engine. Returns when all its processes have ended. Raises VlmtuiError if they can't be ended."""

@@ -129,8 +129,7 @@ class FitResult(msgspec.Struct, frozen=True):
 
 
 def estimate(model: Model) -> MemoryEstimate | None:
-    """Estimate a model's memory; None if neither its files nor its number of parameters are known. Reads only small
-    files."""
+    """Estimate a model's memory; None if neither its files nor its number of parameters are known. Blocking."""
     folder = model_folder(model.spec.model)
     config = _config(folder)
     arguments = model.spec.engine_args
@@ -147,8 +146,7 @@ def estimate(model: Model) -> MemoryEstimate | None:
 
 
 def check_fit(model: Model, machine: Machine | None) -> FitResult:
-    """Check whether a model fits in the free memory with the engine arguments of its spec, and find the smallest change
-    that would make it fit."""
+    """Check whether a model fits in the free memory; if not, find the smallest change that would make it fit."""
     found = estimate(model)
     if found is None or machine is None:
         return FitResult(Fit.UNKNOWN, 0 if found is None else found.weights + found.kv_cache)

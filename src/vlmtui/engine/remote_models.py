@@ -55,9 +55,9 @@ def find_remote_model(
 ) -> Model:
     """Ask a server for its models, and return one of them. Blocking. Raises VlmtuiError.
 
-    engine: a name in `engines`, or an address. name: the model's name on the server, or a family for the server's only
-    model. key_env: the environment variable with the server's key. allow_owner: another user who may own the Unix
-    socket; otherwise ForeignSocket is raised."""
+    engine: a name in `engines`, or an address. name: the model's name on the server, or a family for its only model.
+    key_env: the environment variable with its key. allow_owner: another user who may own its Unix socket (else:
+    ForeignSocket)."""
     settings = engine_settings(engines, engine, key_env=key_env)
     if allow_owner is not None:
         settings = msgspec.structs.replace(settings, allow_owner=allow_owner)
@@ -90,10 +90,8 @@ def fetch_metrics(settings: EngineSettings) -> EngineMetrics:
 def known_remote_model(
     registry: Registry, engines: Mapping[str, EngineSettings], address: str, *, model: str, family: str | None
 ) -> Model:
-    """Return a model of the server in `engines` that has this address, with the key and headers of its entry. Contacts
-    no server.
-
-    model, family: as a stored conversation names them. Raises VlmtuiError if no entry has the address."""
+    """Return a model of the server in `engines` that has this address, with the key of its entry. Contacts no server.
+    `model`, `family`: as a stored conversation names them. Raises VlmtuiError if no entry has the address."""
     from vlmtui.worker.backends.remote.options import server_address
 
     def normal(text: str) -> str:

@@ -66,8 +66,7 @@ OLDER = (
 
 
 def build_of(version: str, variant: str) -> EngineBuild:
-    """Return the build of a version for `cpu` or `cuda`. `version` empty: the current one. Raises
-    VlmtuiError(BAD_INPUT) if it is not a version."""
+    """Return the build of a version (empty: the current one) for `cpu` or `cuda`. Raises VlmtuiError(BAD_INPUT)."""
     for build in (VARIANTS[variant], *OLDER):
         if build.variant == variant and version in ("", build.version):
             return build

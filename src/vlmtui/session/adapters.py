@@ -59,10 +59,8 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_adapter(text: str) -> Adapter:
-    """Return the adapter in the folder `text`, or the bundled model's adapter for `bundled:NAME`. Blocking.
-
-    Raises VlmtuiError if the folder is missing, has no adapter (the hint lists those in its subfolders), or has an
-    adapter of another type than LoRA."""
+    """Return the adapter in the folder `text`, or the bundled model's adapter for `bundled:NAME`. Blocking. Raises
+    VlmtuiError if there is none, if it is no LoRA, or if its rank is too high."""
     shipped = text.removeprefix(BUNDLED) if text.startswith(BUNDLED) else ""
     folder = bundled_model() / _ADAPTERS / Path(shipped).name if shipped else Path(text).expanduser().absolute()
     if not is_folder(folder):
@@ -79,9 +77,7 @@ def find_adapter(text: str) -> Adapter:
 
 
 def require_allowed(folder: str, allowed: str | None) -> None:
-    """Raise VlmtuiError if a document names an adapter's folder that the user has not allowed.
-
-    allowed: the user's `--adapter`: that folder or one above it. The bundled model's adapters need no permission."""
+    """Raise VlmtuiError if a document names an adapter's folder that is not in the user's `--adapter` (`allowed`)."""
     path = Path(folder).expanduser().resolve()
     if path.is_relative_to(bundled_model()):
         return
@@ -113,10 +109,8 @@ def rank_for(adapters: Sequence[Adapter]) -> int:
 
 
 def adapters_near(adapter: str, model: str = "") -> list[Adapter]:
-    """Return the adapters in the subfolders of these folders, each once: the parent of the current adapter's folder,
-    the current folder, `adapters` and `loras` in it, and `adapters` in the model's folder. Blocking.
-
-    adapter: the current adapter's folder; empty: none. model: the loaded model's folder or name."""
+    """Return the adapters in the subfolders of these folders, each once: the parent of the current adapter's folder
+    (`adapter`), the current folder, `adapters` and `loras` in it, and `adapters` in the model's. Blocking."""
     here = Path.cwd()
     own = [Path(adapter).parent] if adapter else []
     beside = [Path(model) / _ADAPTERS] if Path(model).is_absolute() else []
@@ -126,8 +120,7 @@ def adapters_near(adapter: str, model: str = "") -> list[Adapter]:
 
 
 def takes_adapter(spec: LoadSpec, adapter: Adapter) -> bool:
-    """Return True if an engine loaded with `spec` accepts requests with this adapter; vLLM needs `enable_lora` for
-    that."""
+    """Return True if an engine loaded with `spec` accepts requests with this adapter."""
     if spec.backend == "transformers":
         return True
     rank = spec.engine_args.get("max_lora_rank", 16)  # vLLM's default
@@ -135,8 +128,7 @@ def takes_adapter(spec: LoadSpec, adapter: Adapter) -> bool:
 
 
 def recorded_folder(folder: str) -> str:
-    """Return an adapter's folder for a document that may be shared: below the home folder as `~/…`, without the user's
-    name."""
+    """Return an adapter's folder for a document that may be shared, without the user's name: `~/…`."""
     path = Path(folder)
     return f"~/{path.relative_to(Path.home())}" if folder and path.is_relative_to(Path.home()) else folder
 

@@ -227,11 +227,10 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
-    """Find the boxes, points, polygons and times in a report's answer. `family`: of the model that answered; None:
-    unknown.
+    """Find the boxes, points, polygons and times in a report's answer. `family`: of the model that answered.
 
     They lie on the last image of the prompt unless the answer gives an image number; without images, on its last video.
-    Raises VlmtuiError if the prompt has neither, or if the answer has none of them."""
+    Raises VlmtuiError if there are none."""
     media = tuple(item for item in report.attachments if item.modality == "image") or tuple(
         item for item in report.attachments if item.modality == "video"
     )
@@ -282,8 +281,7 @@ def _times_of(answer: str, medium: Attachment) -> FoundRanges:
 
 
 def whole_answer(report: PromptReport) -> str:
-    """Return the answer with its special tokens if these are known, since some families write coordinates as such
-    tokens."""
+    """Return the answer with its special tokens, if known: some families write coordinates as such tokens."""
     known = [report.vocabulary.get(token) for token in report.answer_ids]
     if not any(token is not None and token.special for token in known):
         return report.answer
@@ -292,8 +290,7 @@ def whole_answer(report: PromptReport) -> str:
 
 
 def resized_in(report: PromptReport, image: Attachment) -> Size | None:
-    """Return the size to which the processor resized an image, as the engine reported; None if it was not resized, or
-    was split into tiles."""
+    """Return an image's size after the processor's resize, as reported by the engine; None: unknown, or tiles."""
     for span in report.prompt.media if report.prompt is not None else ():
         if attachment_of(span, report.attachments) is image and len(span.grid) == 3:
             return span.resized
@@ -301,10 +298,8 @@ def resized_in(report: PromptReport, image: Attachment) -> Size | None:
 
 
 def resized_by_rule(family: Family, image: Attachment, settings: object = None) -> Size | None:
-    """Return the size to which the processor resizes an image, computed from the record; None if the record has no
-    rule.
-
-    settings: the engine argument `mm_processor_kwargs`."""
+    """Return an image's size after the processor's resize by the record's rule; None: unknown. `settings`: the engine
+    argument `mm_processor_kwargs`."""
     takes = family.takes.get("image")
     rule = takes.tokens if takes is not None else None
     settings = {} if settings is None else settings
@@ -349,10 +344,7 @@ def draw_marks(
     chosen: int | None = None,
     numbers: bool = True,
 ) -> Image:
-    """Return a copy of an RGB image with the marks drawn on it.
-
-    badges: one for each mark; None: those of `badges_of`. chosen: the index of the mark to draw last and with a thicker
-    line."""
+    """Return a copy of an RGB image with the marks drawn on it, mark `chosen` last and with a thicker line."""
     from PIL import ImageDraw, ImageFont
 
     drawn = picture.copy()
@@ -396,9 +388,7 @@ def _write_number(
 
 def draw_places(places: AnswerPlaces) -> Image:
     """Return the image with its marks, mode RGB. For a video: the frames at the times in the answer, at most
-    FRAMES_MAX, grey for a time that the video does not have; without times its first frame.
-
-    Blocking. Raises VlmtuiError if the image can't be read."""
+    FRAMES_MAX, grey for a time that the video does not have. Blocking. Raises VlmtuiError."""
     if places.image.modality != "video":
         return draw_marks(open_shown(ShownMedium(places.image)), places.placed)
     named = {places.medium_of(at) for at in range(len(places.marks) + len(places.ranges))}

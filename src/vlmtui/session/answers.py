@@ -45,15 +45,12 @@ class LiveAnswers:
         self._running_answers[exchange] = _RunningAnswer(self._recorder.begin(conversation, exchange, record))
 
     async def answer(self, engine: Engine, exchange: Exchange) -> None:
-        """Store the turn if the store is writable, send its request, and receive the answer. It continues if the caller
-        is cancelled; `stop` stops it."""
+        """Store the turn if possible, send its request, and receive the answer, even if the caller is cancelled."""
         await self._run(self._send(engine, exchange))
 
     async def take_over(self, conversation: LiveConversation, exchange: Exchange) -> bool:
-        """Take over an interrupted answer of another process: the exchange gets a new answer, for `resume` or
-        `restore`.
-
-        Return False if another process took it over before. Raises VlmtuiError."""
+        """Take over an interrupted answer of another process, for `resume` or `restore`. Return False if a third
+        process was first. Raises VlmtuiError."""
         turn, record = exchange.answer_id, exchange.record
         if turn is None or record is None or not await self._recorder.store.run(lambda store: store.take_over(turn)):
             return False

@@ -1,7 +1,6 @@
 """Compares engines stage by stage: their prompts, processor outputs and answers for the same cases.
 
-The base of a comparison is a record (a golden file or a kept comparison); what the record lacks, or all if there is
-none, comes from the first engine."""
+The base of a comparison is a record (a golden file or a comparison document), completed by the first engine."""
 
 from __future__ import annotations
 
@@ -211,8 +210,7 @@ def question_case(
 
 
 def copied_beside(path: Path, folder: Path) -> Path:
-    """Return the path of a file for a golden file in `folder`: itself if it is below that folder, else of a copy in it.
-    Raises VlmtuiError, also if the folder has a different file of the same name."""
+    """Return a file's path for a golden file in `folder`, below which it is copied if necessary. Raises VlmtuiError."""
     if path.resolve().is_relative_to(folder.resolve()):
         return path
     data, target = read_whole(path, bytes_max=_COPY_BYTES_MAX), folder / path.name
@@ -224,8 +222,7 @@ def copied_beside(path: Path, folder: Path) -> Path:
 
 
 def golden_case(family: Family, golden: Golden, path: Path, media: Path) -> CheckCase:
-    """Return the case of a golden file. Raises VlmtuiError if one of its files is missing or has changed, or if the
-    family does not accept the conversation."""
+    """Return the case of a golden file. Raises VlmtuiError, also if one of its files has changed."""
     staged = [_staged(one.file, path.parent, media) for one in golden.media]
     for medium, attachment in zip(golden.media, staged, strict=True):
         if attachment.sha256 != medium.sha256:
@@ -268,8 +265,7 @@ def name_by_document(name: str) -> str:
 
 
 def stored_file(media: Path, item: MediaRecord) -> Path:
-    """Return an attachment's file in the media store `media`, written from the document's bytes if it contains them.
-    Raises VlmtuiError."""
+    """Return an attachment's file in the media store, written there if the document contains it. Raises VlmtuiError."""
     content = item.content
     if content is not None:
         kept = store_medium(io.BytesIO(content), media, name=item.name)
@@ -351,8 +347,7 @@ async def sides_by_engine(
     engine: Engine, cases: Sequence[CheckCase], folder: Path, *, is_asked: bool = True
 ) -> list[CheckedSide]:
     """Return an engine's result for each case: prompt, processor outputs (written into `folder`, which is made private)
-    and answer; a case that fails has the error. They run one after the other, since batching changes some engines'
-    numbers.
+    and answer, or the error. They run one after the other, since batching changes some engines' numbers.
 
     With `is_asked` False, make only the prompts. Raises VlmtuiError if the engine can't do that."""
     if not is_asked:
@@ -414,8 +409,8 @@ def require_here(model: Model) -> Path:
 def sides_by_processor(
     reader: ModelReader, model: Model, cases: Sequence[CheckCase], *, trust: bool = False
 ) -> list[CheckedSide]:
-    """Return the prompts that the model's tokenizer and processor make in Transformers, without weights. Blocking.
-    `trust`: allow the repository's own code. Raises VlmtuiError if the model can't be read."""
+    """Return the prompts that Transformers makes without the model's weights. Blocking. `trust`: allow the repository's
+    own code. Raises VlmtuiError if the model can't be read."""
     folder = require_here(model)
     prompts = tuple(_prompt_case(model.family, case, str(number)) for number, case in enumerate(cases))
     reading = reader.read(ReadRequest(folder=str(folder), trust_remote_code=trust, prompts=prompts))
@@ -460,10 +455,8 @@ def _prompt_case(family: Family, case: CheckCase, name: str) -> PromptCase:
 
 
 def changed_fingerprint(then: EngineFingerprint, now: EngineFingerprint) -> dict[str, tuple[object, object]]:
-    """Return the differences of two engine fingerprints: name → (then, now).
-
-    Leaves out facts that were unknown then, and engine arguments that only one kind of engine has; None: the engine's
-    default."""
+    """Return the differences of two engine fingerprints, name → (then, now), without facts that were unknown then, and
+    engine arguments that only one kind of engine has; None: the engine's default."""
     before, after = msgspec.to_builtins(then), msgspec.to_builtins(now)
     old, new = before.pop("engine_args"), after.pop("engine_args")
     pairs = {name: (before[name], after[name]) for name in before if before[name] and before[name] != after[name]}

@@ -1,5 +1,4 @@
-"""Compares the chat template's prompt with a raw prompt: two lanes (requests sent together), the raw prompt's draft,
-saved prompts, and comparisons in the store."""
+"""Compares the chat template's prompt with a raw prompt, which the user edits and may save."""
 
 from __future__ import annotations
 
@@ -128,8 +127,7 @@ class SavedPrompts:
         return sorted((name for name in found if _NAME.fullmatch(name)), key=str.casefold)
 
     def save(self, name: str, text: str) -> str:
-        """Save the text, replacing an older prompt with this name. Return the name as saved. Raises VlmtuiError for an
-        invalid name, or if the file can't be written."""
+        """Save the text, replacing an older prompt of this name. Return the name as saved. Raises VlmtuiError."""
         name = name.strip()
         if not _NAME.fullmatch(name) or len(os.fsencode(name)) > 200:
             hint = "A name has up to 80 characters, no slashes, and does not begin with a dot."
@@ -276,8 +274,7 @@ class ComparedMessage:
 
     @classmethod
     def of(cls, conversation: Conversation) -> ComparedMessage:
-        """Return the conversation's draft; if it is empty, its last message. Raises VlmtuiError if there is neither, or
-        while an answer is running."""
+        """Return the draft; if it is empty, the last message. Raises VlmtuiError if neither can be sent now."""
         conversation.require_rest()
         draft = conversation.draft
         if draft.pending:
@@ -307,8 +304,7 @@ class ComparedMessage:
         )
 
     async def adopt(self, lane: Lane, model: Model) -> None:
-        """Add a lane's answer to the answers of the sent message, and show it. Raises VlmtuiError if there is no
-        answer, or if another message follows."""
+        """Add a lane's answer to the answers of the sent message, and show it. Raises VlmtuiError."""
         if self.exchange is None or lane.is_running or not lane.answer.text:
             raise bad_input("There is no answer to use yet.")
         lane.answer.read_by(tags_of(model.family))
@@ -484,10 +480,8 @@ class PromptComparison:
         return await self._render(engine, self.raw, self.raw_prompt())
 
     async def template_text(self, engine: Callable[[], Engine]) -> tuple[str, str]:
-        """Return the editor's initial text, and its origin (`TEMPLATE`).
-
-        It is made from the record; if the record uses the model's own template, the engine that `engine` returns
-        renders it. Raises VlmtuiError."""
+        """Return the editor's initial text, and its origin (`TEMPLATE`). `engine` returns the engine that renders it if
+        the record uses the model's own template. Raises VlmtuiError."""
         prompt = self.template_prompt()
         if isinstance(prompt, RawPrompt):
             return prompt.text, TEMPLATE
@@ -520,8 +514,7 @@ class PromptComparison:
         return placeholders(text, self.family, self.raw_attachments())
 
     def require_sendable(self) -> list[Finding]:
-        """Return the problems of the raw prompt. Raises VlmtuiError if it is empty, or if the engine would reject it or
-        be harmed by it."""
+        """Return the problems of the raw prompt. Raises VlmtuiError if it must not be sent."""
         if not self.draft.text:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "The raw prompt is empty.", remedy=Remedy.FILL_RAW_PROMPT)
         findings = self.check(self.draft.text)
@@ -533,9 +526,8 @@ class PromptComparison:
         return findings
 
     def prepare(self) -> list[Finding]:
-        """Check both prompts and draw a seed if the sampling needs one. Return the raw prompt's problems.
-
-        Raises VlmtuiError as `require_sendable` and `chat_prompt` do; nothing has changed then."""
+        """Check both prompts and draw a seed if the sampling needs one. Return the raw prompt's problems. Raises
+        VlmtuiError; nothing has changed then."""
         if self.is_running:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "Both answers are still running.", remedy=Remedy.STOP_COMPARISON)
         findings = self.require_sendable()
@@ -549,8 +541,7 @@ class PromptComparison:
         return ALTERNATIVES if self.logprobs else None
 
     def begin(self, engine: Engine, in_flight: InFlightRequest | None = None) -> None:
-        """Create new lanes for both sides, after `prepare`. `in_flight`: the chat side's request if the conversation
-        sends it."""
+        """Create new lanes for both sides. `in_flight`: the chat side's request if the conversation sends it."""
         raw = self._spec("raw", self._request(self.raw_prompt()))
         chat = in_flight.request if in_flight is not None else self._request(self.chat_prompt())
         self.chat.lane, self.raw.lane = Lane(self._spec("chat", chat), engine, in_flight), Lane(raw, engine)

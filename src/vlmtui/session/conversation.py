@@ -172,10 +172,8 @@ class Conversation:
     def begin(
         self, model: Model, info: EngineInfo | None = None, *, seed: int | None = None, logprobs: int | None = None
     ) -> Exchange:
-        """Move the draft into a new exchange with a request; `LiveAnswers.answer` then stores and sends it. `seed` and
-        `logprobs` apply to this request only.
-
-        Raises VlmtuiError if the family does not accept the conversation; nothing has changed then."""
+        """Move the draft into a new exchange with a request, which `LiveAnswers.answer` then stores and sends. `seed`
+        and `logprobs` apply to this request only. Raises VlmtuiError; nothing has changed then."""
         turns = self.turns_until()
         made = self._generation(turns, model, info, seed=seed, logprobs=logprobs)
         exchange = self._add(turns[-1], made, instead_of=self.editing)
@@ -217,16 +215,15 @@ class Conversation:
         return exchange
 
     async def adopt(self, exchange: Exchange, made: Generation) -> None:
-        """Add a finished answer to the last exchange, and show it. Raises VlmtuiError if the exchange is not the last,
-        or while an answer is running."""
+        """Add a finished answer to the last exchange, and show it. Raises VlmtuiError if that is not possible now."""
         self._require_last(exchange)
         self._record(exchange, made)
         self.subscribers.notify(AnswerReplaced(exchange))
         await self.recorder.flush()
 
     async def fork(self, turn: Turn, made: Generation, *, instead_of: Exchange | None = None) -> Exchange:
-        """Append a turn that already has its answer: in place of the draft, or (`instead_of`) as another wording of the
-        last message, on a new branch. Raises VlmtuiError as `adopt` does."""
+        """Append a turn that has its answer: in place of the draft, or of a message (`instead_of`) on a new branch.
+        Raises VlmtuiError."""
         if instead_of is None:
             self.require_rest()
             exchange = self._add(turn, made, instead_of=self.editing)
@@ -262,7 +259,7 @@ class Conversation:
 
     async def open(self, conversation: ConversationId) -> None:
         """Open a stored conversation with its settings and draft. If it is open already, the current draft stays.
-        Raises VlmtuiError if it does not exist, or while an answer is running."""
+        Raises VlmtuiError."""
         self.require_rest()
         self.draft_changed()
         await self.recorder.flush()
@@ -291,8 +288,7 @@ class Conversation:
         await self.show_sibling(self.branch.sibling(number))
 
     def leave_out_oldest(self) -> Exchange | None:
-        """Leave the oldest attachments that are still sent out of later prompts. Return their exchange; None if there
-        are none."""
+        """Leave the oldest attachments out of later prompts. Return their exchange; None if all are left out."""
         found = next((exchange for exchange in self.branch.all if exchange.sent_attachments), None)
         return None if found is None else self._leave_out(found, True)
 
@@ -318,8 +314,7 @@ class Conversation:
         self.recorder.save_draft(self.live, self.queue.with_draft(self.draft))
 
     def begin_edit(self, number: int | None = None) -> Exchange:
-        """Put message `number` (from 1; None: the last) into the draft; sending it creates a branch. Raises VlmtuiError
-        if there is no such number, or while an answer is running."""
+        """Put message `number` (from 1; None: the last) into the draft; sending it branches. Raises VlmtuiError."""
         self.require_rest()
         everything = self.branch.all
         number = len(everything) if number is None else number

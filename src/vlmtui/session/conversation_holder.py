@@ -131,8 +131,8 @@ class ConversationHolder:
             self.teller.tell(one_line(notice), seconds=60, severity="warning")
 
     async def settle(self, *, stops: bool) -> bool:
-        """Prepare to quit: stop the running answer (`stops`) or leave it to the engine, and store everything. Return
-        False if something can't be stored."""
+        """Prepare to quit: stop (`stops`) or leave the running answer, and store everything. Return False if that
+        fails."""
         self.take_typed()
         chat, recorder = self.chat, self._recorder
         if chat is None or recorder is None:

@@ -63,8 +63,7 @@ class ConversationList:
         await self.reload()
 
     async def undo(self) -> ConversationRecord:
-        """Restore the conversation that was deleted last in this list, or else in the store. Raises VlmtuiError if
-        there is none."""
+        """Restore the conversation deleted last in this list, or else in the store. Raises VlmtuiError."""
         if not self.deleted:
             last = await undelete_last(self._store)
         else:

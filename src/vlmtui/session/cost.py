@@ -24,8 +24,7 @@ _LONG_TEXT = 2000
 
 
 EstimateTokens = Callable[[Modality, tuple[int, int], int | None], int | None]
-"""Returns the estimated tokens for a modality, width and height in pixels, and the number of frames (None: unknown);
-None if they can't be estimated."""
+"""Returns the estimated tokens for a modality, (width, height) in pixels, and number of frames; None: unknown."""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -96,8 +95,7 @@ def tokens_before_attaching(
 
 
 def cost_of(ready: PromptReady, message: list[DraftToken], context: int) -> Cost:
-    """Return the cost of a rendered prompt. `message`: the draft's tokens, whose attachments are the last of the
-    prompt."""
+    """Return the cost of a rendered prompt. `message`: the draft's tokens, the last in the prompt."""
     tokens: dict[int, int] = {}
     for modality in get_args(Modality):
         numbers = [token.number for token in message if token.attachment and token.attachment.modality == modality]

@@ -1,5 +1,4 @@
-"""Sets parameters of an answer by name: sampling parameters, further parameters of vLLM (dials), and arguments of the
-model's processor."""
+"""Sets parameters of an answer by name: of sampling, further ones of vLLM (dials), and the processor's arguments."""
 
 from __future__ import annotations
 
@@ -77,8 +76,7 @@ def with_parameters(sampling: Sampling, family: Family | None, given: list[str])
 
 
 def with_default_parameters(sampling: Sampling, family: Family | None, defaults: Mapping[str, object]) -> Sampling:
-    """Return the sampling with the defaults of the settings file that the family accepts; values already set stay.
-    Raises VlmtuiError for an invalid value."""
+    """Return the sampling with the settings file's defaults added. Raises VlmtuiError for an invalid value."""
     given = described_extra(sampling)
     for name, value in default_parameters(defaults):
         dial = dial_name(name, _kinds(family))
@@ -124,8 +122,7 @@ def described_extra(sampling: Sampling) -> dict[str, object]:
 
 
 def typed_parameters(sampling: Sampling, family: Family | None) -> dict[str, str]:
-    """Return all dials and arguments of the family's processor by name, with the value as a user would type it; empty:
-    not set."""
+    """Return all dials and arguments of the family's processor by name, as a user would type them; empty: not set."""
     given = described_extra(sampling)
     arguments = (*_kinds(family), *_table(sampling, PROCESSOR))
     return {

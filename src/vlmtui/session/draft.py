@@ -1,8 +1,7 @@
 """A message being written: a text in which tokens such as `[Image #2]` stand for attachments.
 
-Only the text determines which attachments are sent and where; their numbers are those in the prompt. An attachment
-whose token was deleted is kept until its number is reused, so that undo, or pasting the token elsewhere, restores it.
-"""
+Only the text determines which attachments are sent and where. An attachment whose token was deleted is kept until its
+number is reused, so that undo, or pasting the token elsewhere, restores it."""
 
 from __future__ import annotations
 
@@ -109,8 +108,7 @@ class Draft:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Texts and attachments in order, as sent: a leading `//` becomes `/`, and the space after leading tokens is
-        left out."""
+        """Texts and attachments as sent: a leading `//` becomes `/`; the space after leading tokens is left out."""
         parts: list[Part] = []
         at, (gap, behind) = 0, self._gap
         for token in self.tokens:

@@ -134,8 +134,7 @@ class AppEngine:
                     self.fail(failure.error())
 
     def stop(self) -> Coroutine[Any, Any, None]:
-        """Stop the load or the engine at once, or disconnect if others use it. Return a coroutine that waits until its
-        processes have ended."""
+        """Stop the load or the engine. Return a coroutine that waits until its processes have ended."""
         opening, self._opening = self._opening, None
         engine, self.engine = self.engine, None
         hung = self.state is EngineState.HUNG
@@ -192,8 +191,7 @@ class AppEngines:
         forget_death_s: float = 600.0,
     ) -> None:
         """on_change: called after every change, in the event loop. hang_s: seconds of silence after which an engine is
-        HUNG; 0: never. restarts: automatic restarts in a row after deaths. forget_death_s: seconds after which a death
-        no longer counts."""
+        HUNG; 0: never. forget_death_s: seconds after which a death no longer counts."""
         self._host = host
         self._keep_alive_s = keep_alive_s
         self._on_change = on_change
@@ -203,8 +201,7 @@ class AppEngines:
         self._current: AppEngine | None = None
         self._former: AppEngine | None = None
         self._beside: dict[AppEngine, asyncio.Task[None] | None] = {}
-        """Engines in addition to the current one, each with the task that removes it when it closes; None while it
-        loads."""
+        """Each with the task that removes it when it closes; None while it loads."""
         self._endings: set[asyncio.Task[None]] = set()
         """Tasks of engines that are being stopped."""
         self._died_at = 0.0
@@ -306,9 +303,8 @@ class AppEngines:
             return None
 
     async def start(self, model: Model, *, keep_former: bool = False) -> bool:
-        """Make `model` the current one, loading it unless it is loaded beside the current one. Return True once it is
-        READY: then run `watch`. Return False if the load failed, or if another model was chosen meanwhile. Run it in a
-        task.
+        """Make `model` the current one, loading it if necessary. Return True once it is READY: then run `watch`. Return
+        False if that failed, or if another model was chosen meanwhile. Run it in a task.
 
         keep_former: keep the loaded model until then, for `go_back`; otherwise a model on this machine first stops the
         others on it."""
@@ -329,8 +325,7 @@ class AppEngines:
 
     async def go_back(self) -> bool:
         """Make the former model the current one again, and stop the one that is loading. Return True if that is done:
-        then run `watch`. Return False if the former one is no longer loaded, or if another model was chosen meanwhile.
-        """
+        then run `watch`; False if it is no longer possible."""
         left, former = self._current, self._former
         if former is None or not former.is_loaded:
             return False
@@ -392,8 +387,8 @@ class AppEngines:
                 return
 
     async def _wait_for_end(self, held: AppEngine, engine: Engine) -> VlmtuiError | None:
-        """Wait for an engine's end, and return its cause as `Engine.closed` does. Meanwhile regularly ask its worker
-        how long the engine has been silent, and note in `held` when it hangs and when it answers again."""
+        """Wait for an engine's end; return its cause as `Engine.closed` does. Meanwhile regularly ask how long the
+        engine has been silent, and note in `held` when it hangs or answers again."""
         closed = asyncio.ensure_future(engine.closed())
         deaf_s = silent_s = 0.0
         hangs = False
@@ -423,8 +418,8 @@ class AppEngines:
         await self._ended()
 
     async def leave(self) -> bool:
-        """Release the engines at exit: stop one that is loading; a loaded one stays for its keep-alive time. Return
-        True if the current one stays."""
+        """Release the engines at exit; loaded ones stay for their keep-alive time. Return True if the current one
+        stays."""
         former, self._former = self._former, None
         for held in (*self._beside, *([former] if former is not None else [])):
             self._forget(held)
@@ -463,8 +458,7 @@ class AppEngines:
         self._end(left)
 
     def _end_former(self, ready: AppEngine) -> None:
-        """Decide what becomes of the former engine: if it or the ready one is on a server, it stays loaded beside the
-        ready one; otherwise it stops."""
+        """Keep the former engine beside the ready one if one of them is on a server; otherwise stop it."""
         former, self._former = self._former, None
         if former is not None and former.is_loaded:
             if is_remote(former.model) or is_remote(ready.model):
@@ -473,8 +467,8 @@ class AppEngines:
                 self._end(former)
 
     def _bring_forward(self, held: AppEngine) -> None:
-        """Make an engine that is loaded beside the current one the current one. The previous one stays beside it if it
-        is ready."""
+        """Make an engine that is beside the current one the current one. The previous one stays beside it if it is
+        ready."""
         self._forget(held)
         left, former = self._current, self._former
         self._former = None
@@ -589,8 +583,7 @@ class EngineMeter:
 
 
 def _speed(before: MetricsSample, after: MetricsSample) -> float | None:
-    """Return the tokens per second between two samples; None if the engine does not count them, or restarted its
-    counters."""
+    """Return the tokens per second between two samples; None: not counted, or the counters were reset."""
     first, last, seconds = _generated(before.metrics), _generated(after.metrics), after.at - before.at
     return None if first is None or last is None or last < first or seconds <= 0 else (last - first) / seconds
 

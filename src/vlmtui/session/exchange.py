@@ -290,16 +290,15 @@ class Branch:
         return next((exchange for exchange in reversed(self.all) if exchange.branches()), None)
 
     def sibling_beside(self, by: int) -> Sibling | None:
-        """Return the sibling `by` positions further of the last exchange with siblings: of its answer, else of its
-        message. None if there is none."""
+        """Return the sibling `by` positions further of the last exchange with siblings, answers first; None: there is
+        none."""
         exchange = self.branching
         places = _places(exchange) if exchange is not None else []
         found = ((turn, place.position + by, place.count) for turn, place in places)
         return next((Sibling(turn, at) for turn, at, count in found if turn is not None and 1 <= at <= count), None)
 
     def sibling(self, number: int) -> Sibling:
-        """Return answer `number` of the last exchange with siblings; if it has only one answer, message `number`.
-        Raises VlmtuiError if there is none."""
+        """Return answer `number` (else message `number`) of the last exchange with siblings. Raises VlmtuiError."""
         exchange = self.branching
         if exchange is None:
             raise bad_input("The conversation has no branches.", remedy=Remedy.MAKE_BRANCH)
@@ -335,8 +334,8 @@ class Branch:
         return next((exchange for exchange in self.all if exchange.answer_id == answer), None)
 
     def end_at(self, exchange: Exchange) -> Exchange:
-        """Remove all exchanges after this one from the branch. Return the last exchange: a copy if others followed,
-        since those still refer to the original. Raises VlmtuiError if the exchange is not stored."""
+        """Remove all exchanges after this one. Return the last: a copy if others followed, since those still refer to
+        the original. Raises VlmtuiError if it is not stored."""
         if exchange is self.last:
             return exchange
         if exchange.user_id is None:
@@ -359,9 +358,8 @@ def _places(exchange: Exchange) -> list[tuple[TurnId | None, Siblings]]:
 
 
 def turns_until(above: Exchange | None, asked: Turn, system_prompt: str = "") -> list[Turn]:
-    """Return the turns of a request: system prompt, history, and `asked`, the message to answer.
-
-    Leaves out exchanges without an answer, and attachments that the user left out."""
+    """Return the turns of a request: system prompt, history without unanswered messages, and `asked`, the message to
+    answer."""
     return _turns(above, asked, system_prompt, lambda exchange: exchange.sent_user)
 
 

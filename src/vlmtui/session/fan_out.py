@@ -1,5 +1,4 @@
-"""A fan-out: one message sent with several values of a parameter. The plan, its requests, and a verdict on their
-answers."""
+"""A fan-out: one message sent with several values of a parameter, and a verdict on the answers."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ MATTERS = 0.5
 """Below this likelihood ratio an answer counts as less likely, above its inverse as more likely."""
 PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE = "prompt", "system", "picture", "pixels", "engine"
 ADAPTER = "adapter"
-"""A plan's `parameter` if it varies the message's text, the system prompt, the images, their sizes, the engine, or the
-LoRA adapter."""
+"""Parameters of a plan that are not those of the sampling. PROMPT: the message's text."""
 MOST = 8
 """Most values of a plan."""
 PIXELS_LEAST = 28 * 28
@@ -97,8 +95,7 @@ _WITHOUT = {
 
 
 def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
-    """Return all changes that are possible for these turns, `SENT` first. Raises VlmtuiError if they have no
-    attachments."""
+    """Return all changes that are possible for these turns, `SENT` first. Raises VlmtuiError without attachments."""
     items = all_attachments(turns)
     if not items:
         raise bad_input("There is no picture to leave out.", hint="Attach one, or ask about one that was sent.")
@@ -111,8 +108,7 @@ def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
 
 
 def changed_pictures(changes: Sequence[Number | str], turns: Sequence[Turn], store: Path) -> PictureMap:
-    """Make the images for these changes (names, or the most pixels) in the media store `store`. Blocking. Raises
-    VlmtuiError."""
+    """Make the images for these changes (names, or the most pixels). Blocking. Raises VlmtuiError."""
     from vlmtui.media.changed_images import blurred_image, bounded_image, grey_image
 
     possible = possible_changes(turns)
@@ -151,8 +147,7 @@ class Plan(msgspec.Struct, frozen=True):
     """One parameter with several values; the others are fixed."""
 
     parameter: str
-    """A sampling parameter, a dial (`vlmtui.domain.dials`), or `PROMPT`, `SYSTEM`, `PICTURE`, `PIXELS`, `ENGINE` or
-    `ADAPTER`."""
+    """A sampling parameter, a dial (`vlmtui.domain.dials`), `PROMPT`, `SYSTEM`, `PICTURE` …"""
     values: tuple[Number | str, ...]
     """Numbers, texts, names of image changes or engines, or adapters' folders; 2 to `MOST`, all different."""
     fixed: Mapping[str, Number] = msgspec.field(default_factory=dict)
@@ -293,8 +288,7 @@ def parse_plan(text: str) -> Plan:
 
 
 def read_values(parameter: str, text: str) -> tuple[Number | str, ...]:
-    """Parse typed values: numbers and image changes are separated by commas or spaces, engines by commas, texts by line
-    breaks. Raises VlmtuiError."""
+    """Parse typed values, separated by commas or spaces; texts: by line breaks. Raises VlmtuiError."""
     if parameter in _TEXTS:
         return tuple(line.strip() for line in text.splitlines() if line.strip())
     if parameter == ENGINE:
@@ -343,8 +337,7 @@ class FanOut:
         pictures: PictureMap | None = None,
         engines: LaneEngines | None = None,
     ) -> None:
-        """adapter: the LoRA adapter's folder unless the plan varies it. pictures: from `changed_pictures`. engines: for
-        a plan over engines."""
+        """`adapter`: the LoRA adapter's folder unless the plan varies it. `engines`: for a plan over engines."""
         self.plan = plan
         self.sampling = sampling
         self.base = 0
@@ -372,8 +365,7 @@ class FanOut:
             await self._engines.run(self.lanes)
 
     def difference(self, number: int) -> AnswerDiff | None:
-        """Compare the answer of lane `number` (right) with the base's (left); None if it is the base, or if one is
-        still running. Slow for long answers with little in common."""
+        """Compare the answer of lane `number` (right) with the base's (left); None: nothing to compare. May be slow."""
         base, other = self.lanes[self.base], self.lanes[number]
         if base is other or base.is_running or other.is_running:
             return None
@@ -381,8 +373,7 @@ class FanOut:
         return answer_diff(base.answer.text, other.answer.text, *ids)
 
     async def scores(self) -> list[LaneScore | None]:
-        """Return the likelihood of the base's answer under each lane's prompt, if the plan changes the prompt; None for
-        the base. Raises VlmtuiError."""
+        """Return how likely the base's answer is under each lane's prompt; None for the base. Raises VlmtuiError."""
         if not self.plan.changes_prompt:
             return [None] * len(self.lanes)
         return await score_lanes(self.lanes, self.base)
@@ -399,8 +390,7 @@ class FanOut:
 
 async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, model: Model) -> Exchange:
     """Continue the conversation with lane `chosen`, and store it; lanes with the same turns become its other answers.
-
-    Raises VlmtuiError if the lane has no answer, while an answer is running, or if another message follows."""
+    Raises VlmtuiError."""
     lane = fan_out.lanes[chosen]
     if lane.is_running or not lane.answer.text:
         raise bad_input("There is no answer to use.")
@@ -442,8 +432,7 @@ async def planned_fan_out(
     media: Path,
     engines: LaneEngines | None = None,
 ) -> FanOut:
-    """Return the fan-out of a message, ready to be sent. `media`: the media store. `engines`: for a plan over engines.
-    Raises VlmtuiError if the engine, the family or the message does not allow the plan."""
+    """Return the fan-out of a message, ready to be sent. `media`: the media store. Raises VlmtuiError."""
     engine = controller.require_engine()
     if plan.parameter == "seed":
         require_capability(controller.info, "seed")
@@ -469,10 +458,8 @@ def planned_specs(
     pictures: PictureMap | None = None,
     families: Mapping[str, Family] | None = None,
 ) -> list[LaneSpec]:
-    """Return a lane's spec for each request of a plan.
-
-    adapter: the LoRA adapter's folder unless the plan varies it. pictures: from `changed_pictures`. families: by label,
-    those of other models than the conversation's. Raises VlmtuiError if a family does not accept a request."""
+    """Return a lane's spec for each request of a plan. `families`: by label, those of other models than the
+    conversation's. Raises VlmtuiError if a family does not accept a request."""
     return [
         lane_spec(
             (families or {}).get(variant.label, family),
@@ -489,9 +476,8 @@ def planned_specs(
 
 
 def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
-    """Return a sentence on whether the answer depends on the image or the adapter; empty if unknown.
-
-    scores: None for the request that gave the answer; it must be the one that a plan leaves unchanged."""
+    """Return a sentence on whether the answer depends on the image or the adapter; empty if unknown. `scores`: None for
+    the request that gave the answer, which must be the unchanged one."""
     if plan.parameter not in _UNCHANGED or None not in scores:
         return ""
     if plan.values[scores.index(None)] != _UNCHANGED[plan.parameter]:

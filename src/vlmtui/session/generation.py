@@ -75,8 +75,7 @@ class ThoughtMeter:
 
 
 def tokens_through(text: str, token_ids: Sequence[int], vocabulary: Vocabulary) -> int | None:
-    """Return the number of tokens up to and including the first occurrence of `text`; None if their text does not
-    contain it."""
+    """Return the number of tokens through the first `text`; None if they do not contain it."""
     wanted, spelled = text.encode(), bytearray()
     ends: list[int] = []
     for token in token_ids:
@@ -199,8 +198,8 @@ def make_request(
     adapter: str = "",
     keep: bool = False,
 ) -> GenerateRequest:
-    """Return the request for an answer to the last turn. `adapter`: the folder of a LoRA adapter. `keep`: the engine
-    keeps the answer until it is fetched. Raises VlmtuiError if the family does not accept the conversation."""
+    """Return the request for an answer to the last turn. `keep`: the engine keeps the answer until it is fetched.
+    Raises VlmtuiError if the family does not accept the conversation."""
     build = chat_prompt if mode == "chat" else raw_prompt
     return request_for(build(family, turns), family, sampling, logprobs=logprobs, adapter=adapter, keep=keep)
 
@@ -228,8 +227,7 @@ def request_for(
 
 
 def _own_arguments(family: Family, prompt: Prompt, sampling: Sampling) -> dict[str, object]:
-    """Return the processor arguments of the model family's TOML record for this prompt, without those that the user has
-    set."""
+    """Return the processor arguments of the model family's TOML record that the user has not set."""
     if sum(item.modality == "image" for item in attachments_of(prompt)) < 2:
         return {}
     given = processor_arguments(sampling, {})
@@ -237,8 +235,7 @@ def _own_arguments(family: Family, prompt: Prompt, sampling: Sampling) -> dict[s
 
 
 def with_family_tokens(family: Family, sampling: Sampling) -> Sampling:
-    """Return the sampling with the family's stop tokens added. Special tokens stay in the text if they mark the
-    reasoning."""
+    """Return the sampling with the family's stop tokens. Special tokens stay in the text if they mark reasoning."""
     keeps_special = family.thinking is not None and family.thinking.special
     return msgspec.structs.replace(
         sampling,
@@ -288,8 +285,7 @@ def broken_off(request_id: str) -> Failed:
 async def render(
     engine: Engine, prompt: Prompt, sampling: Sampling | None = None, *, view: View | None = None
 ) -> PromptReady:
-    """Return the prompt as the model would get it, without generating. `sampling`: may have arguments for the
-    processor. Raises VlmtuiError."""
+    """Return the prompt as the model would get it, without generating. Raises VlmtuiError."""
     request = RenderRequest(request_id=new_request_id(), prompt=prompt, sampling=sampling or Sampling(), view=view)
     async with aclosing(engine.generate(request)) as events:
         async for event in events:

@@ -1,8 +1,7 @@
 """Lanes: one message sent in several ways at once, each with its own prompt, sampling, engine and answer.
 
-Scores say how likely one lane's answer is under the other lanes' prompts. The probabilities are the model's own, before
-temperature and other sampling parameters, and include the token that ends the answer. A result is a ratio: `0.02×`
-means that the whole answer is 50 times less likely."""
+Scores say how likely one lane's answer is under the other lanes' prompts, as a ratio: `0.02×` means that the whole
+answer, with the token that ends it, is 50 times less likely. They ignore temperature and other sampling parameters."""
 
 from __future__ import annotations
 
@@ -166,8 +165,7 @@ class Lanes:
         return any(lane.is_running for lane in self._lanes)
 
     async def run(self, on_change: OnChange = lambda lane: None) -> None:
-        """Send the requests of all lanes that have an engine, and receive the answers until all have ended. Cancelling
-        the caller cancels the requests."""
+        """Run all lanes that have an engine until they end. Cancelling the caller cancels the requests."""
         ready = [(lane, lane.engine) for lane in self._lanes if lane.engine is not None and lane.is_running]
         runs = (self._run(lane, engine, on_change) for lane, engine in ready)
         results = await asyncio.gather(*runs, return_exceptions=True)
@@ -231,10 +229,8 @@ def lane_spec(
     logprobs: int | None = None,
     adapter: str = "",
 ) -> LaneSpec:
-    """Return the spec of a lane that answers these turns.
-
-    raw: a prompt instead of the one made from the turns. adapter: the folder of a LoRA adapter. Raises VlmtuiError if
-    the family does not accept the conversation."""
+    """Return the spec of a lane that answers these turns. `raw`: a prompt instead of the one made from the turns.
+    Raises VlmtuiError if the family does not accept the conversation."""
     if raw is not None:
         request = request_for(raw, family, sampling, logprobs=logprobs, adapter=adapter)
     else:
@@ -243,9 +239,8 @@ def lane_spec(
 
 
 def recorded_specs(comparison: Comparison, paths: Mapping[str, str]) -> list[LaneSpec]:
-    """Return specs that repeat a document's requests. `paths`: the attachments' files by SHA-256.
-
-    Raises KeyError if a file is missing, ValueError for a side without a request, and VlmtuiError."""
+    """Return specs that repeat a document's requests. `paths`: the attachments' files by SHA-256. Raises KeyError if a
+    file is missing, ValueError for a side without a request, and VlmtuiError."""
     specs = []
     for side in comparison.sides:
         if side.request is None:
@@ -345,8 +340,7 @@ class LaneScore(msgspec.Struct, frozen=True):
 
 
 async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
-    """Score the answer of lane `base` under every lane's prompt; None for the base. Raises VlmtuiError if there is no
-    answer, or if the engine can't score it."""
+    """Score the answer of lane `base` under every lane's prompt; None for the base. Raises VlmtuiError."""
     lane = lanes[base]
     if why := lack(lane.info, "scores"):
         raise bad_input(why)
@@ -367,8 +361,7 @@ def scoring_lane(engine: Engine | None, prompt: Prompt, ids: tuple[int, ...], *,
 
 
 async def scores_of(lanes: Lanes, on_change: OnChange = lambda lane: None) -> list[list[float]]:
-    """Run scoring lanes; return each lane's log-probabilities of the tokens, fewer if the context ends before. Raises
-    VlmtuiError."""
+    """Run scoring lanes; return the tokens' log-probabilities, fewer if the context ends. Raises VlmtuiError."""
     await lanes.run(on_change)
     for lane in lanes:
         if lane.answer.failure is not None:
@@ -411,10 +404,9 @@ def find_engine(
     loaded: Sequence[tuple[str, Model]] = (),
     key_env: str | None = None,
 ) -> Model:
-    """Return the model behind an engine's name. Blocking: asks a server for its models.
+    """Return the model behind an engine's name. Blocking: asks a server for its models. Raises VlmtuiError.
 
-    base: the model for the names `here`, `vllm` and `transformers`. loaded: the loaded models with their names.
-    key_env: the environment variable with a server's key. Raises VlmtuiError."""
+    base: the model for the names `here`, `vllm` and `transformers`. loaded: the loaded models with their names."""
     head, *arguments = name.split()
     if head in servers or head.startswith(_ADDRESSES):
         from vlmtui.engine.remote_models import find_remote_model  # the HTTP client takes a while to import
@@ -480,10 +472,9 @@ async def answer_in_turns(
     names: Mapping[str, str] | None = None,
 ) -> None:
     """Give each lane its model's engine and run all lanes: at once if memory allows, else loaded ones answer first and
-    then make room for the next.
+    then make room for the next. A lane whose engine can't be loaded fails.
 
-    A lane whose engine can't be loaded fails; the others continue. Cancelling the caller cancels the requests. names:
-    the engines' names by lane label; default: the labels."""
+    Cancelling the caller cancels the requests. names: the engines' names by lane label; default: the labels."""
     for lane in lanes:
         if lane.engine is None:
             lane.waits_for = "its engine"
@@ -515,8 +506,7 @@ def _tell_waiting(lanes: Lanes, reason: str, on_change: OnChange) -> None:
 
 
 class LaneEngines:
-    """The engines of lanes, by label. `one_by_one`: load those on this machine one after the other, each after stopping
-    the others."""
+    """The engines of lanes, by label. `one_by_one`: load one on this machine only after stopping the others."""
 
     def __init__(
         self,
@@ -525,8 +515,8 @@ class LaneEngines:
         names: Mapping[str, str],
         on_unloaded: Callable[[Model], None],
     ) -> None:
-        """names: the user's names for the engines, by label. on_unloaded: called at the end with the app's model if it
-        was stopped."""
+        """`names`: the engines' names, by label. `on_unloaded`: called at the end with the app's model if it was
+        stopped."""
         self._names = names
         self._controller = controller
         self._on_unloaded = on_unloaded
@@ -578,8 +568,7 @@ async def engines_of(
     trust: TrustStore,
     on_unloaded: Callable[[Model], None],
 ) -> LaneEngines:
-    """Return the engines of lanes, connected to servers. `names`: the engines' names by lane label. Raises VlmtuiError
-    naming an engine that does not exist or can't run here."""
+    """Return the engines of lanes. `names`: by lane label. Raises VlmtuiError naming one that can't run here."""
     controller.require_engine()
     home, checks = controller.require_model(), LoadChecks(trust)
     loaded = [(name, model) for model in controller.models for name in names_of(model)]
@@ -599,8 +588,7 @@ async def engines_of(
 
 
 def _allowed(model: Model, checks: LoadChecks) -> Model:
-    """Return the model with permission for its own code. Raises VlmtuiError if the model can't run here, or lacks the
-    permission."""
+    """Return the model with permission for its own code. Raises VlmtuiError if it can't run here."""
     if error := model_closed(model.family, model.spec):
         raise error
     allowed = checks.allowed(model)

@@ -39,8 +39,7 @@ class LintReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lint_model(model: Model, reader: ModelReader, *, trust_remote_code: bool = False) -> LintReport:
-    """Check the model's own template; if the model is not downloaded, the template in its record. Blocking. Raises
-    VlmtuiError if there is neither, or if the process that reads them fails."""
+    """Check the model's own template; if it is not downloaded, the record's. Blocking. Raises VlmtuiError."""
     family = model.family
     folder = model_folder(model.spec.model)
     own = None if folder is not None else record_templates(family)

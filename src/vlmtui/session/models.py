@@ -283,8 +283,7 @@ class LoadChecks:
         return with_trust(model, code) if self._store.is_trusted(code) else model
 
     def remember(self, model: Model) -> None:
-        """Store the permission for the code at this revision. Raises VlmtuiError if the code has changed meanwhile,
-        or if the permission cannot be stored."""
+        """Store the permission for the code at this revision. Raises VlmtuiError, also if the code has just changed."""
         code = remote_code_of(model.spec.model)
         if with_trust(model, code) != model:
             raise bad_input(f"The code of {model.spec.name} has just changed.", hint="Choose the model again.")
@@ -347,9 +346,8 @@ class MemoryNeed(msgspec.Struct, frozen=True):
 
 
 def fits_beside(model: Model, machine: Machine) -> bool:
-    """Return True if a model fits in the free memory; False if its size is unknown. Blocking.
-
-    On a GPU, vLLM does not start unless its whole share of the memory is free, however small the model is."""
+    """Return True if a model fits in the free memory; False if its size is unknown. Blocking. On a GPU, vLLM needs its
+    whole share of the memory to be free, however small the model is."""
     verdict = check_fit(model, machine)
     if verdict.fit not in (Fit.YES, Fit.SEVERAL) or verdict.settings:
         return False

@@ -1,6 +1,4 @@
-"""The images that a model sees of an attachment, each compared with the part of the attachment that it shows.
-
-The part is found by its pixels: the whole image, padded or cropped, or a tile of a grid."""
+"""The images that a model sees of an attachment, each compared with the part of the attachment that it shows."""
 
 from __future__ import annotations
 
@@ -103,8 +101,7 @@ def _original(attachment: Attachment) -> Image.Image | VlmtuiError:
 
 
 def find_regions(sent: Image.Image, seen: Sequence[Image.Image]) -> list[FoundRegion | None]:
-    """Return the part of `sent` that each seen image shows: the whole, a padded or cropped whole, or a tile of a grid;
-    None if no part is similar."""
+    """Return the part of `sent` that each seen image shows, found by its pixels; None if no part is similar."""
     best: list[FoundRegion] = []
     for regions in _arrangements(sent.size, seen):
         found = [

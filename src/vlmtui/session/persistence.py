@@ -1,7 +1,6 @@
-"""Writes answers and drafts to the store.
+"""Writes answers and drafts to the store, whose thread gets copies.
 
-Only sending a message waits for the disk. Failed writes stay queued in order and are retried until they succeed. The
-store's thread gets copies, since the app's objects keep changing."""
+Only sending a message waits for the disk. Failed writes stay queued in order and are retried until they succeed."""
 
 from __future__ import annotations
 
@@ -141,8 +140,7 @@ class WriteResult(msgspec.Struct, frozen=True):
 
 
 def title_from_turn(turn: Turn) -> str:
-    """Return the first words of a message as one line, with the names of attachments between them; without words, the
-    names of all attachments."""
+    """Return the first words of a message, with attachments' names between them; without words, the names of all."""
     text = " ".join(map(one_line, _titled(turn).split())) or ", ".join(one_line(item.name) for item in turn.attachments)
     return text if len(text) <= TITLE_MAX else text[: TITLE_MAX - 1].rstrip() + "…"
 
@@ -201,7 +199,7 @@ class Recorder:
     """Writes answers and drafts as they change.
 
     on_trouble: called with the error when writing first fails, and with None when everything is written.
-    on_saved_again: called when the store had lost a conversation, which was written again from memory."""
+    on_saved_again: called after a conversation that the store had lost was written again."""
 
     def __init__(
         self,

@@ -47,8 +47,7 @@ class PromptHistory:
             return
 
     def older(self, current: str) -> str | None:
-        """Return the entry before the one shown; None at the oldest. `current`: the draft, which `newer` returns at the
-        end."""
+        """Return the entry before the one shown; None at the oldest. `current`: the draft, for `newer`."""
         if self._place == 0:
             return None
         if self._place == len(self._entries):

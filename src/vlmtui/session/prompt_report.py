@@ -54,8 +54,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     prompt_text: str = ""
     """The prompt's text, for a stored answer without tokens."""
     made_here: str = ""
-    """If the engine reports no prompt: the one that vlmtui makes from the model family's TOML record. The engine's may
-    differ."""
+    """The prompt made from the model family's TOML record, if the engine reports none. The engine's may differ."""
     answer: str = ""
     answer_ids: tuple[int, ...] = ()
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
@@ -147,8 +146,7 @@ def answer_tokens(inspected: PromptReport) -> list[AnswerToken]:
 
 
 def part_text(inspected: PromptReport, part: Part) -> str:
-    """Return one part of the inspector as text to copy or save; empty if there is none. Hostile text, unescaped except
-    in JSON and tab-separated values."""
+    """Return one part of the inspector as text to copy or save; empty if there is none. Hostile text."""
     match part:
         case "prompt":
             return inspected.text
@@ -182,10 +180,7 @@ def template_of(inspected: PromptReport) -> str:
 
 
 async def with_logprobs(engine: Engine, inspected: PromptReport) -> PromptReport:
-    """Repeat the request with its seed and with log-probabilities, outside the conversation.
-
-    Raises VlmtuiError if the request is unknown, another model is loaded, the engine has no log-probabilities, or the
-    request fails."""
+    """Repeat the request with its seed and with log-probabilities, outside the conversation. Raises VlmtuiError."""
     if inspected.request is None:
         raise bad_input("The request of this answer was not stored.", hint="Render it again first (r).")
     require_same(engine, inspected)
@@ -278,8 +273,7 @@ def exchange_numbered(conversation: Conversation, number: str) -> Exchange:
 
 
 async def report_of(conversation: Conversation, exchange: Exchange, now: EngineInfo | None) -> PromptReport:
-    """Return everything known of an exchange's prompt and answer. `now`: the loaded engine, for facts that an earlier
-    session did not store. Raises VlmtuiError."""
+    """Return an exchange's report. `now`: the loaded engine, for facts that are not stored. Raises VlmtuiError."""
     record, turn = exchange.record, exchange.answer_id
     if record is None and turn is not None:
         record = (await conversation.recorder.store.run(lambda store: store.turn(turn))).generation
@@ -312,8 +306,7 @@ def made_here(known: PromptReport, family: Family | None) -> PromptReport:
 def request_again(
     conversation: Conversation, exchange: Exchange, known: PromptReport, family: Family
 ) -> GenerateRequest:
-    """Return a request that repeats a stored exchange's. Raises VlmtuiError if it is unknown, or if the family does not
-    accept it."""
+    """Return a request that repeats a stored exchange's. Raises VlmtuiError."""
     record, sampling = known.recipe, known.sampling
     if record is None or sampling is None:
         raise bad_input("How this answer was generated is unknown.")

@@ -1,8 +1,8 @@
 """Continues a stored conversation: reads it, and finds its model.
 
-A stored conversation says how its answers were made. Only the fields of `StoredModel` and the sampling are used to load
-an engine. Everything else comes from the families' TOML records, `config.toml`, the command line and the user, since
-the conversation may be somebody else's. See SECURITY.md."""
+Of what it says about its answers, only the fields of `StoredModel` and the sampling are used to load an engine: the
+conversation may be somebody else's. Everything else comes from the families' TOML records, `config.toml`, the command
+line and the user. See SECURITY.md."""
 
 from __future__ import annotations
 
@@ -54,8 +54,7 @@ class Generation(msgspec.Struct, frozen=True):
     """The sampling as set by the user, without the family's stop tokens; None: the conversation's."""
 
     def record(self, settings: ChatSettings) -> GenerationRecord:
-        """Return the record to store, without the prompt's text, which the engine reports. `settings`: the
-        conversation's."""
+        """Return the record to store, without the prompt's text. `settings`: the conversation's."""
         model, info, prompt = self.model, self.info, self.request.prompt
         return GenerationRecord(
             model=model.spec.model,
@@ -131,10 +130,9 @@ def resume_point(store: Store, conversation: ConversationId) -> ResumePoint:
 
 
 def resumed_model(registry: Registry, servers: Mapping[str, EngineSettings], point: ResumePoint) -> Model:
-    """Return the model to continue with: the one that answered last, with this machine's own load options.
+    """Return the model that answered last, with this machine's own load options. Contacts no server, downloads nothing.
 
-    servers: those in `config.toml`, by name. Contacts no server and downloads nothing. Raises VlmtuiError, which names
-    the model, if it or its server is not known here."""
+    servers: those in `config.toml`, by name. Raises VlmtuiError if the model or its server is not known here."""
     stored = point.record.made_by if point.record is not None else None
     if stored is None:
         return _model_here(registry, point.model, is_imported=point.is_imported)
@@ -179,10 +177,8 @@ def not_used(record: GenerationRecord) -> str:
 
 
 def _model_here(registry: Registry, name: str, choice: BackendChoice | None = None, *, is_imported: bool) -> Model:
-    """Return a model by its name. Raises VlmtuiError.
-
-    is_imported: the name comes from another machine: it never means a local folder, and nothing is downloaded for it.
-    """
+    """Return a model by its name. `is_imported`: the name comes from another machine: it never means a local folder,
+    and nothing is downloaded for it. Raises VlmtuiError."""
     if not is_imported:
         return resolve(registry, name, choice)
     is_elsewhere = Path(name).is_absolute() or (re.fullmatch(REPOSITORY, name, re.ASCII) and snapshot_of(name) is None)

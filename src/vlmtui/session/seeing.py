@@ -150,9 +150,7 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def occlusion_plan(report: PromptReport, prompt: Prompt, engine: Engine) -> OcclusionPlan:
-    """Return the plan for a report's answer and the last image of its prompt.
-
-    Raises VlmtuiError if there is no image, the answer's tokens are unknown, or the engine can't score."""
+    """Return the plan for a report's answer and the last image of its prompt. Raises VlmtuiError."""
     if why := lack(engine.info, "scores"):
         raise bad_input(why)
     images = [item for item in attachments_of(prompt) if item.modality == "image"]
@@ -173,10 +171,9 @@ def occlusion_plan(report: PromptReport, prompt: Prompt, engine: Engine) -> Occl
 async def occlusion_map(
     engine: Engine, plan: OcclusionPlan, folder: Path, on_progress: Callable[[int], object] = lambda done: None
 ) -> OcclusionMap:
-    """Score the answer under every prompt of the plan, `MOST` at a time.
+    """Score the answer under every prompt of the plan, `MOST` at a time. Raises VlmtuiError.
 
-    folder: made private; for temporary images. on_progress: called with the number of prompts scored. Raises
-    VlmtuiError. Cancelling the task cancels the requests."""
+    folder: made private; for temporary images. on_progress: called with the number of prompts scored."""
     ended = 0
 
     def count(lane: Lane) -> None:
@@ -210,8 +207,8 @@ def _masked_prompts(plan: OcclusionPlan, windows: Sequence[tuple[int, int] | Non
 
 
 def draw_heat(picture: Image, heat: Sequence[Sequence[float]], hottest: tuple[int, int, int, int] | None) -> Image:
-    """Return an RGB image, dimmed and grey, with red where the answer depends on it and blue where it makes the answer
-    less likely.
+    """Return an RGB image, grey, with red where the answer depends on it and blue where it makes the answer less
+    likely.
 
     heat: rows of cells; the largest magnitude gets the strongest colour. hottest: the part to outline: left, top,
     right, bottom in pixels."""
@@ -242,9 +239,8 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_model_view(engine: Engine, prompt: Prompt, folder: Path) -> list[ModelView]:
-    """Ask the engine for the images that its model sees, written into `folder`, which is created and made private.
-
-    Raises VlmtuiError if the prompt has no images or videos, the engine can't do that, or rendering fails."""
+    """Ask the engine for the images that its model sees, written into `folder`, which is made private. Raises
+    VlmtuiError."""
     attachments = [item for item in attachments_of(prompt) if item.modality != "audio"]
     if not attachments:
         raise bad_input("This prompt has no images or videos.")

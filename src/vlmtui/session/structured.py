@@ -74,8 +74,7 @@ def check_json(answer: str, schema: object, *, within_s: float = _CHECKED_WITHIN
 
 
 def _validator(schema: Any, within_s: float) -> Any:
-    """Return a validator that loads no other schema, runs no regular expression, and raises _TooLongError after
-    `within_s` seconds. Raises SchemaError."""
+    """Return a validator without other schemas and regular expressions. Raises _TooLongError, SchemaError."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend, validator_for
     from referencing import Registry

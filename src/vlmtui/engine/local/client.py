@@ -80,8 +80,7 @@ EndWorker = Callable[[], Awaitable[None]]
 
 
 class WorkerClient:
-    """An `Engine` (see `vlmtui.engine.interface`) over a socket. One task reads all messages and never waits for their
-    consumers."""
+    """An `Engine` over a socket (see `vlmtui.engine.interface`). One task reads all messages and never waits."""
 
     def __init__(
         self,
@@ -362,11 +361,11 @@ async def connect(
     end: EndWorker,
     name: str = "--all",
 ) -> WorkerClient:
-    """Connect to an endpoint's worker and exchange greetings within `timeout_s` seconds.
+    """Connect to an endpoint's worker and exchange greetings within `timeout_s` seconds. `name`: the model's, for a
+    hint.
 
-    answer_timeout_s: for later answers. name: the model's, for a hint on how to stop the worker. Raises OSError if no
-    process listens, VlmtuiError(PROTOCOL) for a worker of another version, VlmtuiError(ENGINE_BUSY) for one that does
-    not answer, and VlmtuiError(FOREIGN_PEER), before anything is sent, for another user's process."""
+    Raises OSError if no process listens, and VlmtuiError: PROTOCOL for a worker of another version, ENGINE_BUSY for one
+    that does not answer, FOREIGN_PEER, before anything is sent, for another user's process."""
     async with AsyncExitStack() as cleanup:
         try:
             async with asyncio.timeout(timeout_s):

@@ -47,8 +47,7 @@ class WorkerProgram(msgspec.Struct, frozen=True):
 
 
 def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
-    """Return the worker program of the installed engine. Raises VlmtuiError(NO_ENGINE) if no engine supports the spec's
-    backend."""
+    """Return the worker program for a spec. Raises VlmtuiError(NO_ENGINE) if no installed engine can run it."""
     from vlmtui.engines.installed import Engines, choose_engine  # not needed for the first paint
     from vlmtui.worker.backends import require_backend
 
@@ -86,14 +85,12 @@ class Launcher(msgspec.Struct, frozen=True):
     """Starts worker processes."""
 
     choose: Callable[[LoadSpec], WorkerProgram]
-    """Returns the program for a spec. Raises VlmtuiError if no engine can run it. Call it in a thread: it may query the
-    GPU driver."""
+    """Returns the program for a spec. Raises VlmtuiError. Call it in a thread: it may query the GPU driver."""
 
     def start(
         self, program: WorkerProgram, endpoint: Endpoint, spec: LoadSpec, keep_alive_s: float | None
     ) -> StartedWorker:
-        """Start the process in its own session and write its record. Raises VlmtuiError, also for an engine argument
-        that must be typed by the user and was not."""
+        """Start a process in its own session, and write its record. Raises VlmtuiError."""
         check_engine_args(spec)
         arguments = [
             *("--socket", str(endpoint.socket)),
@@ -115,8 +112,7 @@ class Launcher(msgspec.Struct, frozen=True):
 
 
 def linked_package(home: Path) -> str:
-    """Create a folder in `home` that contains only a link to vlmtui, for another interpreter's search path. Return the
-    folder."""
+    """Create a folder in `home` with only a link to vlmtui, for another interpreter's search path, and return it."""
     link = home / "app" / APP
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
@@ -160,8 +156,7 @@ def worker_environment(given: Mapping[str, str], endpoint: Endpoint, further: Se
 
 
 def reader_environment(given: Mapping[str, str], home: Path, further: Sequence[str] = ()) -> dict[str, str]:
-    """Return the environment variables of a process that reads a model: without the hub's token and network. It writes
-    below `home`."""
+    """Return the environment of a process that reads a model below `home`: no hub token, no network."""
     hidden = {name for name in given if name.startswith("HF_") and "TOKEN" in name}
     return {
         **_QUIET,

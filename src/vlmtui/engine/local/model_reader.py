@@ -34,8 +34,7 @@ class LocalModelReader(msgspec.Struct, frozen=True):
     whole_s: float = WHOLE_S
 
     def read(self, request: ReadRequest) -> ModelReading:
-        """Read a model. Blocking. Raises VlmtuiError if the process fails or exceeds its limits, or if no engine is
-        installed."""
+        """Read a model. Blocking. Raises VlmtuiError if the process fails, or if no engine is installed."""
         program = WorkerProgram()  # templates alone need no package of the engine
         if request.folder:
             program = installed_program(self.paths, LoadSpec(model=request.folder, name=request.folder))

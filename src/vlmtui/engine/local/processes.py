@@ -64,9 +64,8 @@ def _has_ended(process: psutil.Process, within_s: float) -> bool:
 
 
 def worker_processes(endpoint: Endpoint) -> list[psutil.Process]:
-    """Return all living processes of the worker: the marked ones and all their descendants.
-
-    The marks are the worker's working directory and an environment variable, which child processes inherit."""
+    """Return all living processes of the worker: those marked by its working directory or an environment variable,
+    which child processes inherit, and all their descendants."""
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         if process.pid not in found and _is_marked(process, endpoint):
@@ -91,9 +90,8 @@ def live_worker_ids(runtime: Path) -> set[str]:
 
 
 async def end_worker(endpoint: Endpoint, timeouts: Timeouts, *, shutdown_sent: bool) -> None:
-    """End the worker and remove its files: SIGTERM, then SIGKILL. `shutdown_sent`: first wait until it stops by itself.
-
-    Returns when all its processes have ended. Raises VlmtuiError(INTERNAL) if one survives SIGKILL."""
+    """End the worker's processes (SIGTERM, then SIGKILL) and remove its files. `shutdown_sent`: first wait until it
+    stops by itself. Raises VlmtuiError(INTERNAL) if a process survives SIGKILL."""
     leader = await asyncio.to_thread(_leader, endpoint)
     if leader is not None and not (shutdown_sent and await has_ended(leader, timeouts.shutdown_s)):
         _signal(leader, signal.SIGTERM)

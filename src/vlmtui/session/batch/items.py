@@ -1,5 +1,4 @@
-"""Reads the items of a batch: JSON Lines (OpenAI's batch format or a short form), files with one question, or one file
-asked about N times. Millions of lines need little memory."""
+"""Reads the items of a batch: JSON Lines (OpenAI's batch format or a short form), or files with questions."""
 
 from __future__ import annotations
 
@@ -326,8 +325,7 @@ def _short_form(given: _OpenAiLine) -> _ShortLine:
 
 
 def _sampling_of(values: Mapping[str, Any]) -> tuple[dict[str, object], int | None]:
-    """Return the fields of `Sampling`, and the number of log-probabilities. Raises VlmtuiError, and ValueError for a
-    value of the wrong type."""
+    """Return the fields of `Sampling`, and the number of log-probabilities. Raises VlmtuiError and ValueError."""
     given = {name: value for name, value in values.items() if value is not None}
     logprobs = given.pop("logprobs", None)
     if logprobs is not None and (type(logprobs) is not int or not 0 <= logprobs <= _LOGPROBS_MAX):
@@ -343,8 +341,7 @@ def _sampling_of(values: Mapping[str, Any]) -> tuple[dict[str, object], int | No
 
 
 def items_over_files(patterns: Sequence[tuple[Modality, str]], question: str) -> Iterator[BatchItem]:
-    """Yield an item for each file of the patterns, with the file's name as its id. Raises VlmtuiError if a pattern
-    matches no file."""
+    """Yield an item for each file, with its name as the id. Raises VlmtuiError if a pattern matches no file."""
     number = 0
     for modality, pattern in patterns:
         before = number
@@ -371,10 +368,8 @@ def repeated_items(
     """Yield `count` items about one medium, the questions in turn (`--num-prompts` of vLLM's example).
 
     With `repeat_probability`, an item repeats the image before it with that probability; otherwise its first pixel is
-    changed to (number // 65536, number // 256, number % 256).
-
-    The same `seed` makes the same choices, so that a batch can be continued. Item N is sampled with seed + N, since
-    equal items would get equal answers."""
+    changed to (number // 65536, number // 256, number % 256). The same `seed` makes the same choices; item N is sampled
+    with seed + N, since equal items would get equal answers."""
     choose = random.Random(seed if seed is not None else 0)
     width = len(str(count - 1))
     for number in range(count):
@@ -390,8 +385,7 @@ def repeated_items(
 
 
 def _files(pattern: str) -> Iterator[str]:
-    """Yield the file of this name, the media files of this folder, or those that match this pattern, sorted. A web
-    address is yielded as it is."""
+    """Yield the file of this name, or the media files of this folder or pattern, sorted; a web address as it is."""
     path = Path(os.path.expanduser(pattern))  # noqa: PTH111  (Path's fails on ~nobody)
     if is_url(pattern) or path.is_file():
         yield pattern if is_url(pattern) else str(path)

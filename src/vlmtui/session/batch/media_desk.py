@@ -1,7 +1,7 @@
 """Opens and checks the media of a batch's items, and keeps the prepared files until they are answered.
 
-They lie in a temporary folder, not in the conversations' media store, since a batch may have 100,000 images. It is
-removed at the end of the batch, or by the next batch if this one is killed."""
+They lie in a temporary folder, since a batch may have 100,000 images. If the batch is killed, the next one removes it.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ class MediaDesk:
         self._number = 0
 
     def content(self, source: MediaSource) -> str:
-        """Return an identifier of a medium's content; for a web address, of the address. Blocking. Raises VlmtuiError
-        if the file can't be read."""
+        """Return an identifier of a medium's content, or of its web address. Blocking. Raises VlmtuiError."""
         digest = hashlib.blake2b(digest_size=16)
         part = ""
         if source.encoded:
@@ -67,8 +66,7 @@ class MediaDesk:
         return f"{source.modality} {source.pixel} {part} {digest.hexdigest()}"
 
     async def prepare(self, source: MediaSource) -> Attachment:
-        """Return a medium ready to be sent, in its own folder; give it to `remove` afterwards. Raises VlmtuiError with
-        the file and the reason."""
+        """Return a medium ready to be sent; give it to `remove` afterwards. Raises VlmtuiError."""
         self._number += 1
         store = self._folder / str(self._number)
         if not is_url(source.place):

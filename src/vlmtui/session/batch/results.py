@@ -1,7 +1,7 @@
 """The output file of a batch, one JSON line for each item, and its views: score, CSV, web page, table.
 
-A repeated item's line is appended. `OutputFile.tidy` then removes the older line, at the end of the run, or in the next
-run if this one is killed. Opening the file cuts off an incomplete last line that a kill or a full disk left."""
+A repeated item's line is appended; `OutputFile.tidy` later removes the older one. Opening the file cuts off an
+incomplete last line that a kill or a full disk left."""
 
 from __future__ import annotations
 
@@ -124,9 +124,8 @@ class OutputFile:
         return MetItem(item) if is_new else MetItem(item, row.key, row.failed)
 
     def tidy(self) -> None:
-        """Replace the file atomically by one with only the newest line of each item. Call it when the whole input has
-        been read: errors about input lines that were corrected since are removed. Raises VlmtuiError; the file is then
-        unchanged."""
+        """Replace the file atomically by one with only the newest line of each item, without errors about input lines
+        that were corrected since. Call it when the whole input has been read. Raises VlmtuiError."""
         written = {name: row for name, row in self._rows.items() if row.number >= 0}
         kept = {row.number: row for name, row in written.items() if isinstance(name, str) or row.line}
         if len(kept) == self.lines:

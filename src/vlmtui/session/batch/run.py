@@ -86,8 +86,7 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
         """Return a hash of everything that determines an item's answer: a later run keeps the answer if it is
         unchanged.
 
-        media: the content of each medium (`MediaDesk.content`). sampling: of videos. engine: the result of
-        `engine_key`. Raises VlmtuiError if the model does not accept the item."""
+        media: from `MediaDesk.content`. sampling: of videos. engine: from `engine_key`. Raises VlmtuiError."""
         kinds = [(one.modality, sampling if one.modality == "video" else None) for one in item.sources]
         blanks = [msgspec.structs.replace(_BLANK, modality=kind, sampling=of_video) for kind, of_video in kinds]
         request = self.request(item, blanks)
@@ -171,8 +170,7 @@ class ItemResult:
 
 
 def engine_key(info: EngineInfo) -> str:
-    """Return a hash of the model and the engine's settings, which is part of every item's key. Blocking: reads samples
-    of local weights."""
+    """Return a hash of the model and the engine's settings, a part of every item's key. Blocking."""
     spec = info.spec
     kept = {name: value for name, value in info.engine_args.items() if name not in _SPEED_ONLY}
     weights = _folder_digest(Path(spec.model)) if Path(spec.model).is_dir() else spec.model
@@ -185,8 +183,7 @@ def _hash(value: object) -> str:
 
 
 def _folder_digest(folder: Path) -> str:
-    """Return a digest of a model's files: names, sizes, and samples of their content, since reading all of it takes
-    minutes."""
+    """Return a digest of a model's files: names, sizes, and samples of their content. All of it would take minutes."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
         size = path.stat().st_size
@@ -253,8 +250,7 @@ class BatchEngine:
         self._starts_without_answer = 0
 
     async def answer(self, request: GenerateRequest) -> tuple[Answer | None, Failure | None]:
-        """Return the answer, and why it failed or None. The answer is None if the engine keeps dying of this request.
-        Raises VlmtuiError if the engine can't be started again."""
+        """Return the answer (None: the engine keeps dying of it), and why it failed. Raises VlmtuiError."""
         interruptions = lone_deaths = failures = 0
         while True:
             is_suspect = interruptions >= _SUSPECT_AFTER
@@ -313,10 +309,9 @@ async def _leave(engine: Engine) -> None:
 
 
 async def check_media_cache(engine: BatchEngine, results: Sequence[ItemResult]) -> tuple[list[str], list[str]]:
-    """Send answered items again with their media's identifiers instead of the media, and with the same seeds.
-
-    Return the ids of items whose media are no longer in the engine's cache, and those whose answer or prompt length
-    differs. Raises VlmtuiError if the engine can't do that, or if a request fails for another reason."""
+    """Send answered items again with their media's identifiers instead of the media, and with the same seeds. Return
+    the ids of items whose media are no longer in the engine's cache, and of those whose answer or prompt length
+    differs. Raises VlmtuiError if a request fails for another reason."""
     require_capability(engine.info, "media_by_id")
 
     def again(result: ItemResult) -> GenerateRequest:
@@ -349,11 +344,10 @@ async def answer_items(
     tally: Tally,
     written: Callable[[Sequence[ItemResult]], None] = lambda results: None,
 ) -> None:
-    """Answer every item that is not answered yet.
+    """Answer every item that is not answered yet. Calls `written` with each group of results once it is on disk.
 
-    `items` and `write` block; only one thread at a time uses them. `written` is called with each group of results once
-    their lines are on disk. Raises VlmtuiError if the input, the output or the engine fails. Every complete answer is
-    written, even if the caller is cancelled."""
+    `items` and `write` block; only one thread at a time uses them. Raises VlmtuiError if the input, the output or the
+    engine fails. Every complete answer is written, even if the caller is cancelled."""
     of_engine = await asyncio.to_thread(engine_key, engine.info)
     with closing(MediaDesk(job.cache, num_frames=job.num_frames)) as desk:
         await _Run(job, engine, of_engine, desk, write, tally, written).run(items)
@@ -389,8 +383,7 @@ class _Run:
             await writing
 
     async def _answer_all(self, items: Iterator[MetItem]) -> None:
-        """Run a task for each request that the engine answers at once, and further tasks that prepare the next requests
-        meanwhile. Each takes one item after another."""
+        """Run tasks that each take one item after another: for the requests in flight, and to prepare the next."""
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(self.engine.at_once + 2 * _PREPARING_MAX):
@@ -423,8 +416,7 @@ class _Run:
         return None if met is None else await self._prepared(met, media)
 
     async def _prepared(self, met: MetItem, media: list[Attachment]) -> ItemResult | None:
-        """Return an item with its request or its failure; None if it keeps its line. Adds the request's media to
-        `media`."""
+        """Return an item with its request or its failure; None if it keeps its line. Adds its media to `media`."""
         item, was_answered = met.item, met.key is not None and not met.failed
         key = ""
         try:
