@@ -406,7 +406,7 @@ async def test_an_unreported_prompt_is_rendered_here_and_marked(tmp_path: Path) 
         await until(pilot, lambda: isinstance(app.screen, InspectorScreen))
         await until(pilot, lambda: "rendered here" in app.text())
         assert (
-            "maybe not what the engine used" in " ".join(app.text().split())
+            "from the model's record, and may differ" in " ".join(app.text().split())
             and "Look [/x] at it.<|im_end|>↵" in app.text()
         )
         await pilot.press("2")
