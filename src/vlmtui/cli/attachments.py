@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -42,18 +42,17 @@ class AppendMedia(argparse.Action):
         setattr(namespace, self.dest, [*given, (self.const, values)])
 
 
+def add_media_options(parser: argparse._ActionsContainer, texts: Mapping[str, str]) -> None:
+    """Add --image, --video and --audio; `media` is a list of (kind, argument). `texts`: the help, by kind."""
+    for kind, text in texts.items():
+        parser.add_argument(f"--{kind}", dest="media", action=AppendMedia, const=kind, metavar="P", help=text)
+
+
 def add_media(parser: argparse.ArgumentParser) -> None:
-    """Add --image, --video and --audio; `media` is a list of (kind, argument)."""
+    """Add --image, --video, --audio and --many, for the attachments of one question."""
     articles = {"image": "an image", "video": "a video", "audio": "an audio file, or the audio track of a video"}
-    for kind, name in articles.items():
-        parser.add_argument(
-            f"--{kind}",
-            dest="media",
-            action=AppendMedia,
-            const=kind,
-            metavar="P",
-            help=f"{name}, or several; may be repeated, the order is kept",
-        )
+    texts = {kind: f"{name}, or several; may be repeated, the order is kept" for kind, name in articles.items()}
+    add_media_options(parser, texts)
     parser.add_argument("--many", action="store_true", help="allow more than 20 files from one folder or pattern")
 
 

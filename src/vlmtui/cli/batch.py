@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.cli.attachments import AppendMedia
+from vlmtui.cli.attachments import add_media_options
 from vlmtui.cli.engine import AskSetup, add_engine_options, leave_engine, open_loaded, prepare, run_interruptible
 from vlmtui.cli.output import StatusLine, note, print_json
 from vlmtui.config.duration import describe_duration
@@ -87,15 +87,8 @@ def fill_batch(batch: argparse.ArgumentParser) -> None:
 
 
 def _add_items(group: argparse._ArgumentGroup) -> None:
-    for kind, plural in _PLURALS.items():
-        group.add_argument(
-            f"--{kind}",
-            dest="media",
-            action=AppendMedia,
-            const=kind,
-            metavar="P",
-            help=f"without IN: {plural}, a file, a folder or a pattern such as 'shots/**/*.png'",
-        )
+    rest = "a file, a folder or a pattern such as 'shots/**/*.png'"
+    add_media_options(group, {kind: f"without IN: {plural}, {rest}" for kind, plural in _PLURALS.items()})
     group.add_argument("--prompt", metavar="TEXT", help="the question about each file")
     group.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt of items without one")
     group.add_argument(

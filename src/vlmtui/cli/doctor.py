@@ -18,7 +18,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Literal
 
@@ -241,8 +240,8 @@ def engine_checks(paths: Paths, hardware: Hardware) -> Iterator[Check]:
             yield Check("vllm", "ok", text)
     else:
         # The CUDA and CPU builds have different distribution names.
-        names = sorted(set(packages_distributions().get("vllm", [])))
-        text = ", ".join(f"{version(name)} ({name})" for name in names) or "of unknown version"
+        names = sorted(set(importlib.metadata.packages_distributions().get("vllm", [])))
+        text = ", ".join(f"{_version_of(name)} ({name})" for name in names) or "of unknown version"
         hint = "Both fill the same folder: uninstall both, and let `vlmtui engines install` install one elsewhere."
         is_double = len(names) > 1
         yield Check("vllm", "fail" if is_double else "ok", f"{text}, beside vlmtui in {sys.prefix}", hint)
@@ -267,8 +266,8 @@ def _check_torch(found: str, hardware: Hardware) -> Check:
 
 def _version_of(package: str) -> str:
     try:
-        return version(package)
-    except PackageNotFoundError:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
         return ""
 
 
@@ -472,10 +471,8 @@ def _system() -> dict[str, str]:
 
 
 def _installed(name: str) -> str:
-    try:
-        return version_text(importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        return "missing"
+    found = _version_of(name)
+    return version_text(found) if found else "missing"
 
 
 def _terminal(environment: Mapping[str, str], checks: Sequence[Check]) -> dict[str, str | bool]:

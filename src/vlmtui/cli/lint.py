@@ -10,7 +10,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.lint.finding import LintFinding
 from vlmtui.registry.match import resolve
 from vlmtui.session.lint import LintReport, lint_model
-from vlmtui.text import one_line
+from vlmtui.text import counted, one_line
 
 CANNOT = 2
 """Exit code: can't check the model."""
@@ -90,8 +90,7 @@ def _print(report: LintReport) -> None:
             if text:
                 print(f"    {label:<7} {one_line(text)}")
     of = f"the record of {report.family}" if not report.folder else report.model
-    count = len(report.findings)
-    said = "no finding" if count == 0 else f"{count} finding{'s' if count > 1 else ''}"
+    said = counted(len(report.findings), "finding") if report.findings else "no finding"
     note(f"{of}: {said} in {one_line(report.scope)}." if report.templates else f"{of}: {said}, no template.")
     if not report.folder:
         note("Its model is not downloaded: the template that the record generates was checked.")
