@@ -170,7 +170,7 @@ class VlmtuiApp(App[ExitReport | None]):
             self.tell("\n".join([*wrong, f"({config_file(self.services.paths)})"]), seconds=15, severity="warning")
         # Textual discards output before this handler returns, so a screen shown here would be drawn twice.
         self.call_later(self._begin)
-        self.set_timer(_LEFTOVERS_AFTER_S, self.models.look_for_leftovers)
+        self.set_timer(_LEFTOVERS_AFTER_S, partial(self.start, self.models.look_for_leftovers, "leftovers"))
         self.set_timer(_HOUSEKEEPING_AFTER_S, self.stored.keep_house)
 
     async def on_unmount(self) -> None:
@@ -378,25 +378,19 @@ class VlmtuiApp(App[ExitReport | None]):
         stack = self.screen_stack
         return bool(stack) and isinstance(stack[-1], LoadingScreen)
 
-    def push_models(self) -> None:
-        """Show the list of models over the current screen."""
-        self.push_screen(self._new_models())
+    def show_models(self, *, alone: bool = False) -> None:
+        """Show the list of models. `alone`: close all other screens."""
+        self._show(ModelsScreen(self.services, self.engines), alone=alone)
 
-    def push_loading(self, model: Model) -> None:
-        """Show the loading screen over the current screen."""
-        self.push_screen(self._new_loading(model))
+    def show_loading(self, model: Model, *, alone: bool = False) -> None:
+        """Show the loading screen. `alone`: close all other screens."""
+        from vlmtui.ui.models.loading import LoadingScreen
 
-    def show_models(self) -> None:
-        """Show the list of models, and close all other screens."""
-        self._show_alone(self._new_models())
-
-    def show_loading(self, model: Model) -> None:
-        """Show the loading screen, and close all other screens."""
-        self._show_alone(self._new_loading(model))
+        self._show(LoadingScreen(self.engines, model, typed=self.conversation.typed_ahead), alone=alone)
 
     def show_chat(self) -> None:
         """Show the chat, and close all other screens."""
-        self._show_alone(self.new_chat())
+        self._show(self.new_chat(), alone=True)
 
     def back_to_chat(self) -> None:
         """Return to the chat below, or open a new one."""
@@ -417,15 +411,10 @@ class VlmtuiApp(App[ExitReport | None]):
 
         return ChatScreen(self, self.conversation.require_chat())
 
-    def _new_models(self) -> Screen[None]:
-        return ModelsScreen(self.services, self.engines)
-
-    def _new_loading(self, model: Model) -> Screen[None]:
-        from vlmtui.ui.models.loading import LoadingScreen
-
-        return LoadingScreen(self.engines, model, typed=self.conversation.typed_ahead)
-
-    def _show_alone(self, screen: Screen[None]) -> None:
+    def _show(self, screen: Screen[None], *, alone: bool) -> None:
+        if not alone:
+            self.push_screen(screen)
+            return
         while len(self.screen_stack) > _STACK_OF_ONE:
             self.pop_screen()
         self.switch_screen(screen)
@@ -450,7 +439,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.conversation.typed_ahead = event.text
 
     def on_loading_screen_abort_wanted(self) -> None:
-        self.models.abort()
+        self.start(self.models.abort, "abort")
 
     def on_loading_screen_former_wanted(self) -> None:
         self.models.go_back()
@@ -478,7 +467,7 @@ class VlmtuiApp(App[ExitReport | None]):
         if name:
             self.models.choose_by_name(name)
         elif not isinstance(self.screen, ModelsScreen) and not self.shows_a_load():
-            self.push_models()
+            self.show_models()
 
     def action_engine(self, name: str = "") -> None:
         """Use the engine with this name or address; without one, show the list of models."""
@@ -513,7 +502,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def action_cleanup(self) -> None:
         """Stop unusable workers of earlier sessions, after a question."""
-        self.models.clean_up()
+        self.start_dialog(self.models.clean_up)
 
     def action_show_log(self) -> None:
         """Show the engine's log over the current screen, or close it."""

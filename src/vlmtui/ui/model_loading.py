@@ -13,7 +13,7 @@ from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.protocol.endpoint import ForeignSocket
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engines import EngineState, is_remote, names_of
-from vlmtui.session.models import LoadCheck, LoadChecks, MemoryNeed, memory_need
+from vlmtui.session.models import LoadCheck, LoadChecks, memory_need
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class ModelLoading:
         model = self._initial_model()
         check = self._checks.first(model, None) if model is not None else None
         if model is None or check is not None:
-            self._app.push_models()
+            self._app.show_models()
             if model is not None:
                 self.choose(model)
         else:
             self._start(model)
-            self._app.push_loading(model)
+            self._app.show_loading(model)
 
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
         """Load a model; first ask the user to decide, if trust or memory needs that."""
@@ -92,7 +92,7 @@ class ModelLoading:
             self._start(model)
         elif self._app.shows_a_load():
             return
-        self._app.show_loading(model)
+        self._app.show_loading(model, alone=True)
 
     def restart(self) -> None:
         """Load the same model again, after its engine died or failed to load."""
@@ -115,11 +115,7 @@ class ModelLoading:
             self._app.show_chat()
         info = self._app.engines.info
         for text in info.notes if info is not None else ():
-            self._app.tell(text, None, seconds=15, severity="information")
-
-    def abort(self) -> None:
-        """Stop the load, and go back to the models."""
-        self._app.start(self._abort, "abort")
+            self._app.tell(text, seconds=15)
 
     async def _ask_before_load(self, model: Model, machine: Machine | None, check: LoadCheck) -> None:
         """Let the user decide something before a load, and continue with the choice."""
@@ -182,7 +178,9 @@ class ModelLoading:
         controller, chat = self._app.engines, self._app.conversation.chat
         loaded = [*controller.models, *([controller.former] if controller.keeps_former and controller.former else [])]
         in_the_way = [one for one in loaded if not is_remote(one)]
-        need = await asyncio.to_thread(_memory_need_of, model) if in_the_way and not is_remote(model) else None
+        need = None
+        if in_the_way and not is_remote(model):
+            need = await asyncio.to_thread(lambda: memory_need([model], Machine.measure()))
         keeps = need is None or need.fits
         name = one_line(model.spec.name)
         former = " and ".join(one_line(one.spec.name) for one in (loaded[:1] if keeps else in_the_way))
@@ -200,7 +198,7 @@ class ModelLoading:
         if asked and not await self._app.confirm(" ".join(asked), yes=yes, no=no, careful=True):
             return
         self._start(model, keep_former=keeps)
-        self._app.show_loading(model)
+        self._app.show_loading(model, alone=True)
 
     def _start(self, model: Model, *, keep_former: bool = False) -> None:
         self._app.start(partial(self._load, model, keep_former=keep_former), "engine")
@@ -219,31 +217,26 @@ class ModelLoading:
             self._app.show_chat()
             await self._app.engines.watch()
 
-    async def _abort(self) -> None:
+    async def abort(self) -> None:
+        """Stop the load, and go back to the previous model, or to the list of models."""
         controller = self._app.engines
         if controller.state is EngineState.LOADING and controller.keeps_former:
             await self._go_back()
             return
         await controller.abort()
         if self._app.shows_a_load():
-            self._app.show_models()
+            self._app.show_models(alone=True)
 
-    def look_for_leftovers(self) -> None:
+    async def look_for_leftovers(self) -> None:
         """Show a warning if unusable workers of earlier sessions hold memory."""
-        self._app.start(self._look_for_leftovers, "leftovers")
-
-    def clean_up(self) -> None:
-        """Stop these workers, after a question."""
-        self._app.start_dialog(self._clean_up)
-
-    async def _look_for_leftovers(self) -> None:
         found = await self._leftovers()
         if found:
             names = ", ".join(one_line(leftover.title) for leftover in found)
             text = f"Unusable workers of earlier sessions hold memory: {names}. /cleanup stops them."
             self._app.tell(text, seconds=30, severity="warning")
 
-    async def _clean_up(self) -> None:
+    async def clean_up(self) -> None:
+        """Stop unusable workers of earlier sessions, after a question."""
         found = await self._leftovers()
         if not found:
             if found is not None:
@@ -266,7 +259,3 @@ class ModelLoading:
         except VlmtuiError as error:
             self._app.tell_error(error)
             return None
-
-
-def _memory_need_of(model: Model) -> MemoryNeed:
-    return memory_need([model], Machine.measure())

@@ -78,7 +78,7 @@ class StoredConversations:
         from vlmtui.session.resume import not_used
 
         if found.record is not None and (text := not_used(found.record)):
-            self._app.tell(text, None, seconds=15, severity="information")
+            self._app.tell(text, seconds=15)
 
     async def _offer_backup(self, then: Steps | None) -> None:
         from vlmtui.store.database import damaged
