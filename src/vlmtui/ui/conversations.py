@@ -21,7 +21,7 @@ from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_list import ConversationList, ago
 from vlmtui.session.exchange import stored_answer
 from vlmtui.store.records import ConversationId, ListEntry, Snippet, StoredTurn
-from vlmtui.text import one_line, visible
+from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import TextBlock
 from vlmtui.ui.document.view import DocumentView
@@ -112,12 +112,11 @@ def entry_title(entry: ListEntry) -> str:
 
 def facts_of(entry: ListEntry) -> str:
     """Return a line such as `imported · shapes · 6 messages · 4 attachments`. A message and its answer count as one."""
-    conversation, count = entry.conversation, entry.attachments
-    messages = (conversation.length + 1) // 2
+    conversation = entry.conversation
     told = ["imported"] if conversation.imported else []
     told += [one_line(conversation.model)] if conversation.model else []
-    told.append(f"{messages:,} message{'s' * (messages != 1)}")
-    told += [f"{count:,} attachment{'s' * (count != 1)}"] if count else []
+    told.append(counted((conversation.length + 1) // 2, "message"))
+    told += [counted(entry.attachments, "attachment")] if entry.attachments else []
     return " · ".join(told)
 
 
@@ -315,10 +314,6 @@ class ConversationsScreen(Screen[None]):
         """Restore the conversation deleted last on this screen."""
         run_before_keys(self, self._undo)
 
-    def action_undelete(self) -> None:
-        """Restore the conversation deleted last, here or earlier."""
-        run_before_keys(self, self._undo)
-
     def action_new(self) -> None:
         self.post_message(self.NewChatWanted())
 
@@ -344,16 +339,13 @@ class ConversationsScreen(Screen[None]):
         if self._search_timer is not None:
             self._search_timer.stop()
             self._search_timer = None
-        self._search(self.query_one(SearchInput).value.strip())
+        find = self._find(self.query_one(SearchInput).value.strip())
+        self.run_worker(find, group="search", exclusive=True)
 
     def _preview_current(self) -> None:
         self._preview_timer = None
         if self._view.current is not None and self.has_class("-wide"):
             self._preview(self._view.current)
-
-    @work(group="search", exclusive=True)
-    async def _search(self, query: str) -> None:
-        await self._find(query)
 
     async def _find(self, query: str) -> None:
         try:
