@@ -8,6 +8,7 @@ from typing import NamedTuple
 from markdown_it.tree import SyntaxTreeNode
 
 from vlmtui.inspection.thinking import ThinkingParts
+from vlmtui.text import counted
 from vlmtui.ui.document.block_rules import HTML_TABLE, MATH, OTSL_TABLE
 from vlmtui.ui.document.markdown_lines import is_json, markdown_parser, top_blocks
 
@@ -30,8 +31,7 @@ class AnswerPart(NamedTuple):
 
     def __str__(self) -> str:
         """Return kind and length: `JSON, 34 lines`."""
-        count = len(self.text.splitlines())
-        return f"{self.kind.value}, {count:,} line{'s' * (count != 1)}"
+        return f"{self.kind.value}, {counted(len(self.text.splitlines()), 'line')}"
 
 
 def answer_parts(parts: ThinkingParts) -> list[AnswerPart]:

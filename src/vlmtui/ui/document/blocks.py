@@ -102,13 +102,10 @@ class PlainBlock(Block):
             settled = max(self.text.rfind(" ", self._taken, end) + 1, self._taken + _LONG_LINE)
         if settled > self._taken:
             self._settle(settled, width)
-        rest = self._lines(self._taken, end, width) if end > self._taken or self._ends_in_blank_line else []
+        ends_in_blank_line = not self.text or self.text.endswith("\n")
+        rest = self._lines(self._taken, end, width) if end > self._taken or ends_in_blank_line else []
         found = [*self._settled, *rest] if whole else wrapped(self.instead, width) if self.instead else []
         return [*found, *wrapped(self.below, width)] if self.below and not self.is_behind else found
-
-    @property
-    def _ends_in_blank_line(self) -> bool:
-        return not self.text or self.text.endswith("\n")
 
     def _settle(self, end: int, width: int) -> None:
         """Move the rows up to a character into `_settled`. If its line goes on, its last row may change, and stays

@@ -317,7 +317,8 @@ def _block(node: SyntaxTreeNode, width: int, depth: int) -> _Block:
             title = _inline(node) or Content(node.markup)
             return _Block(wrapped(title.stylize(_heading(node.tag)), width), above=1)
         case "fence" | "code_block":
-            return _Block(_fence(node, width), above=1)
+            language = (node.info.split() or ["text"])[0]
+            return _Block(_code(node.content, language, node.info.strip(), width), above=1)
         case "blockquote":
             return _Block(_quote(node, width, depth), above=1)
         case "bullet_list" | "ordered_list":
@@ -341,17 +342,12 @@ def _heading(tag: str) -> str:
     return "bold $accent" if tag in ("h1", "h2") else "bold"
 
 
-def _fence(node: SyntaxTreeNode, width: int) -> Lines:
-    """Return the code below the fence's info string (its language)."""
-    return _code(node.content, (node.info.split() or ["text"])[0], node.info.strip(), width)
-
-
 def _code(text: str, language: str, title: str | None, width: int) -> Lines:
     """Return code with its title above and a blank line below. `title`: None if it continues the code above.
     `language`: empty for code without colours."""
     from textual.highlight import highlight  # Pygments takes a while to import
 
-    room, text = _code_room(width), text.removesuffix("\n") if title is None else text.rstrip("\n")
+    room, text = max(_MIN_WIDTH, width - 4), text.removesuffix("\n") if title is None else text.rstrip("\n")
     code = highlight(text, language=language) if language else Content(text)
     above = [] if title is None else wrapped(Content.styled(title, "$muted"), room)
     lines = [*above, *wrapped(code, room), BLANK]
@@ -364,10 +360,6 @@ def load_highlighter() -> None:
     from textual.highlight import highlight
 
     highlight("", language="python")
-
-
-def _code_room(width: int) -> int:
-    return max(_MIN_WIDTH, width - 4)
 
 
 def _wrapped_json(text: str, width: int) -> str:

@@ -126,15 +126,11 @@ def table_lines(rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
         cells = [cell.wrap(column) for cell, column in zip(row, widths, strict=True)]
         for pieces in zip_longest(*cells, fillvalue=Content()):
             padded = [
-                _filled(piece, column).pad_left(1).pad_right(1) for piece, column in zip(pieces, widths, strict=True)
+                piece.pad_right(max(0, column - piece.cell_length)).pad_left(1).pad_right(1)
+                for piece, column in zip(pieces, widths, strict=True)
             ]
             lines.append(Content.assemble(bar, bar.join(padded), bar))
     return [*lines, _rule("└", "┴", "┘", widths)]
-
-
-def _filled(line: Content, width: int) -> Content:
-    """Return the line with spaces up to `width` cells."""
-    return line.pad_right(max(0, width - line.cell_length))
 
 
 def _longest(cell: Content) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.lint.finding import LintFinding
 from vlmtui.session.lint import LintReport
-from vlmtui.text import one_line
+from vlmtui.text import counted, one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import PromptBlock, TextBlock, fact
 from vlmtui.ui.document.view import DocumentView
@@ -31,12 +31,6 @@ def finding_line(found: LintFinding) -> Content:
     """Return a finding on one line: the template's line number, and the message."""
     place = f"line {found.line}: " if found.line is not None else ""
     return Content.assemble(("! ", "bold $text-warning"), (place, "$muted"), one_line(found.message))
-
-
-def finding_details(found: LintFinding) -> list[TextBlock]:
-    """Return the message and all facts of a finding."""
-    message = TextBlock(Content.styled(one_line(found.message), "bold $text-warning"))
-    return [message, *(fact(label, one_line(text), _LABEL) for label, text in _facts(found))]
 
 
 def findings_text(report: LintReport) -> str:
@@ -61,14 +55,8 @@ def _facts(found: LintFinding) -> list[tuple[str, str]]:
 
 def summary(report: LintReport) -> str:
     """Return a line with the number of findings, and what was checked."""
-    count = len(report.findings)
-    said = "no finding" if count == 0 else f"{count} finding{'s' if count > 1 else ''}"
+    said = counted(len(report.findings), "finding") if report.findings else "no finding"
     return f"{said} · {one_line(report.scope)}"
-
-
-def marked_lines(findings: Sequence[LintFinding], template: str) -> Iterator[int]:
-    """Yield the indices of the template's lines that findings are about."""
-    yield from (found.line - 1 for found in findings if found.line is not None and found.source == template)
 
 
 class LintScreen(SearchScreen):
@@ -141,7 +129,8 @@ class LintScreen(SearchScreen):
         if self.report is None or event.option_index >= len(self.report.findings):
             return
         found = self.report.findings[event.option_index]
-        self._tell(*finding_details(found))
+        message = TextBlock(Content.styled(one_line(found.message), "bold $text-warning"))
+        self._tell(message, *(fact(label, one_line(text), _LABEL) for label, text in _facts(found)))
         self._show_source(found)
 
     def action_close(self) -> None:
@@ -170,7 +159,7 @@ class LintScreen(SearchScreen):
         source, view = self.report.templates.get(name, ""), self.searched
         if name != self._shown:
             self._shown = name
-            marked = set(marked_lines(self.report.findings, name))
+            marked = {one.line - 1 for one in self.report.findings if one.line is not None and one.source == name}
             self._source = PromptBlock(template_lines(source), barred=marked, is_numbered=True)
             view.show(self._source)
         if found is not None and found.line is not None:

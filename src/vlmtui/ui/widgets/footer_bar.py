@@ -212,9 +212,7 @@ class FooterBar(Widget):
         keyed = {item.id for item in items}
         meant = {ACTIONS[id].name for id in keyed & self._own_ids()}
         found = [
-            self._dimmed(
-                FooterItem(entry.action.id, key, spell_key(key), entry.action.title, entry.action.help, is_led=True)
-            )
+            FooterItem(entry.action.id, key, spell_key(key), entry.action.title, entry.action.help, is_led=True)
             for key, entry in leader_entries(self.screen).items()
             if (entry.action.id in named or (entry.action.footer and entry.action.id not in keyed))
             and entry.action.name not in meant

@@ -33,39 +33,25 @@ def is_text_area(widget: object) -> TypeGuard[TextArea]:
     return isinstance(widget, TextArea)
 
 
-def go(area: TextArea, column: int | None, *, select: bool = False) -> None:
-    """Move to a column of the line; None: its end."""
+def _line_start(area: TextArea) -> Place:
+    return area.cursor_location[0], 0
+
+
+def _line_end(area: TextArea) -> Place:
     row = area.cursor_location[0]
-    area.move_cursor((row, len(area.document.get_line(row)) if column is None else column), select=select)
+    return row, len(area.document.get_line(row))
 
 
-def go_to_edge(area: TextArea, *, end: bool) -> None:
-    """Move to the start or the end of the text."""
-    area.move_cursor(area.document.end if end else (0, 0))
-
-
-def kill_to_line_end(area: TextArea) -> None:
+def _kill_line_end(area: TextArea) -> None:
     """Cut to the end of the line; there, the line break."""
-    row, column = area.cursor_location
-    length = len(area.document.get_line(row))
-    if column < length or area.selected_text:
-        _kill(area, (row, length))
+    row, end = _line_end(area)
+    if area.cursor_location[1] < end or area.selected_text:
+        _kill(area, (row, end))
     elif row + 1 < area.document.line_count:
         _kill(area, (row + 1, 0))
 
 
-def kill_to_line_start(area: TextArea) -> None:
-    """Cut from the cursor to the start of the line."""
-    _kill(area, (area.cursor_location[0], 0))
-
-
-def kill_word(area: TextArea, *, left: bool) -> None:
-    """Cut the word next to the cursor."""
-    _kill(area, area.get_cursor_word_left_location() if left else area.get_cursor_word_right_location())
-
-
-def yank(area: TextArea) -> None:
-    """Paste the text cut last."""
+def _yank(area: TextArea) -> None:
     if KILLED.text:
         area.replace(KILLED.text, *area.selection, maintain_selection_offset=False)
 
@@ -78,15 +64,15 @@ def _kill(area: TextArea, to: Place) -> None:
 
 
 EDITS: dict[str, Callable[[TextArea], object]] = {
-    "line_start": lambda area: go(area, 0),
-    "line_end": lambda area: go(area, None),
-    "first": lambda area: go_to_edge(area, end=False),
-    "last": lambda area: go_to_edge(area, end=True),
-    "kill_line_end": kill_to_line_end,
-    "kill_line_start": kill_to_line_start,
-    "kill_word_left": lambda area: kill_word(area, left=True),
-    "kill_word_right": lambda area: kill_word(area, left=False),
-    "yank": yank,
+    "line_start": lambda area: area.move_cursor(_line_start(area)),
+    "line_end": lambda area: area.move_cursor(_line_end(area)),
+    "first": lambda area: area.move_cursor((0, 0)),
+    "last": lambda area: area.move_cursor(area.document.end),
+    "kill_line_end": _kill_line_end,
+    "kill_line_start": lambda area: _kill(area, _line_start(area)),
+    "kill_word_left": lambda area: _kill(area, area.get_cursor_word_left_location()),
+    "kill_word_right": lambda area: _kill(area, area.get_cursor_word_right_location()),
+    "yank": _yank,
     "undo": lambda area: area.undo(),
     "redo": lambda area: area.redo(),
     "select_all": lambda area: area.select_all(),

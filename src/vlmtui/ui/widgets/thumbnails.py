@@ -52,7 +52,9 @@ class NumberedPicture(Widget):
 
     def __init__(self, strips: Sequence[Strip], numbers: Sequence[CellNumber]) -> None:
         super().__init__()
-        self._strips = numbered_strips(strips, numbers)
+        self._strips = [
+            _written_over(strip, [one for one in numbers if one.row == y]) for y, strip in enumerate(strips)
+        ]
 
     def render_line(self, y: int) -> Strip:
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
@@ -124,11 +126,6 @@ def mark_at(marks: Sequence[PlacedMark], x: float, y: float, *, reach: float) ->
         if away <= reach:
             found.append((away if area else 0.0, area, at))  # a point within reach counts as a box around the place
     return min(found)[2] if found else None
-
-
-def numbered_strips(strips: Sequence[Strip], numbers: Sequence[CellNumber]) -> list[Strip]:
-    """Return the lines of an image drawn with characters, with the numbers written over them."""
-    return [_written_over(strip, [one for one in numbers if one.row == y]) for y, strip in enumerate(strips)]
 
 
 def _written_over(strip: Strip, numbers: Sequence[CellNumber]) -> Strip:
