@@ -22,10 +22,11 @@ _HEAD = """# Chat template and raw prompt
 Does a model get the same tokens from `chat` (messages and the model's chat template) as from
 `generate` (the raw prompt of vLLM's own examples)?
 
-For every family of the zoo, this page asks about one image, two images and a video both ways in
-the real engine, and compares the token ids. An image's tokens count as one. The models are tiny,
-with the real architecture and processor; their chat templates follow the published ones. A family
-without a template gets one from its record, so that both prompts are equal.
+For every model family, this page asks about one image, two images and a video both ways in the
+real engine, and compares the token ids. An image's tokens count as one. The models are tiny and
+random, with the real architecture and processor; their chat templates follow the published ones. A
+family without a template gets one made from its record ([families.md](families.md)), so that both
+prompts are equal.
 `vlmtui ask --mode both` makes the same comparison with a model's own template.
 
 `make zoo ARGS="--page docs/chat-and-raw.md"` writes this page.
