@@ -205,7 +205,7 @@ def _with(settings: Settings, given: Mapping[str, object], source: str, *, stric
     try:
         made = msgspec.convert(merged, Settings, strict=strict)
     except msgspec.ValidationError as error:
-        raise bad_input(f"{source}: {_plainly(error)}.", hint=_where_keys_are(given)) from error
+        raise bad_input(f"{source}: {_reworded(error)}.", hint=_hint_about_keys(given)) from error
     for name, duration in (("keep_alive", made.keep_alive), ("keep_deleted", made.keep_deleted)):
         try:
             parse_duration(duration)
@@ -265,7 +265,7 @@ def _merge(base: dict[str, object], given: Mapping[str, object]) -> dict[str, ob
     return merged
 
 
-def _where_keys_are(given: Mapping[str, object]) -> str:
+def _hint_about_keys(given: Mapping[str, object]) -> str:
     """Return a hint if a server's table contains the key itself; else an empty text."""
     engines = given.get("engines")
     tables = engines.values() if isinstance(engines, Mapping) else ()
@@ -273,7 +273,7 @@ def _where_keys_are(given: Mapping[str, object]) -> str:
     return "A key is not written here: api_key_env names its variable, api_key_file its file." if has_key else ""
 
 
-def _plainly(error: msgspec.ValidationError) -> str:
+def _reworded(error: msgspec.ValidationError) -> str:
     """Reword msgspec's "Expected `float`, got `str` - at `$.sampling.temperature`" to start with the field."""
     text, _, place = str(error).partition(" - at ")
     field = place.strip("`").removeprefix("$.")

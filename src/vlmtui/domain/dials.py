@@ -92,14 +92,14 @@ ARGUMENTS = frozenset(
 """Names of processor arguments in the bundled family records. A fan-out is parsed before its model is known."""
 FROM_FILES = ("json", "grammar")
 """The dials whose value may be `@FILE`."""
-_EXTRA = frozenset(
+_EXTRA_FIELDS = frozenset(
     {
         "allowed_token_ids", "bad_words", "extra_args", "ignore_eos", "include_stop_str_in_output", "logit_bias",
         "logprobs", "min_tokens", PROCESSOR, STRUCTURED,
     }
 )  # fmt: skip
 """Names in `Sampling.extra` that dials and bundled family records set."""
-_NAMING = frozenset(
+_RISKY_WORDS = frozenset(
     {
         "class", "cls", "code", "dir", "file", "folder", "map", "module", "path", "plugin", "transfer", "trust", "uri",
         "url",
@@ -122,7 +122,7 @@ def is_plain(value: object) -> bool:
             return all(map(is_plain, value))
         case dict():
             return all(
-                _NAMING.isdisjoint(str(key).lower().split("_")) and is_plain(inner) for key, inner in value.items()
+                _RISKY_WORDS.isdisjoint(str(key).lower().split("_")) and is_plain(inner) for key, inner in value.items()
             )
     return False
 
@@ -131,7 +131,9 @@ def no_dials(extra: Mapping[str, object]) -> list[str]:
     """Return the names in `Sampling.extra` to ignore if it comes from another person's document: those that no dial
     sets, and those whose values could name code or a file."""
     tables = {PROCESSOR, "extra_args"}
-    return [name for name, value in extra.items() if name not in _EXTRA or (name in tables and not is_plain(value))]
+    return [
+        name for name, value in extra.items() if name not in _EXTRA_FIELDS or (name in tables and not is_plain(value))
+    ]
 
 
 def dial_name(name: str, arguments: Container[str]) -> str | None:

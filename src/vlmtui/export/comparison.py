@@ -41,10 +41,12 @@ def engine_titles(comparison: Comparison) -> list[str]:
     """Return each side's engine, `vLLM 0.32.0 · float32 · cpu`; with model, revision and engine arguments if the sides
     differ in them. Hostile."""
     engines = [engine_of(comparison, side) for side in comparison.sides]
-    return [" · ".join(filter(None, (_own(one, engines), one.facts, _arguments(one, engines)))) for one in engines]
+    return [
+        " · ".join(filter(None, (_own_model(one, engines), one.facts, _arguments(one, engines)))) for one in engines
+    ]
 
 
-def _own(one: EngineFingerprint, engines: list[EngineFingerprint]) -> str:
+def _own_model(one: EngineFingerprint, engines: list[EngineFingerprint]) -> str:
     """Return the model if not all engines have it, with the revision if the same model has several."""
     if all(other.model == one.model and other.revision == one.revision for other in engines):
         return ""
@@ -121,7 +123,7 @@ def difference_lines(comparison: Comparison) -> list[str]:
     the first."""
     if len(comparison.sides) > 2:
         return [
-            _unlike_first(comparison.sides, "prompt", _given),
+            _unlike_first(comparison.sides, "prompt", _prompt_and_images),
             _unlike_first(comparison.sides, "answer", lambda side: side.answer),
         ]
     found = comparison.difference
@@ -136,7 +138,7 @@ def difference_lines(comparison: Comparison) -> list[str]:
     return [*lines, *(finding for finding in found.findings if finding != "no difference")]
 
 
-def _given(side: Side) -> object:
+def _prompt_and_images(side: Side) -> object:
     """Return the prompt, and the hashes of its images, whose tokens are the same for all images."""
     pictures = attachments_of(side.request) if side.request is not None else ()
     return side.prompt_token_ids or side.prompt, tuple(item.sha256 for item in pictures)

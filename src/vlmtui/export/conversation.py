@@ -209,7 +209,7 @@ def without_model_folders(document: Document) -> Document:
         made = msgspec.structs.replace(
             made,
             model=without_folders(made.model),
-            engine_args=_bare(made.engine_args),
+            engine_args=_without_argument_folders(made.engine_args),
             made_by=made_by,
             adapter=without_folders(made.adapter),
         )
@@ -219,7 +219,7 @@ def without_model_folders(document: Document) -> Document:
     return msgspec.structs.replace(document, model=without_folders(document.model), turns=turns)
 
 
-def _bare(arguments: dict[str, object]) -> dict[str, object]:
+def _without_argument_folders(arguments: dict[str, object]) -> dict[str, object]:
     return {name: without_folders(value) if isinstance(value, str) else value for name, value in arguments.items()}
 
 

@@ -74,7 +74,7 @@ def clipboard_pictures(
     """
     until = time.monotonic() + wait_s
     failure: VlmtuiError | None = None
-    for tool in _usable(inbox, environ):
+    for tool in _usable_tools(inbox, environ):
         try:
             types = _run(tool.listing, until, _TYPES_MAX).decode("utf-8", "replace").split()
         except VlmtuiError as error:
@@ -88,7 +88,7 @@ def clipboard_pictures(
     raise failure or bad_input("There is no picture in the clipboard.")
 
 
-def _usable(inbox: Path | None, environ: Mapping[str, str]) -> list[_Tool]:
+def _usable_tools(inbox: Path | None, environ: Mapping[str, str]) -> list[_Tool]:
     displays = [tool for tool in _TOOLS if environ.get(tool.display)]
     if not displays:
         hint = "Save the picture on your own computer, and copy it to this machine"

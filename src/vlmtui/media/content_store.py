@@ -37,7 +37,7 @@ def store_bytes(data: bytes, store: Path, suffix: str, *, name: str) -> StoredCo
     """
     sha256 = hashlib.sha256(data).hexdigest()
     target = _folder_of(store, sha256) / f"{sha256}{suffix}"
-    if not _is_sound(target, sha256):
+    if not _is_intact(target, sha256):
         with new_file(target.parent, name) as new:
             new.file.write(data)
             new.replace(target)
@@ -54,7 +54,7 @@ def store_copy(source: BinaryIO, store: Path, suffix: str, *, name: str) -> Stor
             new.file.write(chunk)
         sha256 = digest.hexdigest()
         target = _folder_of(store, sha256) / f"{sha256}{suffix}"
-        if not _is_sound(target, sha256):
+        if not _is_intact(target, sha256):
             new.replace(target)
     return StoredCopy(sha256, target)
 
@@ -121,7 +121,7 @@ def _folder_of(store: Path, sha256: str) -> Path:
     return private_dir(private_dir(store) / sha256[:2])
 
 
-def _is_sound(target: Path, sha256: str) -> bool:
+def _is_intact(target: Path, sha256: str) -> bool:
     """Return True if the file's content matches its name. After a full or failing disk it may not; the caller then
     writes it again. Updates the file's time, so that `remove_copies` notices the use."""
     try:

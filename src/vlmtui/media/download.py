@@ -82,7 +82,7 @@ async def _fetch(asked: httpx2.URL, folder: Path, limits: DownloadLimits) -> Pat
             digest = await _receive(response, new, limits, at)
         names = (asked.path, response.url.path)
         name = next((name for name in map(_harmless_name, names) if name), "picture")
-        return await asyncio.to_thread(_keep, new, folder, digest, name)
+        return await asyncio.to_thread(_store, new, folder, digest, name)
 
 
 def _client(limits: DownloadLimits) -> httpx2.AsyncClient:
@@ -108,7 +108,7 @@ async def _answer(
             response = await client.send(request, stream=True)
         try:
             if len(response.headers.raw) > _HEADERS_MAX:
-                raise _no_http(at, f"more than {_HEADERS_MAX} headers")
+                raise _invalid_answer(at, f"more than {_HEADERS_MAX} headers")
             if response.status_code == 200:
                 yield at, response
                 return
@@ -189,7 +189,7 @@ def _harmless_name(name: str) -> str:
     return f"{stem[:40].strip('.-')}.{ending}"
 
 
-def _keep(new: NewFile, folder: Path, digest: str, name: str) -> Path:
+def _store(new: NewFile, folder: Path, digest: str, name: str) -> Path:
     """Name a finished download, or return an existing file with the same content. Blocking."""
     mark = f"-{digest[:16]}"
     for found in folder.glob(f"*{mark}*"):
@@ -225,7 +225,7 @@ def _explained(error: Exception, name: str, limits: DownloadLimits, *, receiving
         case httpx2.ConnectError() | httpx2.ProxyError():
             return _no_network(f"Can't download {name}: the server can't be reached.", error)
         case httpx2.ProtocolError() | ValueError() if not receiving:
-            return _no_http(name, str(error))
+            return _invalid_answer(name, str(error))
         case _:
             return _no_network(f"The download of {name} was cut off by the server.", error, "Try again.")
 
@@ -236,7 +236,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _no_http(name: str, detail: str) -> VlmtuiError:
+def _invalid_answer(name: str, detail: str) -> VlmtuiError:
     return _no_network(f"Can't download {name}: the server's answer is not valid HTTP.", one_line(detail)[:300])
 
 

@@ -107,7 +107,7 @@ class _Search:
 
     def _add_folder(self, folder: Path) -> None:
         names = self.entries(folder, say=True)
-        found = [path for name in names if not name.startswith(".") and _is_shown(path := folder / name)]
+        found = [path for name in names if not name.startswith(".") and _is_attached_with_folder(path := folder / name)]
         if not found and folder in self.looked_at and not self.is_over:
             self.problems.append(bad_input(f"There are no pictures or videos in the folder {shown_name(folder)}."))
         self._add(sorted(found, key=natural_key))
@@ -226,6 +226,6 @@ def _failure(path: Path) -> OSError | ValueError | None:
     return None
 
 
-def _is_shown(path: Path) -> bool:
+def _is_attached_with_folder(path: Path) -> bool:
     """Return True if attaching a folder includes this file: all media except PDFs, whose pages the user chooses."""
     return path.suffix.lower() != ".pdf" and looks_like_media(path)

@@ -283,9 +283,9 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
             if factor > 1:  # a JPEG is decoded at a half, a quarter or an eighth in a fraction of the time
                 image.draft(None, (-(-whole[0] // factor), -(-whole[1] // factor)))
             image.load()
-            is_to_turn = _orientation(image) != 1
+            is_rotated = _orientation(image) != 1
             decoded = _smaller(image) if factor > 1 else image
-            plain = to_rgb(ImageOps.exif_transpose(decoded) if is_to_turn else decoded)
+            plain = to_rgb(ImageOps.exif_transpose(decoded) if is_rotated else decoded)
             pixels = _smaller(plain.pixels) if factor > 1 else plain.pixels
         except DECODER_ERRORS as error:
             raise _damaged(path, what, error) from error

@@ -27,7 +27,7 @@ class Refusal(IntEnum):
 def main(arguments: list[str]) -> int:
     """Draw the page. `PAGE` counts from 1. `DPI` may be lowered so that the
     longer side has at most `LONGEST` pixels."""
-    _limit()
+    _set_limits()
     import pypdfium2  # type: ignore[import-untyped]
     from PIL import Image
 
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
         return Refusal.ENCRYPTED if "password" in str(error).lower() else Refusal.BROKEN
     pages = len(document)
     if not 1 <= page <= pages:
-        _tell(pages, 0.0, 0.0, 0.0)
+        _write_facts(pages, 0.0, 0.0, 0.0)
         return Refusal.NO_PAGE
     try:
         drawn = document[page - 1]
@@ -49,17 +49,17 @@ def main(arguments: list[str]) -> int:
         image = drawn.render(scale=scale, may_draw_forms=False).to_pil().convert("RGB")
     except (pypdfium2.PdfiumError, ValueError, ctypes.ArgumentError, Image.DecompressionBombError):
         return Refusal.BROKEN
-    _tell(pages, wide, high, scale * 72)
+    _write_facts(pages, wide, high, scale * 72)
     image.save(sys.stdout.buffer, "PNG", compress_level=1)
     return 0
 
 
-def _tell(pages: int, wide: float, high: float, dpi: float) -> None:
+def _write_facts(pages: int, wide: float, high: float, dpi: float) -> None:
     line = json.dumps({"pages": pages, "wide": wide, "high": high, "dpi": dpi})
     sys.stdout.buffer.write(line.encode() + b"\n")
 
 
-def _limit() -> None:
+def _set_limits() -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -57,7 +57,7 @@ def stage(
         raise bad_input(f"{shown_name(path)} is {found.title}, not a picture, a video or a sound.", hint=_SUPPORTED)
     if found.kind is Kind.SOUND or is_sound(path, found):
         return _stage_sound(path, store)
-    if found.kind is Kind.VIDEO or (not still and _moves(path, found)):
+    if found.kind is Kind.VIDEO or (not still and _is_animated(path, found)):
         if page != 1:
             raise bad_input(f"{shown_name(path)} has no page {page}: it is {found.title}, attached as a video.")
         from vlmtui.media.video import stage_video
@@ -138,7 +138,7 @@ def file_type(path: Path) -> FileType:
         return sniff(file.read(HEAD_BYTES))
 
 
-def _moves(path: Path, found: FileType) -> bool:
+def _is_animated(path: Path, found: FileType) -> bool:
     if found.kind is not Kind.ANIMATION and found is not FileType.PNG:
         return False
     return images.is_animation(read_whole(path, bytes_max=images.BYTES_MAX), path)

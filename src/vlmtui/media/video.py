@@ -313,7 +313,7 @@ class ContainerVideo:
         if tail.last is None or self._is_short(tail.end):
             tail = self._tail(None)
         if self._is_short(tail.end):
-            promised = self._promised_s() or 0.0
+            promised = self._declared_s() or 0.0
             raise bad_input(
                 f"{self._name} is cut off: its header says {promised:.1f} s, but it ends after {tail.end:.1f} s.",
                 hint="Copy or download it again; if it is still being written, wait.",
@@ -343,11 +343,11 @@ class ContainerVideo:
             pass  # A damaged end is detected by comparing with the declared length.
         return _Tail(last, end, pictures)
 
-    def _promised_s(self) -> float | None:
+    def _declared_s(self) -> float | None:
         return self._container.duration / 1_000_000 if self._container.duration else None
 
     def _is_short(self, end: float) -> bool:
-        promised = self._promised_s()
+        promised = self._declared_s()
         return promised is not None and end < promised * _WHOLE - _WHOLE_SLACK_S
 
     def _decoded(self) -> Iterator[_Timed]:

@@ -111,7 +111,7 @@ def _all_families(users: Path | None) -> tuple[dict[str, Family], tuple[VlmtuiEr
             if (refused := refused_by_record(family)) is not None:
                 argument, kind = refused
                 what = f"the engine argument {argument!r} names {kind}, which a record cannot set."
-                raise _wrong(name, table["_text"], argument, what, typed_hint(argument))
+                raise _invalid(name, table["_text"], argument, what, typed_hint(argument))
             families[family.family] = family
         except VlmtuiError as error:
             warnings.append(error)
@@ -155,15 +155,15 @@ def _family(table: dict[str, object], name: str, bases: Callable[[], _Tables]) -
     if base is not None:
         tables = bases()
         if base not in tables:
-            raise _wrong(name, data, "extends", f"unknown family {base!r}.", _nearest(str(base), tables))
+            raise _invalid(name, data, "extends", f"unknown family {base!r}.", _nearest(str(base), tables))
         inherited = tables[base][0]
         if "extends" in inherited:
-            raise _wrong(name, data, "extends", f"{base!r} itself extends another family.", "Extend that one.")
+            raise _invalid(name, data, "extends", f"{base!r} itself extends another family.", "Extend that one.")
         own = _merged({key: inherited[key] for key in inherited if key not in (*_OWN, "_text")}, own)
     try:
         return msgspec.convert(own, Family)
     except msgspec.ValidationError as error:
-        raise _explained(name, data, str(error)) from error
+        raise _reworded(name, data, str(error)) from error
 
 
 def _merged(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
@@ -175,7 +175,7 @@ def _merged(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, 
     return merged
 
 
-def _explained(name: str, data: object, text: str) -> VlmtuiError:
+def _reworded(name: str, data: object, text: str) -> VlmtuiError:
     """Reword msgspec's message: add the line, and a suggestion for an unknown field."""
     unknown = re.search(r"unknown field `(?P<field>[^`]*)`", text)
     where = re.search(r"`\$(?:\.(?P<path>[^`]*))?`$", text)
@@ -184,13 +184,13 @@ def _explained(name: str, data: object, text: str) -> VlmtuiError:
     if unknown:
         field = unknown["field"]
         hint = _nearest(field, _fields(path))
-        return _wrong(name, data, field, f"unknown field {'.'.join(filter(None, (path, field)))!r}.", hint)
+        return _invalid(name, data, field, f"unknown field {'.'.join(filter(None, (path, field)))!r}.", hint)
     missing = re.search(r"missing required field `(?P<field>[^`]*)`", text)
     if missing:
         inside = f" in {path}" if path else ""
-        return _wrong(name, data, last, f"The field {missing['field']!r} is missing{inside}.", "")
+        return _invalid(name, data, last, f"The field {missing['field']!r} is missing{inside}.", "")
     said = text.partition(" - at ")[0]
-    return _wrong(name, data, last, f"{path or 'the record'}: {said[:1].lower()}{said[1:]}.", "")
+    return _invalid(name, data, last, f"{path or 'the record'}: {said[:1].lower()}{said[1:]}.", "")
 
 
 def _fields(path: str) -> list[str]:
@@ -214,7 +214,7 @@ def _nearest(name: str, known: Iterable[object]) -> str:
     return f"Did you mean {close[0]!r}?" if close else ""
 
 
-def _wrong(name: str, data: object, field: str, what: str, hint: str) -> VlmtuiError:
+def _invalid(name: str, data: object, field: str, what: str, hint: str) -> VlmtuiError:
     line = _line_of(data, field)
     at = f", line {line}" if line else ""
     return bad_input(f"Invalid model record {name}{at}: {what}", hint=hint)

@@ -261,14 +261,14 @@ class _Writer:
         """Return the parts in the order to write them. An item behind some text stays there if the family allows
         interleaving; otherwise all items go to the family's standard place."""
         said = [part for part in parts if isinstance(part, Media) or part.text]
-        if self._is_composed(said):
+        if self._is_interleaved(said):
             return said
         media = [part for part in said if isinstance(part, Media)]
         texts = [part for part in said if isinstance(part, Text)]
         after = [part for part in media if self._layout(part).place == "after"]
         return [*(part for part in media if part not in after), *texts, *after]
 
-    def _is_composed(self, parts: Sequence[Part]) -> bool:
+    def _is_interleaved(self, parts: Sequence[Part]) -> bool:
         behind = False
         for part in parts:
             if isinstance(part, Text):
@@ -295,10 +295,10 @@ class _Writer:
                 if layout.place == "turn":
                     self._pending += placeholder
                     continue
-                yield self._glue(before, layout, modality) + placeholder
+                yield self._between(before, layout, modality) + placeholder
             before = part
 
-    def _glue(self, before: Part | None, layout: Layout, modality: Modality) -> str:
+    def _between(self, before: Part | None, layout: Layout, modality: Modality) -> str:
         match before:
             case None:
                 return ""

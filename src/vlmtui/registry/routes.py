@@ -136,7 +136,7 @@ def _untried_route(family: Family, choice: BackendChoice) -> Route | None:
     return None
 
 
-def _installs(version: str) -> str:
+def _needs_installing(version: str) -> str:
     from vlmtui.engines.builds import build_of
 
     size = build_of(version, "cpu").disk_gb
@@ -180,7 +180,7 @@ def why_closed(family: Family, choice: BackendChoice | None = None) -> VlmtuiErr
         ErrorKind.ARCHITECTURE_UNSUPPORTED,
         f"{family.title} does not run in the installed vLLM {vllm_version()}.",
         detail=" ".join(route.note for route in family.routes if route.note),
-        hint=_way_out(family),
+        hint=_hint_for_closed(family),
     )
 
 
@@ -190,7 +190,7 @@ def model_closed(family: Family, spec: LoadSpec) -> VlmtuiError | None:
     return why_closed(family, choice) if choice.backend in _OF_ROUTES else None
 
 
-def _way_out(family: Family) -> str:
+def _hint_for_closed(family: Family) -> str:
     ways = [
         (f"vLLM {route.since} to {route.until}" if route.since else f"vLLM up to {route.until}")
         + (" through its Transformers backend" if route.engine == "vllm-transformers" else "")
@@ -215,7 +215,7 @@ def status_of(family: Family, choice: BackendChoice | None = None) -> str:
     if missing := missing_packages(route):
         return f"needs {' '.join(missing)}"
     if route.engine == "pinned":
-        return _runs(family, route) if has_version(route.vllm) else _installs(route.vllm)
+        return _runs(family, route) if has_version(route.vllm) else _needs_installing(route.vllm)
     return _runs(family, route) if vllm_version() is not None else "no vLLM"
 
 

@@ -309,7 +309,7 @@ class Database:
         try:
             return self.connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
-            raise self._raised(error) from error
+            raise self._as_store_error(error) from error
 
     def row(self, sql: str, values: Sequence[Value] = ()) -> Row | None:
         found = self.rows(sql, values)
@@ -331,7 +331,7 @@ class Database:
             self.connection.execute("BEGIN")
             yield
         except sqlite3.Error as error:
-            raise self._raised(error) from error
+            raise self._as_store_error(error) from error
         finally:
             self._roll_back()
 
@@ -350,7 +350,7 @@ class Database:
             yield self._time
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise self._raised(error) from error
+            raise self._as_store_error(error) from error
         finally:
             self._time = None
             self._roll_back()
@@ -376,7 +376,7 @@ class Database:
             hint="Restart vlmtui.",
         )
 
-    def _raised(self, error: sqlite3.Error) -> StoreError:
+    def _as_store_error(self, error: sqlite3.Error) -> StoreError:
         self.is_damaged |= is_damage(error)
         return explained(error, self.path)
 

@@ -68,7 +68,7 @@ def prepare_database(folder: Path, media: Path, *, busy_s: float, thorough: bool
         if reason is None:
             _flush_log(path)
             return ""
-        if not _rows_are_sound(path):
+        if not _rows_are_intact(path):
             raise damaged_store(path, reason)
         fresh = new_database(path.with_name(f"{path.name}.new"))
         try:
@@ -194,7 +194,7 @@ def _page_fault(connection: sqlite3.Connection, seconds: float | None) -> str | 
     return None if found == "ok" else " ".join(found.removeprefix("*** in database main ***").split())
 
 
-def _rows_are_sound(path: Path) -> bool:
+def _rows_are_intact(path: Path) -> bool:
     """Return True if everything that is damaged can be rebuilt from the rows."""
     with closing(open_connection(path)) as connection:
         try:

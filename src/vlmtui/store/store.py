@@ -185,7 +185,9 @@ class Store:
 
     def conversation(self, conversation: ConversationId) -> ConversationRecord:
         """Raises VlmtuiError if there is none."""
-        row = self.database.row(f"SELECT {_listed()} FROM conversations AS c WHERE c.id = ?", (conversation,))
+        row = self.database.row(
+            f"SELECT {_conversation_columns()} FROM conversations AS c WHERE c.id = ?", (conversation,)
+        )
         if row is None:
             raise bad_input(f"There is no conversation {conversation}.")
         return _conversation(row)
@@ -204,7 +206,7 @@ class Store:
         """Return pinned conversations first, then the most recently changed. With `query`: those whose title or one of
         whose turns has all its words; the last word is a prefix."""
         if query is None or not query.strip():
-            sql = f"SELECT {_entry()}, NULL FROM conversations AS c WHERE c.deleted_ms IS NULL {_ORDER}"
+            sql = f"SELECT {_entry_columns()}, NULL FROM conversations AS c WHERE c.deleted_ms IS NULL {_ORDER}"
             return [self._found("", row) for row in self.database.rows(sql, (limit, offset))]
         expression = match_expression(query)
         if expression is None:
@@ -217,7 +219,7 @@ class Store:
                 SELECT c.id, NULL FROM titles_search JOIN conversations AS c ON c.number = titles_search.rowid
                 WHERE titles_search MATCH ?3
             )
-            SELECT {_entry()}, (SELECT max(turn) FROM hits WHERE hits.id = c.id)
+            SELECT {_entry_columns()}, (SELECT max(turn) FROM hits WHERE hits.id = c.id)
             FROM conversations AS c WHERE c.id IN (SELECT id FROM hits) AND c.deleted_ms IS NULL {_ORDER}
         """
         with self.database.reading():
@@ -257,7 +259,8 @@ class Store:
 
     def deleted(self) -> list[ConversationRecord]:
         """Return the conversations that can be restored, most recently deleted first."""
-        sql = f"SELECT {_listed()} FROM conversations AS c WHERE c.deleted_ms IS NOT NULL ORDER BY c.deleted_ms DESC"
+        sql = f"SELECT {_conversation_columns()} FROM conversations AS c WHERE c.deleted_ms IS NOT NULL"
+        sql += " ORDER BY c.deleted_ms DESC"
         return [_conversation(row) for row in self.database.rows(sql)]
 
     def purge(self, conversation: ConversationId) -> None:
@@ -336,7 +339,7 @@ class Store:
             depth = int(row[0]) + 1
         place = {"conversation": conversation, "parent": parent, "depth": depth}
         added = TurnId(self.database.insert("turns", {**place, **TURNS.encode(fields)}))
-        self._refer(added, attachments)
+        self._add_references(added, attachments)
         return added
 
     def leave_out(self, turn: TurnId, left_out: bool) -> None:
@@ -358,7 +361,7 @@ class Store:
 
     def turn(self, turn: TurnId) -> StoredTurn:
         """Raises VlmtuiError if there is none."""
-        return _turn(self._row_of(turn, _columns()))
+        return _turn(self._row_of(turn, _turn_columns()))
 
     def turns(self, conversation: ConversationId, limit: int = 50, *, generations: bool = True) -> list[StoredTurn]:
         """Return the last `limit` turns of the active branch, oldest first. Reads no other turn. Without `generations`,
@@ -377,12 +380,12 @@ class Store:
     def _branch(self, end: TurnId | None, limit: int, *, generations: bool) -> list[StoredTurn]:
         if end is None or limit < 1:
             return []
-        sql = f"{_UP} SELECT {_columns(generations=generations)} FROM up JOIN turns AS t ON t.id = up.id"
+        sql = f"{_UP} SELECT {_turn_columns(generations=generations)} FROM up JOIN turns AS t ON t.id = up.id"
         return [_turn(row) for row in self.database.rows(f"{sql} ORDER BY up.steps DESC", (end, limit))]
 
     def tree(self, conversation: ConversationId) -> list[StoredTurn]:
         """Return all turns of all branches, parents before children."""
-        sql = f"SELECT {_columns()} FROM turns AS t WHERE t.conversation = ? ORDER BY t.id"
+        sql = f"SELECT {_turn_columns()} FROM turns AS t WHERE t.conversation = ? ORDER BY t.id"
         return [_turn(row) for row in self.database.rows(sql, (conversation,))]
 
     def siblings(self, turn: TurnId) -> list[TurnId]:
@@ -478,7 +481,7 @@ class Store:
         """Store a document (anything that msgspec can encode as JSON) and its media references with a turn."""
         with self.database.writing() as now:
             self._row_of(turn, "id")
-            self._refer(turn, attachments)
+            self._add_references(turn, attachments)
             fields = {"turn": turn, "created_ms": now, "document": document}
             self.database.insert("comparisons", COMPARISONS.encode(fields))
 
@@ -503,7 +506,7 @@ class Store:
         self.update(CONVERSATIONS, conversation, updated_ms=now)
         self.activate(turn)
 
-    def _refer(self, turn: TurnId, attachments: Iterable[Attachment]) -> None:
+    def _add_references(self, turn: TurnId, attachments: Iterable[Attachment]) -> None:
         for sha256 in dict.fromkeys(item.sha256 for item in attachments):
             self.database.insert("media_references", {"sha256": sha256, "turn": turn})
 
@@ -535,12 +538,12 @@ def _new_id(made_ms: int) -> ConversationId:
     return ConversationId("".join(_ALPHABET[number >> shift & 31] for shift in range(60, -1, -5)))
 
 
-def _listed() -> str:
+def _conversation_columns() -> str:
     return f"{CONVERSATIONS.select('c')}, {_LENGTH}"
 
 
-def _entry() -> str:
-    return f"{_listed()}, {_DRAFT}, {_ATTACHMENTS}"
+def _entry_columns() -> str:
+    return f"{_conversation_columns()}, {_DRAFT}, {_ATTACHMENTS}"
 
 
 def _conversation(row: Row) -> ConversationRecord:
@@ -549,7 +552,7 @@ def _conversation(row: Row) -> ConversationRecord:
     return ConversationRecord(length=row[-1], **fields)
 
 
-def _columns(*, generations: bool = True) -> str:
+def _turn_columns(*, generations: bool = True) -> str:
     return f"{TURNS.select('t', without='' if generations else 'recipe')}, {_PLACE}"
 
 
