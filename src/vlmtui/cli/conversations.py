@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vlmtui.cli.output import note, print_json, print_table
-from vlmtui.cli.streams import DOCUMENT_BYTES_MAX, is_utf8, read_input
+from vlmtui.cli.streams import is_utf8, read_input
 from vlmtui.domain.times import local_time
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.export.conversation import DEFAULT, FORMATS, Place, format_of, write_document
 from vlmtui.paths import Paths
 from vlmtui.reading import is_folder
-from vlmtui.store.document import Document, add_document, document_of, read_document
+from vlmtui.store.document import DOCUMENT_BYTES_MAX, Document, add_document, document_of, read_document
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId, ConversationRecord
 from vlmtui.store.store import Store

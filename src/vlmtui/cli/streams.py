@@ -15,8 +15,6 @@ _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, e
 _STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
 TEXT_BYTES_MAX = 16_000_000
 """Most bytes of a question or a raw prompt; also the limit of a message to the engine."""
-DOCUMENT_BYTES_MAX = 1_000_000_000
-"""Most bytes of an exported conversation or comparison, including its media."""
 _CHUNK = 1 << 20
 
 

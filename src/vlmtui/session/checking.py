@@ -51,12 +51,11 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.generation import PromptMode, broken_off, request_for, whole_answer
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.session.lint import download_hint
+from vlmtui.store.document import DOCUMENT_BYTES_MAX
 from vlmtui.text import one_line, visible
 
 _BUNDLED = "bundled:"
 _COPY_BYTES_MAX = 1_000_000_000
-DOCUMENT_BYTES_MAX = 1_000_000_000
-"""Most bytes of a comparison document, including its media."""
 _SAMPLES: dict[Modality, tuple[str, ...]] = {
     "image": ("circle.png", "two-shapes.png"),
     "video": ("moving-circle.mp4",),

@@ -31,6 +31,8 @@ from vlmtui.store.store import Store, parts_fields
 from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, TURNS
 from vlmtui.text import one_line
 
+DOCUMENT_BYTES_MAX = 1_000_000_000
+"""Maximum size of an exported conversation or comparison, embedded media included, in bytes."""
 _MEDIA_BYTES_MAX = 16_000_000_000
 _PIXELS_MAX = 10_000_000
 _NUMBER_MAX = 1e9
