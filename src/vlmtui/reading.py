@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -153,6 +153,15 @@ def parse_toml(data: bytes) -> dict[str, object]:
         return tomli.loads(data.decode())
     except RecursionError as error:
         raise ValueError(_reason(error)) from error
+
+
+def merged(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+    """Return `base` with the values of `own`; tables in both are merged recursively."""
+    found = dict(base)
+    for name, value in own.items():
+        old = found.get(name)
+        found[name] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return found
 
 
 def _reason(error: Exception) -> str:

@@ -16,7 +16,7 @@ from vlmtui.domain.dials import check_default, default_parameters
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
-from vlmtui.reading import parse_toml, read_whole
+from vlmtui.reading import merged, parse_toml, read_whole
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
@@ -201,9 +201,8 @@ def _read(file: Path) -> dict[str, object]:
 def _with(settings: Settings, given: Mapping[str, object], source: str, *, strict: bool = True) -> Settings:
     """Return the settings with the given fields replaced. `source` names their source in errors."""
     _check_names(given, Settings, source, "")
-    merged = _merge(msgspec.to_builtins(settings), given)
     try:
-        made = msgspec.convert(merged, Settings, strict=strict)
+        made = msgspec.convert(merged(msgspec.to_builtins(settings), given), Settings, strict=strict)
     except msgspec.ValidationError as error:
         raise bad_input(f"{source}: {_reworded(error)}.", hint=_hint_about_keys(given)) from error
     for name, duration in (("keep_alive", made.keep_alive), ("keep_deleted", made.keep_deleted)):
@@ -255,14 +254,6 @@ def setting_names() -> Iterator[str]:
 def _nested(name: str, value: object) -> dict[str, object]:
     outer, _, inner = name.rpartition(".")
     return {outer: {inner: value}} if outer else {inner: value}
-
-
-def _merge(base: dict[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    merged = dict(base)
-    for name, value in given.items():
-        inner = merged.get(name)
-        merged[name] = _merge(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
-    return merged
 
 
 def _hint_about_keys(given: Mapping[str, object]) -> str:

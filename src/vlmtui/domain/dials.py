@@ -48,8 +48,6 @@ class DialKind(Enum):
     SCHEMA = auto()
     """A JSON object."""
     TEXT = auto()
-    VALUE = auto()
-    """JSON, or else a text: an argument of a processor."""
 
 
 class Dial(NamedTuple):

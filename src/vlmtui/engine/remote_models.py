@@ -219,4 +219,4 @@ def _family_of(registry: Registry, *names: str) -> Family:
         except VlmtuiError:
             if (family := family_of_name(registry, name.rstrip("/").rpartition("/")[2])) is not None:
                 return family
-    return unlisted_model(names[-1], names[-1], "").family
+    return unlisted_model(names[-1], "").family

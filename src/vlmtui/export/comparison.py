@@ -12,7 +12,7 @@ import msgspec
 
 from vlmtui.domain.conversation import Attachment, attachments_of
 from vlmtui.domain.sampling import PARAMETERS
-from vlmtui.errors import bad_input
+from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.export.web_page import figure, render_page
 from vlmtui.files import write_numbered
 from vlmtui.inspection.answer_diff import answer_diff
@@ -22,6 +22,7 @@ from vlmtui.inspection.prompt_turns import LOOKS_SPECIAL, Run, text_runs
 from vlmtui.inspection.replay import Comparison, EngineFingerprint, MediaRecord, Side, engine_of, to_json
 from vlmtui.inspection.sequence_diff import Operation
 from vlmtui.inspection.tokens import Piece
+from vlmtui.media.content_store import place
 from vlmtui.reading import shown_name
 from vlmtui.text import visible
 
@@ -203,7 +204,7 @@ def _longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
-def export_html(comparison: Comparison, read_media: Callable[[MediaRecord], bytes | None]) -> str:
+def export_html(comparison: Comparison, read_media: ReadMedia) -> str:
     """Return the page: the images, the sides next to each other, and the settings of the run.
 
     `read_media` returns an attachment's bytes, or None if they are gone; called for media that the document does not
@@ -369,9 +370,7 @@ def with_media(comparison: Comparison, read: ReadMedia) -> Comparison:
 
 def stored_bytes(media: Path, sha256: str) -> bytes | None:
     """Return the stored file with this hash, or None."""
-    for path in sorted((media / sha256[:2]).glob(f"{sha256}*")):
-        try:
-            return path.read_bytes()
-        except OSError:
-            continue
-    return None
+    try:
+        return place(media, sha256).read_bytes()
+    except (OSError, VlmtuiError):
+        return None

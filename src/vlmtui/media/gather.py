@@ -15,7 +15,7 @@ import msgspec
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.folder import natural
 from vlmtui.media.pages import SOUND_OF, sound_source, split_pages
-from vlmtui.media.paths import TEXT_MAX, is_url, looks_like_media, parse_paths, split_words
+from vlmtui.media.paths import TEXT_MAX, is_url, looks_like_media, parse_paths, resolved, split_words
 from vlmtui.reading import shown_name, unreadable
 from vlmtui.text import one_line
 
@@ -213,9 +213,7 @@ def _is_spaced_pattern(text: str, words: list[str], base: Path) -> bool:
 
 
 def _path(word: str, base: Path) -> Path:
-    if word.startswith("file:") and (found := parse_paths(word)):
-        return found[0]
-    return base / os.path.expanduser(word)  # noqa: PTH111  (Path.expanduser raises for an unknown user)
+    return resolved(word, base) or base / word
 
 
 def _failure(path: Path) -> OSError | ValueError | None:

@@ -86,16 +86,8 @@ def _extrema(image: Image.Image) -> tuple[float, float]:
 
 def _is_recoloured(image: Image.Image) -> bool:
     """Return True if `to_rgb` would apply the image's colour profile, judged by the profile's name."""
-    profile = image.info.get("icc_profile")
-    if not isinstance(profile, bytes) or not profile:
-        return False
-    from PIL import ImageCms
-
-    try:
-        description = ImageCms.getProfileDescription(ImageCms.ImageCmsProfile(io.BytesIO(profile)))
-    except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
-        return False
-    return "srgb" not in description.lower()
+    probe = Image.new(image.mode, (1, 1))
+    return _to_srgb(probe, image.info.get("icc_profile"))[0] is not probe
 
 
 def _to_srgb(image: Image.Image, profile: object) -> tuple[Image.Image, list[str]]:
@@ -210,11 +202,13 @@ def open_prepared(path: str | Path) -> Image.Image:
         with Image.open(path, formats=("JPEG", "PNG")) as image:
             return image.convert("RGB")
     except DECODER_ERRORS as error:
-        raise bad_input(
-            f"The stored image {shown_name(path)} is missing or damaged.",
-            detail=f"{path}: {error}",
-            hint="Attach the picture again.",
-        ) from error
+        raise stored_copy_damaged(path, error) from error
+
+
+def stored_copy_damaged(path: Path, error: BaseException) -> VlmtuiError:
+    """Return the error for a stored image that can't be read."""
+    message = f"The stored image {shown_name(path)} is missing or damaged."
+    return bad_input(message, detail=f"{path}: {error}", hint="Attach the picture again.")
 
 
 def open_image(data: bytes, path: Path) -> Image.Image:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.media.paths import has_media_name, is_url, path_of_file_url, public_address, split_words
-from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
+from vlmtui.media.paths import has_media_name, is_url, public_address, resolved, sniffed, split_words
+from vlmtui.media.sniff import Kind
 from vlmtui.reading import source_text
 
 TEXT_MAX = 50_000
@@ -165,7 +165,8 @@ def _mention(spellings: list[_Spelling], base: Path) -> Mention | None:
     failure: OSError | None = None
     for one in spellings:
         try:
-            path = _path(one.name, base)
+            if (path := resolved(one.name, base)) is None:
+                continue
             status = path.stat()
         except OSError as error:
             failure = error
@@ -184,16 +185,6 @@ def _mention(spellings: list[_Spelling], base: Path) -> Mention | None:
     return Mention(last.start, last.end, last.name, kind, title=title) if _ENDING.search(last.name) else None
 
 
-def _path(name: str, base: Path) -> Path:
-    """Return the path of a name. Raises ValueError for a `file:` address on another machine."""
-    if name.startswith("file:"):
-        found = path_of_file_url(name)
-        if found is None:
-            raise ValueError(name)
-        return Path(found)
-    return base / os.path.expanduser(name)  # noqa: PTH111  (Path.expanduser raises for an unknown user)
-
-
 def _existing(one: _Spelling, path: Path, status: os.stat_result) -> Mention | None:
     is_path = _PREFIX.match(one.name) is not None
     if stat.S_ISDIR(status.st_mode):
@@ -201,7 +192,7 @@ def _existing(one: _Spelling, path: Path, status: os.stat_result) -> Mention | N
     if not stat.S_ISREG(status.st_mode):
         return Mention(one.start, one.end, one.name, MentionKind.OTHER, title="no ordinary file") if is_path else None
     try:
-        found = _file_type(path)
+        found = sniffed(path)
     except OSError as error:
         return Mention(one.start, one.end, one.name, MentionKind.UNREADABLE, title=error.strerror or "")
     kind = MentionKind.OTHER if found.kind is Kind.OTHER else MentionKind.MEDIA
@@ -221,9 +212,3 @@ def _folder(one: _Spelling, path: Path) -> Mention:
     files = tuple(sorted((file for file in media if file.is_file()), key=natural_key))
     kind = MentionKind.FOLDER if files else MentionKind.OTHER
     return Mention(one.start, one.end, one.name, kind, files, "a folder")
-
-
-def _file_type(path: Path) -> FileType:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        return sniff(file.read(HEAD_BYTES))

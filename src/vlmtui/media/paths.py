@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, unquote_to_bytes, urlsplit, urlunsplit
 
-from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
+from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
 from vlmtui.text import one_line
 
 _LONGEST = 8000
@@ -100,13 +100,24 @@ def looks_like_media(path: Path) -> bool:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return False
-        if has_media_name(path.name):
-            return True
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            return sniff(file.read(HEAD_BYTES)).kind is not Kind.OTHER
+        return has_media_name(path.name) or sniffed(path).kind is not Kind.OTHER
     except (OSError, ValueError):
         return False
+
+
+def sniffed(path: Path) -> FileType:
+    """Return a file's type by its first bytes. Never blocks on a pipe. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        return sniff(file.read(HEAD_BYTES))
+
+
+def resolved(name: str, base: Path) -> Path | None:
+    """Return the path of a name or a `file:` URL, from the folder `base`; None for a URL of another machine."""
+    if name.startswith("file:"):
+        found = path_of_file_url(name)
+        return None if found is None else Path(found)
+    return base / os.path.expanduser(name)  # noqa: PTH111  (Path.expanduser raises for an unknown user)
 
 
 def _as_one(text: str) -> list[Path] | None:

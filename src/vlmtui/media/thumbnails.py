@@ -15,10 +15,8 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
 from vlmtui.domain.conversation import Attachment, VideoSampling
-from vlmtui.errors import bad_input
 from vlmtui.files import write_private
-from vlmtui.media.images import DECODER_ERRORS, open_prepared
-from vlmtui.reading import shown_name
+from vlmtui.media.images import DECODER_ERRORS, open_prepared, stored_copy_damaged
 
 if TYPE_CHECKING:
     from vlmtui.media.frames import Frames
@@ -152,11 +150,7 @@ def _of_image(attachment: Attachment, size_px: tuple[int, int]) -> Image.Image:
             image.draft("RGB", (size_px[0] * 2, size_px[1] * 2))
             small = image.convert("RGB")
     except DECODER_ERRORS as error:
-        raise bad_input(
-            f"The stored image {shown_name(path)} is missing or damaged.",
-            detail=str(error),
-            hint="Attach the picture again.",
-        ) from error
+        raise stored_copy_damaged(path, error) from error
     small.thumbnail(size_px, Image.Resampling.BICUBIC)
     return small
 

@@ -13,7 +13,7 @@ from typing import get_args
 import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.reading import parse_toml, read_whole
+from vlmtui.reading import merged, parse_toml, read_whole
 from vlmtui.registry.engine_arguments import refused_by_record, typed_hint
 from vlmtui.registry.schema import Family, Grounding, Layout, Lora, RawTemplate, Route, Takes, Thinking, TokenRule
 
@@ -159,20 +159,11 @@ def _family(table: dict[str, object], name: str, bases: Callable[[], _Tables]) -
         inherited = tables[base][0]
         if "extends" in inherited:
             raise _invalid(name, data, "extends", f"{base!r} itself extends another family.", "Extend that one.")
-        own = _merged({key: inherited[key] for key in inherited if key not in (*_OWN, "_text")}, own)
+        own = merged({key: inherited[key] for key in inherited if key not in (*_OWN, "_text")}, own)
     try:
         return msgspec.convert(own, Family)
     except msgspec.ValidationError as error:
         raise _reworded(name, data, str(error)) from error
-
-
-def _merged(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
-    """Merge tables recursively; other values are replaced."""
-    merged = dict(base)
-    for key, value in own.items():
-        old = merged.get(key)
-        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
 
 
 def _reworded(name: str, data: object, text: str) -> VlmtuiError:

@@ -57,9 +57,10 @@ def resolve(registry: Registry, name: str, choice: BackendChoice | None = None, 
             return model_of(family, name, choice=choice)
     folder = _folder(name) if folders else None
     if folder is not None:
-        return _of_folder(registry, folder.resolve(), choice)
+        folder = folder.resolve()
+        return _by_files(registry, str(folder), folder, choice)
     if re.fullmatch(REPOSITORY, name, re.ASCII):
-        return _of_repository(registry, name, snapshot_of(name), choice)
+        return _by_files(registry, name, snapshot_of(name), choice)
     raise VlmtuiError(
         ErrorKind.MODEL_UNKNOWN,
         f"Unknown model: {name!r}.",
@@ -177,13 +178,13 @@ def family_of_name(registry: Registry, name: str) -> Family | None:
     return _only(_best(fitting, name), name)
 
 
-def unlisted_model(name: str, spec_model: str, architecture: str, choice: BackendChoice | None = None) -> Model:
+def unlisted_model(name: str, architecture: str, choice: BackendChoice | None = None) -> Model:
     """Return a model without a family record; it uses its own chat template in both modes. `choice`: the kind of
     engine; None: vLLM, or Transformers if only that supports the architecture."""
     family = Family(
         family=UNLISTED,
         title=name,
-        models=(spec_model,),
+        models=(name,),
         architectures=(architecture,) if architecture else (),
         takes={"image": Takes(placeholder="", max_items=8), "video": Takes(placeholder="", max_items=1, frames=8)},
         raw=RawTemplate(by="processor", parts=True),
@@ -191,7 +192,7 @@ def unlisted_model(name: str, spec_model: str, architecture: str, choice: Backen
     )
     only_transformers = is_of_transformers(architecture) and not is_multimodal(architecture)
     chosen = choice or BackendChoice(TRANSFORMERS_BACKEND if only_transformers else DEFAULT_BACKEND)
-    return Model(family, LoadSpec(model=spec_model, name=name, backend=chosen.backend, pinned=chosen.pinned))
+    return Model(family, LoadSpec(model=name, name=name, backend=chosen.backend, pinned=chosen.pinned))
 
 
 def _folder(name: str) -> Path | None:
@@ -202,23 +203,16 @@ def _folder(name: str) -> Path | None:
         return None
 
 
-def _of_folder(registry: Registry, folder: Path, choice: BackendChoice | None) -> Model:
-    config = read_config(folder)
-    family = family_of_config(registry, config, folder.name) or family_of_name(registry, folder.name)
-    if family is not None:
-        return model_of(family, str(folder), choice=choice)
-    return _unlisted_or_refused(str(folder), config, choice)
-
-
-def _of_repository(registry: Registry, name: str, downloaded: Path | None, choice: BackendChoice | None) -> Model:
-    config = read_config(downloaded) if downloaded is not None else None
+def _by_files(registry: Registry, name: str, folder: Path | None, choice: BackendChoice | None) -> Model:
+    """Return the model of a repository or folder `name` whose files are in `folder` (None: not downloaded)."""
+    config = read_config(folder) if folder is not None else None
     family = family_of_config(registry, config, name) if config is not None else None
     family = family or family_of_name(registry, name.rpartition("/")[2])
     if family is not None:
         return model_of(family, name, choice=choice)
     if config is not None:
         return _unlisted_or_refused(name, config, choice)
-    return unlisted_model(name, name, "", choice)
+    return unlisted_model(name, "", choice)
 
 
 def _unlisted_or_refused(name: str, config: Mapping[str, object], choice: BackendChoice | None) -> Model:
@@ -226,7 +220,7 @@ def _unlisted_or_refused(name: str, config: Mapping[str, object], choice: Backen
     found = [one for one in architectures if isinstance(one, str)] if isinstance(architectures, list) else []
     for architecture in found:
         if is_multimodal(architecture) or is_of_transformers(architecture) or choice is not None:
-            return unlisted_model(name, name, architecture, choice)
+            return unlisted_model(name, architecture, choice)
     raise VlmtuiError(
         ErrorKind.MODEL_UNKNOWN,
         f"Unknown architecture {', '.join(found) or '(none named)'}: no family has it, and it is not one of vLLM's "
