@@ -99,15 +99,7 @@ async def points_at(engine: Engine, model: Model, folder: Path, number: int) -> 
     where: Where = "asked" if place == asked.place else "other" if place == other.place else "elsewhere"
     boxes = dict(zip(scene.shapes, scenes.boxes(scene, SIZE), strict=True))
     share = left / SIZE[0], top / SIZE[1], right / SIZE[0], bottom / SIZE[1]
-    return Finding(where, is_right, overlap(share, boxes[asked]), overlap(share, boxes[other]))
-
-
-def overlap(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the intersection over union of two boxes (left, top, right, bottom)."""
-    across = max(0.0, min(one[2], other[2]) - max(one[0], other[0]))
-    down = max(0.0, min(one[3], other[3]) - max(one[1], other[1]))
-    areas = [(right - left) * (bottom - top) for left, top, right, bottom in (one, other)]
-    return across * down / (sum(areas) - across * down)
+    return Finding(where, is_right, scenes.overlap(share, boxes[asked]), scenes.overlap(share, boxes[other]))
 
 
 def tokens_of(plan: OcclusionPlan, shape: scenes.Shape) -> range | None:

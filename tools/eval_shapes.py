@@ -18,7 +18,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,15 +121,9 @@ def is_right(name: str, wanted: str, text: str) -> bool:
     meant, said = BOX.search(wanted), BOX.search(text)
     if meant is None or said is None or text[: said.start()] != wanted[: meant.start()]:
         return False
-    return overlap([int(number) for number in meant.groups()], [int(number) for number in said.groups()]) >= least
-
-
-def overlap(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the intersection over union of two boxes (left, top, right, bottom)."""
-    across = max(0, min(one[2], other[2]) - max(one[0], other[0]))
-    down = max(0, min(one[3], other[3]) - max(one[1], other[1]))
-    areas = sum((right - left) * (bottom - top) for left, top, right, bottom in (one, other))
-    return across * down / max(1, areas - across * down)
+    return (
+        scenes.overlap([int(number) for number in meant.groups()], [int(number) for number in said.groups()]) >= least
+    )
 
 
 def raw_prompt(test: Exam) -> dict[str, Any]:

@@ -285,6 +285,14 @@ def boxes(scene: Scene, size: Size) -> list[tuple[float, float, float, float]]:
     ]
 
 
+def overlap(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the intersection over union of two boxes (left, top, right, bottom)."""
+    across = max(0.0, min(one[2], other[2]) - max(one[0], other[0]))
+    down = max(0.0, min(one[3], other[3]) - max(one[1], other[1]))
+    both = sum((right - left) * (bottom - top) for left, top, right, bottom in (one, other)) - across * down
+    return across * down / both if both else 0.0
+
+
 def draw_clip(clip: Clip, size: Size) -> list[Image.Image]:
     """Return a clip's frames in order, each an RGB image of `size` (width, height)."""
     rng = Random(clip.seed)

@@ -14,7 +14,6 @@ import pytest
 from PIL import Image
 
 import scenes
-from eval_shapes import overlap
 from tests.support.machine import Machine, new_machine
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
@@ -52,7 +51,7 @@ def test_the_adapters_box_is_right_and_drawn(machine: Machine, tmp_path: Path) -
         found: Any = machine.ask("--image", str(drawing.path), *options, question)
         assert found["unreadable_boxes"] == []
         for box in found["boxes"][:1]:
-            is_right = box["label"] == drawing.shape.name and overlap(box["xyxy"], drawing.box) >= IOU
+            is_right = box["label"] == drawing.shape.name and scenes.overlap(box["xyxy"], drawing.box) >= IOU
             right += is_right
             assert found["answer"][slice(*box["span"])] == box["text"]
         with Image.open(drawing.path) as before, Image.open(target) as after:
