@@ -210,7 +210,7 @@ def decode_video(path: Path) -> float:
     return time.perf_counter() - start
 
 
-def _told(seconds: list[float]) -> str:
+def _summary(seconds: list[float]) -> str:
     each = ", ".join(f"{one * 1000:.0f}" for one in sorted(seconds))
     return f"median {median(seconds) * 1000:.0f} ms ({each})"
 
@@ -233,9 +233,9 @@ def main() -> bool:
         print(f"({taken / bare:.2f} × decoding them once, {bare:.2f} s)")
         print(f"longest standstill of the event loop in each of {_ROUNDS} rounds (budget {FREEZE_BUDGET_MS} ms)")
         clock = [still.clock for *_, still in rounds]
-        print(f"  by the clock:          {_told(clock)}")
-        print(f"  of its own thread:     {_told([still.processor for *_, still in rounds])}")
-        print(f"  of an idle event loop: {_told([idle.clock for _, idle, *_ in rounds])}")
+        print(f"  by the clock:          {_summary(clock)}")
+        print(f"  of its own thread:     {_summary([still.processor for *_, still in rounds])}")
+        print(f"  of an idle event loop: {_summary([idle.clock for _, idle, *_ in rounds])}")
 
         small = thumbnail(stage(photos[0], folder / "media"), folder / "thumbnails", (320, 240))
         sizes = bytes_to_terminal(small)

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from benchmarks.remote_overhead import find_when_ready, server
-from tests.support.equality import Told, compare, logprob_difference, prompts, told
+from tests.support.equality import Report, compare, logprob_difference, prompts, report_of
 from tests.support.hosts import patient_host
 from vlmtui.domain.engine import EngineReady
 from vlmtui.engine.local.client import WorkerClient
@@ -28,7 +28,7 @@ from vlmtui.registry.match import Model, resolve
 
 COLUMNS = ("prompt ids", "media", "answer ids", "answer")
 
-Row = tuple[str, Told, Told]
+Row = tuple[str, Report, Report]
 
 
 async def ask_both(address: str) -> list[Row]:
@@ -41,7 +41,7 @@ async def ask_both(address: str) -> list[Row]:
             engines = [await loaded(host, model, stack) for model in (resolve(registry, "shapes"), served)]
             rows = []
             for number, (name, prompt) in enumerate(prompts(Path(folder)), 1):
-                here, there = [await told(engine, prompt, number) for engine in engines]
+                here, there = [await report_of(engine, prompt, number) for engine in engines]
                 rows.append((name, here, there))
     return rows
 

@@ -15,7 +15,7 @@ import msgspec
 import psutil
 import pytest
 
-from tests.support.equality import chat, compare, prompts, told
+from tests.support.equality import chat, compare, prompts, report_of
 from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
 from tests.support.vllm_server import VllmServer
@@ -79,7 +79,7 @@ async def test_a_server_gives_the_same_prompts_and_answers_as_the_worker(
     differing: list[str] = []
     count = 0
     for count, (name, prompt) in enumerate(prompts(tmp_path), 1):
-        here, there = await told(engine, prompt, count), await told(server, prompt, count)
+        here, there = await report_of(engine, prompt, count), await report_of(server, prompt, count)
         differing += [f"{name}: {what}" for what, is_same in compare(here, there).items() if not is_same]
     await server.shutdown()
     assert differing == []
@@ -101,7 +101,7 @@ async def test_a_picture_is_sent_to_a_server_once(
     easel = Easel(tmp_path)
     one, other = (easel.picture((colour, "circle", "left")).attachment for colour in ("red", "green"))
     first, again, between, third = [
-        await told(server, chat("What is in this image?", picture), number)
+        await report_of(server, chat("What is in this image?", picture), number)
         for number, picture in enumerate((one, one, other, one))
     ]
     assert first.ids == again.ids == third.ids and "red" in first.text and "green" in between.text
@@ -115,9 +115,9 @@ async def test_frames_dropped_by_the_server_are_reported(address: str, tmp_path:
     server = await remote(address)
     clip = Easel(tmp_path).clip("red", "circle", "left", frames=48).attachment
     enough, more = (msgspec.structs.replace(clip, sampling=VideoSampling(num_frames=count)) for count in (32, 40))
-    assert (await told(server, chat("What moves?", enough), 1)).end is not None
+    assert (await report_of(server, chat("What moves?", enough), 1)).end is not None
     with pytest.raises(VlmtuiError, match="of the video's 40 it uses 32"):
-        await told(server, chat("What moves?", more), 2)
+        await report_of(server, chat("What moves?", more), 2)
     await server.shutdown()
 
 
@@ -167,10 +167,10 @@ async def test_a_slow_server_gives_complete_answers(served: Served, tmp_path: Pa
     """Its health is asked all the while: it stands still longer than a silence may last before that."""
     server = await remote(served.address, stall_s=0.2, deaf_max_s=60)
     red = chat("What is in this image?", Easel(tmp_path).picture(("red", "circle", "left")).attachment)
-    quick = await told(server, red, 1)
+    quick = await report_of(server, red, 1)
     began = time.monotonic()
     with slowed(served.server):
-        slow = await told(server, red, 1)
+        slow = await report_of(server, red, 1)
     assert (slow.text, slow.ids, slow.prompt_ids) == (quick.text, quick.ids, quick.prompt_ids)
     assert slow.end is not None and "red circle" in slow.text
     assert time.monotonic() - began > 0.7, "it stood still at least once"
@@ -208,7 +208,7 @@ async def test_a_stopped_server_times_out_and_answers_later(served: Served) -> N
         async for _ in events:
             pass
     assert "What came is kept" in failed.value.hint
-    assert (await told(server, chat("Hello"), 5)).end is not None
+    assert (await report_of(server, chat("Hello"), 5)).end is not None
     await server.shutdown()
 
 
@@ -218,7 +218,7 @@ async def test_stopped_and_killed_servers_are_distinguished(served: Served) -> N
         await remote(served.address, stall_s=1.0),
         await remote(served.address, stall_s=1.0, silence_max_s=3),
     )
-    await told(patient, chat("Hello"), 2)
+    await report_of(patient, chat("Hello"), 2)
     (core,) = served.server.processes("VLLM::EngineCore")
     goes_on, given_up = patient.generate(ENDLESS), hasty.generate(ENDLESS)
     with slowed(served.server):
@@ -240,6 +240,6 @@ async def test_stopped_and_killed_servers_are_distinguished(served: Served) -> N
             assert isinstance(event, Delta)
     assert "in the middle of the answer" in failed.value.message and "What came is kept" in failed.value.hint
     with pytest.raises(VlmtuiError, match="Nothing listens"):
-        await told(patient, chat("Hello"), 3)
+        await report_of(patient, chat("Hello"), 3)
     await patient.shutdown()
     await hasty.shutdown()

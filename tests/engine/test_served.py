@@ -16,7 +16,7 @@ import msgspec
 import psutil
 import pytest
 
-from tests.support.equality import compare, prompts, told
+from tests.support.equality import compare, prompts, report_of
 from tests.support.hosts import patient_host
 from tests.support.machine import Machine
 from tests.support.processes import until_none_lives
@@ -60,7 +60,7 @@ async def test_it_answers_like_the_workers_engine_and_a_killed_core_leaves_nothi
     assert info is not None
     differing = []
     for count, (name, prompt) in enumerate(list(prompts(tmp_path))[::EVERY], 1):
-        here, there = await told(engine, prompt, count), await told(client, prompt, count)
+        here, there = await report_of(engine, prompt, count), await report_of(client, prompt, count)
         differing += [f"{name}: {what}" for what, is_same in compare(here, there).items() if not is_same]
     assert differing == []
     socket = Path(info.address.removeprefix("unix:"))

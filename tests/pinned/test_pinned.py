@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import vlmtui.worker
-from tests.support.equality import chat, raw, told
+from tests.support.equality import chat, raw, report_of
 from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
 from tests.support.processes import until_none_lives
@@ -134,7 +134,7 @@ async def test_the_old_version_gives_the_same_tokens_and_a_kill_leaves_nothing(
         chat("What is different?", *pictures), raw("What is different?", *pictures), chat("Hello!"), raw("Hello!"),
     ]  # fmt: skip
     for number, prompt in enumerate(asked):
-        here, there = await told(engine, prompt, number), await told(client, prompt, number)
+        here, there = await report_of(engine, prompt, number), await report_of(client, prompt, number)
         assert here.prompt is not None and there.prompt is not None
         assert here.prompt.token_ids == there.prompt.token_ids
         assert (here.ids, here.text) == (there.ids, there.text)

@@ -30,7 +30,7 @@ class Answering(Protocol):
     def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]: ...
 
 
-class Told:
+class Report:
     """An engine's events for a request."""
 
     def __init__(self) -> None:
@@ -52,9 +52,9 @@ class Told:
         return [(span.modality, span.index, span.offset, span.length) for span in media]
 
 
-async def told(engine: Answering, prompt: Prompt, number: int) -> Told:
+async def report_of(engine: Answering, prompt: Prompt, number: int) -> Report:
     """Request 40 tokens with their log-probabilities, and return the events."""
-    found = Told()
+    found = Report()
     asked = GenerateRequest(request_id=f"r{number}", prompt=prompt, sampling=Sampling(max_tokens=40), logprobs=2)
     async for event in engine.generate(asked):
         match event:
@@ -71,7 +71,7 @@ async def told(engine: Answering, prompt: Prompt, number: int) -> Told:
     return found
 
 
-def compare(here: Told, there: Told) -> dict[str, bool]:
+def compare(here: Report, there: Report) -> dict[str, bool]:
     """Return for each part of two reports whether it is the same. Missing parts count as different."""
     is_whole = all((one.prompt_ids, one.ids, one.end) for one in (here, there))
     return {
@@ -85,7 +85,7 @@ def compare(here: Told, there: Told) -> dict[str, bool]:
     }
 
 
-def logprob_difference(here: Told, there: Told) -> float:
+def logprob_difference(here: Report, there: Report) -> float:
     """Return the largest difference of a sampled token's log-probability; infinite if the tokens differ. Alternatives
     are not compared, since improbable ones change places."""
     one, other = here.logprobs, there.logprobs
