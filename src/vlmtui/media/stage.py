@@ -12,7 +12,7 @@ import msgspec
 from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media import images
-from vlmtui.media.pages import SOUND_OF, sound_source, with_page
+from vlmtui.media.pages import SOUND_OF, sound_source, stage_page, with_page
 from vlmtui.media.paths import address_file_name, is_url, public_address
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
 from vlmtui.reading import opened, read_whole, shown_name
@@ -48,8 +48,6 @@ def stage(
         return _stage_sound(sound_source(path), store)
     found = file_type(path)
     if found.kind is Kind.DOCUMENT:
-        from vlmtui.media.pages import stage_page
-
         return stage_page(path, store, page=page, dots=dots)
     if dots is not None:
         raise bad_input(f"{shown_name(path)} is no document, which is drawn with dots per inch.")
