@@ -11,17 +11,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import sys
 import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psutil
 from PIL import Image, ImageDraw
 
-from benchmarks.batch_vllm import OfflineVllm
+from benchmarks.bare_vllm import BareVllm, bundled_arguments, report
 from vlmtui.domain.engine import EngineReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
@@ -33,10 +35,14 @@ from vlmtui.registry.match import Model, resolve
 from vlmtui.session.batch.items import BatchReader
 from vlmtui.session.batch.results import OutputFile
 from vlmtui.session.batch.run import BatchEngine, BatchJob, Tally, answer_items
+from vlmtui.worker.backends.contract import CPU_NICENESS
 
 BUDGET = 0.85
 QUESTION = "What is in this image?"
 SETTLE_S = 2.0
+_PROMPT = (  # as the chat template renders it: another prompt has other answers, of other lengths
+    f"<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>{QUESTION}<|im_end|>\n<|im_start|>assistant\n"
+)
 _COLOURS = ("red", "green", "blue", "yellow", "purple", "orange")
 
 
@@ -77,21 +83,16 @@ async def batch(engine: Engine, model: Model, pictures: list[Path], *, most: int
     return elapsed
 
 
-def used_by(pid: int) -> dict[str, float]:
+def used_so_far(pid: int, *, client: bool) -> dict[str, float]:
     """Return the seconds of processor time of a process and its children: vLLM's own, which schedule and compute, and
-    the others, which render prompts and prepare images."""
+    the others, which render prompts and prepare images. `client`: also of this process."""
     root = psutil.Process(pid)
-    used = {"engine": 0.0, "front": 0.0}
+    used = {"client": time.process_time()} if client else {}
+    used |= {"engine": 0.0, "front": 0.0}
     for process in (root, *root.children(recursive=True)):
         times = process.cpu_times()
         used["engine" if process.name().startswith("VLLM::") else "front"] += times.user + times.system
     return used
-
-
-def used_so_far(pid: int, *, client: bool) -> dict[str, float]:
-    """Return the seconds that an engine's processes have used; with `client`, also this process's."""
-    own = {"client": time.process_time()} if client else {}
-    return {**own, **used_by(pid)}
 
 
 def told(now: dict[str, float], before: dict[str, float], count: int) -> str:
@@ -99,6 +100,38 @@ def told(now: dict[str, float], before: dict[str, float], count: int) -> str:
     used = {name: 1000 * (seconds - before[name]) / count for name, seconds in now.items()}
     parts = ", ".join(f"{name} {value:.1f}" for name, value in used.items())
     return f"{sum(used.values()):.1f} ({parts})"
+
+
+def answer(llm: Any, method: str, paths: list[str], parameters: Any) -> None:
+    """Ask as vLLM's examples do: all at once, with the images opened before."""
+    images = [Image.open(path).convert("RGB") for path in paths]
+    if method == "generate":
+        llm.generate([{"prompt": _PROMPT, "multi_modal_data": {"image": image}} for image in images], parameters)
+        return
+    for_chat = [[{"type": "image_pil", "image_pil": image}, {"type": "text", "text": QUESTION}] for image in images]
+    llm.chat([[{"role": "user", "content": parts}] for parts in for_chat], parameters)
+
+
+def alone(told: int) -> None:
+    """Run vLLM's offline `LLM` in this process: one round for each line from stdin."""
+    from vllm import LLM, EngineArgs, SamplingParams
+    from vllm.platforms import current_platform
+
+    arguments = bundled_arguments(EngineArgs)
+    if current_platform.is_cpu():  # as in the worker's engine; it matters on a busy machine
+        os.nice(CPU_NICENESS)
+    llm = LLM(**arguments)
+    parameters = SamplingParams(temperature=0.0, max_tokens=40)
+    report(told, "loaded")
+    for line in sys.stdin:
+        # The other method had the same images in the round before: clear the caches.
+        llm.reset_mm_cache()
+        assert llm.reset_prefix_cache()
+        llm.llm_engine.reset_encoder_cache()
+        method, paths = json.loads(line)
+        started = time.monotonic()
+        answer(llm, method, paths, parameters)
+        report(told, time.monotonic() - started)
 
 
 async def throughput(count: int, rounds: int) -> float:
@@ -112,7 +145,7 @@ async def throughput(count: int, rounds: int) -> float:
         async for loaded in engine.load():
             if isinstance(loaded, EngineReady):
                 print(f"worker loaded in {loaded.info.load_s:.0f} s", flush=True)
-        bare = OfflineVllm(Endpoint.named(paths, "benchmark"))
+        bare = BareVllm("benchmarks.batch", Endpoint.named(paths, "benchmark"))
         await asyncio.to_thread(bare.load)
         for number in range(rounds + 1):
             folder = Path(place) / f"round-{number}"
@@ -128,7 +161,7 @@ async def throughput(count: int, rounds: int) -> float:
                 if is_ours:
                     seconds[name] = await batch(engine, model, pictures)
                 else:
-                    seconds[name] = await asyncio.to_thread(bare.round, name, pictures, QUESTION)
+                    seconds[name] = await asyncio.to_thread(bare.round, (name, [str(path) for path in pictures]))
                 used = used_so_far(pid, client=is_ours)
                 processor.append(f"{name} {told(used, before, len(pictures))}")
             if number:
@@ -150,7 +183,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--alone", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.alone is not None:
+        alone(args.alone)
+        return 0
     ratio = asyncio.run(throughput(args.items, args.rounds))
     print(f"ratio   {ratio:.3f} of the items/s of vLLM's offline LLM (budget {BUDGET})")
     return 0 if ratio >= BUDGET else 1

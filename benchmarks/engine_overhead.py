@@ -10,31 +10,28 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from vlmtui.domain.conversation import user_turn
+from benchmarks.bare_vllm import BareVllm, bundled_arguments, report
+from vlmtui.domain.conversation import Turn, user_turn
 from vlmtui.domain.engine import EngineReady
 from vlmtui.domain.generation import Delta, Finished
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.engine.local.host import WorkerHost
-from vlmtui.engine.local.launcher import worker_environment
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.generation import make_request
-from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
 
 TOKENS = 400
 BUDGET = 0.9
@@ -60,81 +57,44 @@ async def measure(rounds: int) -> list[tuple[Round, Round]]:
         async for loaded in engine.load():
             if isinstance(loaded, EngineReady):
                 print(f"worker loaded in {loaded.info.load_s:.0f} s")
-        bare = Bare(Endpoint.named(paths, "benchmark"))
+        bare = BareVllm("benchmarks.engine_overhead", Endpoint.named(paths, "benchmark"))
         await asyncio.to_thread(bare.load)
         found = []
         for _ in range(rounds + 1):
             await asyncio.sleep(SETTLE_S)
-            through = await through_the_worker(engine, model)
+            through = await through_the_worker(engine, model, user_turn("hello"), keep=True)
             await asyncio.sleep(SETTLE_S)
-            found.append((through, await asyncio.to_thread(bare.round)))
+            found.append((through, Round(*await asyncio.to_thread(bare.round))))
         bare.end()
         await engine.shutdown()
     return found[1:]
 
 
-async def through_the_worker(engine: Engine, model: Model) -> Round:
-    """Request an answer of `TOKENS` tokens."""
+async def through_the_worker(engine: Engine, model: Model, turn: Turn, *, keep: bool = False) -> Round:
+    """Request an answer of `TOKENS` tokens. `keep`: have the worker keep it, as the app does."""
     sampling = Sampling(max_tokens=TOKENS, extra={"ignore_eos": True})
+    request = make_request(model.family, [turn], sampling, keep=keep)
     started, first, last = time.monotonic(), 0.0, None
-    request = make_request(model.family, [user_turn("hello")], sampling, keep=True)
     async for event in engine.generate(msgspec.structs.replace(request, sampling=sampling)):
         if isinstance(event, Delta) and not first:
             first = time.monotonic() - started
         last = event
     total = time.monotonic() - started
     assert isinstance(last, Finished) and last.usage.completion_tokens == TOKENS, last
-    await engine.forget(request.request_id)
+    if keep:
+        await engine.forget(request.request_id)
     return Round(first, total)
-
-
-class Bare:
-    """AsyncLLM in a process with the worker's environment; each line to it starts a round. Blocking."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._results, told = os.pipe()
-        environment = {**ENVIRONMENT, **CPU_ENVIRONMENT, **worker_environment(os.environ, endpoint)}
-        command = [sys.executable, "-m", "benchmarks.engine_overhead", "--alone", str(told)]
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            pass_fds=(told,),
-            start_new_session=True,
-        )
-        os.close(told)
-        self._lines = os.fdopen(self._results)
-
-    def load(self) -> None:
-        assert self._lines.readline() == "loaded\n"
-
-    def round(self) -> Round:
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"\n")
-        self._process.stdin.flush()
-        return Round(*json.loads(self._lines.readline()))
-
-    def end(self) -> None:
-        self._process.communicate()
-        self._lines.close()
 
 
 async def alone(told: int) -> None:
     """Run AsyncLLM in this process: one round for each line from stdin."""
-    from dataclasses import fields
-
     from vllm import AsyncEngineArgs, SamplingParams
-    from vllm.platforms import current_platform
     from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    spec = resolve(Registry.bundled(), "shapes").spec
-    known = {field.name for field in fields(AsyncEngineArgs)}
-    arguments: dict[str, Any] = engine_arguments(spec, known=known, on_cpu=current_platform.is_cpu())
-    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**bundled_arguments(AsyncEngineArgs)))
     prompt: Any = {"prompt": "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"}
-    os.write(told, b"loaded\n")
+    report(told, "loaded")
     parameters = SamplingParams(
         temperature=0.0, max_tokens=TOKENS, ignore_eos=True, output_kind=RequestOutputKind.DELTA
     )
@@ -143,8 +103,21 @@ async def alone(told: int) -> None:
         started, first = time.monotonic(), 0.0
         async for _ in llm.generate(prompt, parameters, str(next(numbers))):
             first = first or time.monotonic() - started
-        os.write(told, json.dumps(Round(first, time.monotonic() - started)).encode() + b"\n")
+        report(told, Round(first, time.monotonic() - started))
     llm.shutdown()
+
+
+def compare(pairs: Sequence[tuple[Round, Round]], other: str, budget: float) -> int:
+    """Print medians of the worker's and another client's rounds, and their comparison. Return the exit code."""
+    for name, rounds in zip(("worker", other), zip(*pairs, strict=True), strict=True):
+        first = statistics.median(one.first for one in rounds)
+        rate = statistics.median(TOKENS / one.total for one in rounds)
+        print(f"{name:12} first token {first * 1000:6.1f} ms, {rate:7.1f} tokens/s (medians of {len(rounds)})")
+    ratio = statistics.median(bare.total / worker.total for worker, bare in pairs)
+    later_ms = statistics.median(worker.first - bare.first for worker, bare in pairs) * 1000
+    print(f"ratio        {ratio:.3f} of the tokens/s (budget {budget})")
+    print(f"first token  {later_ms:+.1f} ms (budget {BUDGET_MS:+.0f})")
+    return 0 if ratio >= budget and later_ms <= BUDGET_MS else 1
 
 
 def main() -> int:
@@ -155,16 +128,7 @@ def main() -> int:
     if args.alone is not None:
         asyncio.run(alone(args.alone))
         return 0
-    pairs = asyncio.run(measure(args.rounds))
-    for name, rounds in zip(("worker", "AsyncLLM"), zip(*pairs, strict=True), strict=True):
-        first = statistics.median(one.first for one in rounds)
-        rate = statistics.median(TOKENS / one.total for one in rounds)
-        print(f"{name:12} first token {first * 1000:6.1f} ms, {rate:7.1f} tokens/s (medians of {len(rounds)})")
-    ratio = statistics.median(bare.total / worker.total for worker, bare in pairs)
-    later_ms = statistics.median(worker.first - bare.first for worker, bare in pairs) * 1000
-    print(f"ratio        {ratio:.3f} of the tokens/s (budget {BUDGET})")
-    print(f"first token  {later_ms:+.1f} ms (budget {BUDGET_MS})")
-    return 0 if ratio >= BUDGET and later_ms <= BUDGET_MS else 1
+    return compare(asyncio.run(measure(args.rounds)), "AsyncLLM", BUDGET)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -21,31 +20,23 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import msgspec
 
+from benchmarks.engine_overhead import TOKENS, Round, compare, through_the_worker
 from tests.support.vllm_server import VllmServer
 from vlmtui.domain.conversation import Turn, user_turn
 from vlmtui.domain.engine import LoadFailed
-from vlmtui.domain.generation import Delta, Finished
-from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.interface import Engine
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.remote_models import find_remote_model
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, sample_image
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
-from vlmtui.session.generation import make_request
 from vlmtui.worker.backends.remote.bodies import messages_of, read_media
 
-TOKENS = 400
-BUDGET, BUDGET_MS = 0.97, 10.0
+BUDGET = 0.97
 SETTLE_S = 1.0
 """Seconds to wait before each round: vLLM's processes spin for a second after their last token."""
 START_S = 600.0
-
-Round = tuple[float, float]
-"""Seconds to the first token, and in total."""
 
 
 async def measure(address: str, rounds: int) -> list[tuple[Round, Round]]:
@@ -84,18 +75,6 @@ def find_when_ready(registry: Registry, address: str) -> Model:
             time.sleep(1)
 
 
-async def through_the_worker(engine: Engine, model: Model, turn: Turn) -> Round:
-    sampling = Sampling(max_tokens=TOKENS, extra={"ignore_eos": True})
-    request = make_request(model.family, [turn], sampling)
-    started, first, last = time.monotonic(), 0.0, None
-    async for event in engine.generate(msgspec.structs.replace(request, sampling=sampling)):
-        if isinstance(event, Delta) and not first:
-            first = time.monotonic() - started
-        last = event
-    assert isinstance(last, Finished) and last.usage.completion_tokens == TOKENS, last
-    return first, time.monotonic() - started
-
-
 async def bare(client: httpx2.AsyncClient, turn: Turn) -> Round:
     """Send the same request, and only read its events."""
     started, first, tokens = time.monotonic(), 0.0, 0
@@ -112,7 +91,7 @@ async def bare(client: httpx2.AsyncClient, turn: Turn) -> Round:
                 first = time.monotonic() - started
             tokens += len(found or ())
     assert tokens == TOKENS, tokens
-    return first, time.monotonic() - started
+    return Round(first, time.monotonic() - started)
 
 
 @contextmanager
@@ -137,15 +116,7 @@ def main() -> int:
     else:
         with server() as address:
             pairs = asyncio.run(measure(address, args.rounds))
-    for name, rounds in zip(("worker", "bare client"), zip(*pairs, strict=True), strict=True):
-        first = statistics.median(first for first, _ in rounds)
-        rate = statistics.median(TOKENS / total for _, total in rounds)
-        print(f"{name:12} first token {first * 1000:6.1f} ms, {rate:7.1f} tokens/s (medians of {len(rounds)})")
-    ratio = statistics.median(alone[1] / worker[1] for worker, alone in pairs)
-    later_ms = statistics.median(worker[0] - alone[0] for worker, alone in pairs) * 1000
-    print(f"ratio        {ratio:.3f} of the tokens/s (budget {BUDGET})")
-    print(f"difference   first token {later_ms:+.1f} ms (budget {BUDGET_MS:+.0f})")
-    return 0 if ratio >= BUDGET and later_ms <= BUDGET_MS else 1
+    return compare(pairs, "bare client", BUDGET)
 
 
 if __name__ == "__main__":

@@ -10,22 +10,16 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.records import milliseconds
 from tests.unit.store.made import bulk
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store
 
 SHORT, LONG = 20, 2_000
 WINDOW_BUDGET = 1.5
-
-
-def milliseconds(action: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    action()
-    return (time.perf_counter() - started) * 1000
 
 
 def open_and_read(folder: Path, conversation: ConversationId) -> None:
