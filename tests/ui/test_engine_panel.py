@@ -88,7 +88,7 @@ async def test_an_engine_without_metrics_is_reported(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(load=[], info=info), initial_model="shapes")
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await opened(pilot)
-        await until(pilot, lambda: "doesn't tell its requests" in text_of(screen, "#state"))
+        await until(pilot, lambda: "doesn't report its requests" in text_of(screen, "#state"))
 
 
 def test_the_graph_is_of_the_last_five_minutes_and_a_restart_is_no_speed() -> None:

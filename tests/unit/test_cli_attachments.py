@@ -84,7 +84,7 @@ def test_pages_of_a_document_with_dots_per_inch(paths: Paths, tmp_path: Path) ->
     page.save(tmp_path / "paper.pdf", save_all=True, append_images=[page], resolution=100)
     found = stage(paths, ("image", f"{tmp_path / 'paper.pdf'}#page=1-2&dpi=50"))
     assert [(one.page, one.width) for one in found] == [(1, 200), (2, 200)]
-    with pytest.raises(VlmtuiError, match="no document"):
+    with pytest.raises(VlmtuiError, match="not a PDF document"):
         stage(paths, ("image", f"{CIRCLE}#dpi=50"))
 
 

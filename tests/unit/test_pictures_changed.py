@@ -154,7 +154,7 @@ async def test_the_first_answer_is_scored_under_every_other_prompt(tmp_path: Pat
 
     fan_out.base = 1  # the others are held against another answer: nothing is said of the picture
     assert verdict(fan_out.plan, await fan_out.scores()) == ""
-    with pytest.raises(VlmtuiError, match="doesn't tell"):
+    with pytest.raises(VlmtuiError, match="can't score a given answer"):
         bare = msgspec.structs.replace(scripted_info(), capabilities=msgspec.structs.replace(ALL, scores=False))
         engine = ScriptedEngine(DEFAULT_SPEC, info=bare)
         await asked([user_turn("What?", [item])], tmp_path, engine, PictureChange.SENT, PictureChange.NONE)

@@ -114,7 +114,7 @@ def test_servers_have_names(paths: Paths) -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ('[engines.box]\nurl = "http://b"\napi_key = "s3cret"', "A key is not written here"),
+        ('[engines.box]\nurl = "http://b"\napi_key = "s3cret"', "Don't write the key here"),
         ('[engines.box]\nurl = "http://b"\nheaders = { X = "s3cret" }', 'X = "env:NAME"'),
         ('[engines.box]\nurl = "http://b"\napi_key_env = "A"\napi_key_file = "b"', "both api_key_env and api_key_file"),
         ('[engines."the box"]\nurl = "http://b"', "can't be the name of an engine"),

@@ -113,7 +113,7 @@ async def test_an_engine_without_metrics_has_no_samples(short_path: Path) -> Non
 
     async with serving(short_path, load) as stage:
         client = await ready(await stage.client())
-        with pytest.raises(VlmtuiError, match="doesn't tell its requests"):
+        with pytest.raises(VlmtuiError, match="doesn't report its requests"):
             await anext(client.metrics())
         await client.close()
 

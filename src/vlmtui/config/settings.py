@@ -60,7 +60,7 @@ def check_engines(engines: Mapping[str, EngineSettings], source: str) -> None:
         for header, value in engine.headers.items():
             if not _VARIABLE.fullmatch(value):
                 hint = f'A header is read from an environment variable: {header} = "env:NAME".'
-                raise bad_input(f"{source}: engines.{name}.headers.{header} is not a variable's name.", hint=hint)
+                raise bad_input(f"{source}: engines.{name}.headers.{header} is not the name of a variable.", hint=hint)
         if engine.api_key_env and engine.api_key_file:
             raise bad_input(f"{source}: engines.{name} has both api_key_env and api_key_file.", hint="Name one.")
 
@@ -261,7 +261,7 @@ def _hint_about_keys(given: Mapping[str, object]) -> str:
     engines = given.get("engines")
     tables = engines.values() if isinstance(engines, Mapping) else ()
     has_key = any(isinstance(table, Mapping) and table.keys() & {"api_key", "key", "token"} for table in tables)
-    return "A key is not written here: api_key_env names its variable, api_key_file its file." if has_key else ""
+    return "Don't write the key here: api_key_env names its variable, api_key_file its file." if has_key else ""
 
 
 def _reworded(error: msgspec.ValidationError) -> str:

@@ -90,16 +90,16 @@ _LACKS: dict[Capability, str] = {
     "chat_template_source": "doesn't report its chat template",
     "prompt_token_ids": "doesn't report prompt tokens",
     "media_spans": "doesn't report where images are in the prompt",
-    "model_view": "doesn't tell what the model sees of a picture",
+    "model_view": "doesn't report what the model sees of an image",
     "answer_token_ids": "doesn't report answer tokens",
     "logprobs": "doesn't report log-probabilities",
-    "scores": "doesn't tell how likely a given answer is under another prompt",
+    "scores": "can't score a given answer under another prompt",
     "seed": "ignores seeds: a sampled answer can't be repeated",
     "lora": "can't run LoRA adapters",
     "cancel": "keeps computing after a stop",
     "keeps_answers": "doesn't keep answers once vlmtui is closed",
-    "metrics": "doesn't tell its requests, caches and times",
-    "media_by_id": "can't be sent a picture by its identifier alone",
+    "metrics": "doesn't report its requests, caches and times",
+    "media_by_id": "doesn't accept an image by its identifier alone",
 }
 
 

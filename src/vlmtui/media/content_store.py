@@ -63,7 +63,7 @@ def place(store: Path, sha256: str) -> Path:
     """Return the path of the stored file with this hash; if there is none, its path without a suffix. Raises
     VlmtuiError if `sha256` is not a hash."""
     if not _HASH.fullmatch(sha256):
-        raise bad_input(f"{sha256!r} is no hash of a stored file.")
+        raise bad_input(f"{sha256!r} is not the hash of a stored file.")
     folder = store / sha256[:2]
     known = sorted(folder.glob(f"{sha256}*"))
     sound = (file for file in known if NAME.fullmatch(file.name) and file.is_file() and not file.is_symlink())

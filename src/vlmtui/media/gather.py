@@ -49,7 +49,9 @@ def gather(text: str, *, base: Path, entries_max: int = ENTRIES_MAX, files_max: 
             problems=(bad_input("Nothing to attach.", hint="Give files, a folder, a pattern or a URL."),)
         )
     if len(text) > TEXT_MAX or "\0" in text:
-        return GatherResult(problems=(bad_input("That is not a list of files."),))
+        return GatherResult(
+            problems=(bad_input("That is not a list of files: it is too long, or contains a NUL character."),)
+        )
     search = _Search(base, entries_max, files_max)
     for word in _words(text, base):
         search.take(word)

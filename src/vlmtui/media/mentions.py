@@ -190,7 +190,7 @@ def _existing(one: _Spelling, path: Path, status: os.stat_result) -> Mention | N
     if stat.S_ISDIR(status.st_mode):
         return _folder(one, path) if is_path and path.name else None
     if not stat.S_ISREG(status.st_mode):
-        return Mention(one.start, one.end, one.name, MentionKind.OTHER, title="no ordinary file") if is_path else None
+        return Mention(one.start, one.end, one.name, MentionKind.OTHER, title="not a regular file") if is_path else None
     try:
         found = sniffed(path)
     except OSError as error:

@@ -50,7 +50,7 @@ def stage(
     if found.kind is Kind.DOCUMENT:
         return stage_page(path, store, page=page, dots=dots)
     if dots is not None:
-        raise bad_input(f"{shown_name(path)} is no document, which is drawn with dots per inch.")
+        raise bad_input(f"{shown_name(path)} is not a PDF document: it has no dots per inch.")
     if found.kind is Kind.OTHER:
         raise bad_input(f"{shown_name(path)} is {found.title}, not a picture, a video or a sound.", hint=_SUPPORTED)
     if found.kind is Kind.SOUND or is_sound(path, found):

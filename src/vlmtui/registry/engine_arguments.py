@@ -166,7 +166,7 @@ def check_engine_args(spec: LoadSpec) -> None:
         hint = "Answer the question in the app, or add --trust-remote-code to a command."
     raise VlmtuiError(
         ErrorKind.BAD_ENGINE_ARGUMENT,
-        f"{spec.name} was not loaded: its engine argument `{name}` names {kind}, and nobody typed it.",
+        f"Can't load {spec.name}: its engine argument `{name}` names {kind}, and you did not type it.",
         hint=hint,
     )
 

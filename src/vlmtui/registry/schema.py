@@ -295,7 +295,7 @@ def _refuse_trust(*tables: Mapping[str, object]) -> None:
     """Raise ValueError if a table sets `trust_remote_code`. A record says in a field of that name that a model needs
     its own code; only the user switches that code on."""
     if any("trust_remote_code" in table for table in tables):
-        raise ValueError("`trust_remote_code` is no engine argument of a record: only a person's yes switches it on")
+        raise ValueError("a record can't set the engine argument `trust_remote_code`: only the user can switch it on")
 
 
 class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -193,7 +193,7 @@ def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Pat
                         left_out.append(Path(member.name).name)
                         continue
                     if stored.sha256 != match[1]:
-                        raise _damaged(source, f"{member.name} is not what its name says")
+                        raise _damaged(source, f"{member.name} does not match its name")
                     count += 1
             # A damaged header, like the end of a file that is cut off, looks to tarfile like the end of the archive.
             whole_file.seek(archive.offset)
@@ -202,7 +202,7 @@ def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Pat
     except tarfile.TarError as error:
         raise _damaged(source, str(error)) from error
     if not fresh.exists():
-        raise bad_input(f"{shown_name(source)} is no backup of vlmtui: it holds no {FILE}.")
+        raise bad_input(f"{shown_name(source)} is not a backup of vlmtui: it has no {FILE}.")
     return count, left_out
 
 

@@ -160,7 +160,7 @@ def read_document(data: bytes) -> Document:
     except msgspec.ValidationError as error:
         raise _refused(str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _refused(f"it is no JSON ({error})") from error
+        raise _refused(f"it is not JSON ({error})") from error
     _refuse_unknown(raw, msgspec.to_builtins(document, str_keys=True), "$")
     _check_tree(document)
     _check_media(document)
@@ -231,7 +231,7 @@ def _content(item: DocumentMedia, folder: Path, where: str) -> bytes | None:
         path = _beside(folder, item.file)
         return read_whole(path, bytes_max=_MEDIA_BYTES_MAX, may_be_empty=True) if is_file(path) else None
     except (binascii.Error, ValueError) as error:
-        raise _refused(f"no base64 - at `{where}.base64`" if item.base64 else f"{error} - at `{where}`") from error
+        raise _refused(f"invalid base64 - at `{where}.base64`" if item.base64 else f"{error} - at `{where}`") from error
     except VlmtuiError as error:
         raise _refused(f"{error.message} - at `{where}`") from error
 
@@ -240,7 +240,7 @@ def _beside(folder: Path, name: str) -> Path:
     """Resolve a file name of the document; it must be below the document's folder."""
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()):
-        raise bad_input(f"{name!r} is no file below the document's folder.")
+        raise bad_input(f"{name!r} is not a file below the document's folder.")
     return path
 
 
@@ -249,7 +249,7 @@ def _check_tree(document: Document) -> None:
     for at, turn in enumerate(document.turns):
         where = f"$.turns[{at}]"
         if turn.id in turns:
-            raise _refused(f"the id {turn.id} is there twice - at `{where}.id`")
+            raise _refused(f"the id {turn.id} occurs twice - at `{where}.id`")
         if turn.parent is not None and turn.parent not in turns:
             raise _refused(f"no earlier turn has the id {turn.parent} - at `{where}.parent`")
         if turn.role != "assistant" and turn.state != "complete":
@@ -258,7 +258,7 @@ def _check_tree(document: Document) -> None:
     for at, turn in enumerate(document.turns):
         child = turn.active_child
         if child is not None and (child not in turns or turns[child].parent != turn.id):
-            raise _refused(f"the turn {child} is no child of this one - at `$.turns[{at}].active_child`")
+            raise _refused(f"the turn {child} is not a child of this turn - at `$.turns[{at}].active_child`")
     root = document.active_root
     if root is not None and (root not in turns or turns[root].parent is not None):
         raise _refused(f"no first turn has the id {root} - at `$.active_root`")
@@ -268,7 +268,7 @@ def _check_media(document: Document) -> None:
     known: set[str] = set()
     for at, item in enumerate(document.media):
         if item.sha256 in known:
-            raise _refused(f"the same file is there twice - at `$.media[{at}].sha256`")
+            raise _refused(f"the same file occurs twice - at `$.media[{at}].sha256`")
         if item.file is not None and item.base64 is not None:
             raise _refused(f"both a file and base64 - at `$.media[{at}]`")
         known.add(item.sha256)
@@ -282,12 +282,12 @@ def _check_sizes(attachment: Attachment) -> None:
     """Raise VlmtuiError for implausible sizes, which are shown and used in calculations."""
     name = one_line(attachment.name)
     if not (0 <= attachment.width <= _PIXELS_MAX and 0 <= attachment.height <= _PIXELS_MAX):
-        raise _refused(f"{name} is said to be {attachment.width} x {attachment.height} pixels - at `$.turns`")
+        raise _refused(f"{name} has an impossible size, {attachment.width} × {attachment.height} pixels - at `$.turns`")
     if not (0 <= attachment.size_bytes <= 2**53 and 1 <= attachment.page <= 2**31 and 0 <= attachment.pages <= 2**31):
-        raise _refused(f"the size or the pages of {name} are no numbers of a file - at `$.turns`")
+        raise _refused(f"{name} has an impossible size or page number - at `$.turns`")
     for number in (attachment.duration_s, attachment.fps):
         if number is not None and not 0 <= number <= _NUMBER_MAX:
-            raise _refused(f"the duration or frame rate of {name} is no number of a video - at `$.turns`")
+            raise _refused(f"{name} has an impossible duration or frame rate - at `$.turns`")
 
 
 def _refuse_unknown(raw: object, known: object, where: str) -> None:
@@ -306,4 +306,4 @@ def _refuse_unknown(raw: object, known: object, where: str) -> None:
 
 
 def _refused(why: str) -> VlmtuiError:
-    return bad_input(f"This is no conversation that vlmtui can read: {why}.")
+    return bad_input(f"Can't read the conversation: {why}.")

@@ -330,7 +330,7 @@ def verify_store(folder: Path, media: Path) -> StoreReport:
             for table in counts:
                 counts[table] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     elif os.path.lexists(path):
-        findings.append(StoreFinding("database", FILE, "is a broken link, or no regular file"))
+        findings.append(StoreFinding("database", FILE, "is a broken link, or not a regular file"))
     found, stored, unused = _check_media(media, wanted)
     return StoreReport(findings=(*findings, *found), **counts, media=stored, unused_media=unused)
 
@@ -345,13 +345,13 @@ def _check_media(media: Path, wanted: set[str]) -> tuple[list[StoreFinding], int
         if file.name.startswith("."):
             continue  # being written, or left by a killed process: the next start removes it
         if match is None or file.is_symlink() or not file.is_file():
-            findings.append(StoreFinding("stray file", file.name, "is no stored picture, video or sound"))
+            findings.append(StoreFinding("stray file", file.name, "is not a stored media file"))
             continue
         count += 1
         try:
             require_intact(file)
         except VlmtuiError:
-            findings.append(StoreFinding("damaged media", file.name, "its content is not what its name says"))
+            findings.append(StoreFinding("damaged media", file.name, "its content does not match its name"))
             continue
         hashes.add(match[1])
         unused += match[1] not in wanted

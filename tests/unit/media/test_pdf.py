@@ -80,7 +80,7 @@ def test_dots_per_inch_are_chosen_with_the_pages(paper: Path, tmp_path: Path) ->
         with pytest.raises(VlmtuiError, match="dots per inch"):
             stage(tmp_path / wrong, tmp_path / "media")
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
-    with pytest.raises(VlmtuiError, match="no document"):
+    with pytest.raises(VlmtuiError, match="not a PDF document"):
         stage(tmp_path / "a.png#dpi=100", tmp_path / "media")
 
 

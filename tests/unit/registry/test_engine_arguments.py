@@ -105,7 +105,7 @@ def test_typed_arguments_are_passed_on() -> None:
     model = with_engine_args(model_of(Registry.bundled()["shapes"]), ["max-model-len=64", "worker_cls=mine.Worker"])
     assert model.spec.typed == ("max_model_len", "worker_cls")
     check_engine_args(model.spec)
-    with pytest.raises(VlmtuiError, match="`worker_cls` names code to run, and nobody typed it"):
+    with pytest.raises(VlmtuiError, match="`worker_cls` names code to run, and you did not type it"):
         check_engine_args(msgspec.structs.replace(model.spec, typed=()))
 
 
@@ -140,8 +140,8 @@ by = "processor"
         ("[engine_args_video]\ndownload_dir = '/tmp'\n", "'download_dir' names a file or folder"),
         ("[[routes]]\nengine_args = { tokenizer = 'evil/one' }\n", "'tokenizer' names another model"),
         ("[[routes]]\nhf_overrides = { auto_map = { AutoModel = 'x.Y' } }\n", "'hf_overrides' names code to run"),
-        ("[engine_args]\ntrust_remote_code = true\n", "no engine argument of a record"),
-        ("[[routes]]\nengine_args = { trust_remote_code = true }\n", "no engine argument of a record"),
+        ("[engine_args]\ntrust_remote_code = true\n", "can't set the engine argument"),
+        ("[[routes]]\nengine_args = { trust_remote_code = true }\n", "can't set the engine argument"),
     ],
 )
 def test_a_users_record_with_a_forbidden_argument_is_a_warning(tmp_path: Path, more: str, said: str) -> None:

@@ -163,7 +163,7 @@ def test_a_faulty_document_is_refused_with_the_place(change: Damage, place: str,
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000], ids=str)
 def test_other_data_is_refused(data: bytes) -> None:
-    with pytest.raises(VlmtuiError, match="no conversation"):
+    with pytest.raises(VlmtuiError, match="Can't read the conversation"):
         read_document(data)
 
 
@@ -245,7 +245,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(files, "_open_unfinished", full)
     with pytest.raises(VlmtuiError, match="disk is full") as raised:
         add_document(other, read_document(data), tmp_path)
-    assert "no conversation that vlmtui can read" not in raised.value.message
+    assert "Can't read the conversation" not in raised.value.message
     other.close()
     store.close()
 
