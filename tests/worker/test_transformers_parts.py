@@ -15,7 +15,7 @@ from tests.zoo.recipes.transformers_only import mllama_config
 from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.transformers.backend import explain_load, explain_request, read_progress
+from vlmtui.worker.backends.transformers.backend import BACKEND, read_progress
 from vlmtui.worker.backends.transformers.engine import AnswerReader, ForwardGate
 from vlmtui.worker.backends.transformers.loading import cross_attention_note, read_arguments
 from vlmtui.worker.backends.transformers.sampling import (
@@ -222,10 +222,10 @@ def test_engine_arguments_are_read_strictly() -> None:
     ],
 )
 def test_a_failed_load_has_a_remedy(text: str, kind: ErrorKind) -> None:
-    found = explain_load(RuntimeError(text), [], name="m")
+    found = BACKEND.explain_load(RuntimeError(text), [], name="m")
     assert found.kind is kind
     assert found.hint
-    assert explain_request(ValueError("The number of image tokens in each text (0)")).kind is (
+    assert BACKEND.explain_request(ValueError("The number of image tokens in each text (0)"), ()).kind is (
         ErrorKind.PLACEHOLDER_MISMATCH
     )
 

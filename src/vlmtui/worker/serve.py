@@ -17,7 +17,7 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker import guardian
 from vlmtui.worker.backends import load_backend
-from vlmtui.worker.backends.contract import Backend, failing_backend
+from vlmtui.worker.backends.contract import Backend, HostedEngine, Report
 from vlmtui.worker.engine_thread import EngineThread, new_event_loop
 from vlmtui.worker.log_file import LineFormatter, LogFile
 from vlmtui.worker.server import Limits, WorkerServer
@@ -70,11 +70,17 @@ def main(argv: Sequence[str], backend: Backend | None = None) -> int:
 
 
 def _backend_of(spec: LoadSpec) -> Backend:
+    """Return the spec's backend. If it is unusable, return a backend whose load fails with the reason."""
     try:
         return load_backend(spec.backend)
     except VlmtuiError as error:
         _log.warning("%s (%s)", error, error.detail)
-        return failing_backend(error)
+        reason = error
+
+    async def load(spec: LoadSpec, report: Report) -> HostedEngine:
+        raise reason
+
+    return Backend(title="none", load=load)
 
 
 async def _serve(server: WorkerServer, socket: Path, ready: int | None) -> int:

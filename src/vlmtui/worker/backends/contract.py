@@ -11,6 +11,7 @@ from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import EngineEvent, Request
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.hf.failures import FailureRule, classify
 
 CPU_NICENESS = 5
 """Added to the niceness of an engine on the CPU, so that the app and the terminal stay responsive."""
@@ -72,24 +73,24 @@ LoadAgain = Callable[[LoadSpec, Report, ProcessEnded, Sequence[str]], Awaitable[
 """Loads again with a changed setting, if the log lines show one that would work; otherwise raises the given error."""
 
 
-def no_progress(line: str) -> LoadStep | None:
-    """The default `read_progress`, for a log that does not show progress."""
-    return None
-
-
-def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
-    """The default explanation of a failed load."""
+def explain_load(
+    error: BaseException, log: Sequence[str], *, name: str, rules: Iterable[FailureRule] = ()
+) -> VlmtuiError:
+    """Explain a failed load by the first rule that matches the exception's text."""
     if isinstance(error, VlmtuiError):
         return error
+    text = chain_text(error)
     hint = "See the log of the load."
-    return VlmtuiError(ErrorKind.INTERNAL, f"{name} could not be loaded.", detail=chain_text(error), hint=hint)
+    unknown = VlmtuiError(ErrorKind.INTERNAL, f"{name} could not be loaded.", detail=text, hint=hint)
+    return classify(text, rules, detail=text) or unknown
 
 
-def explain_request(error: BaseException, log: Sequence[str]) -> VlmtuiError:
-    """The default explanation of a failed request."""
+def explain_request(error: BaseException, log: Sequence[str] = (), *, rules: Iterable[FailureRule] = ()) -> VlmtuiError:
+    """Explain a failed request by the first rule that matches the exception's text."""
     if isinstance(error, VlmtuiError):
         return error
-    return VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=chain_text(error))
+    text = chain_text(error)
+    return classify(text, rules, detail=text) or VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=text)
 
 
 def explain_death(log: Iterable[str]) -> VlmtuiError:
@@ -121,7 +122,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     load: Load
     load_again: LoadAgain | None = None
     """Called once after `load` has raised ProcessEnded."""
-    read_progress: Callable[[str], LoadStep | None] = no_progress
+    read_progress: Callable[[str], LoadStep | None] = lambda line: None
     """Returns the load progress that a line of the worker's log reports, or None."""
     explain_load: Callable[..., VlmtuiError] = explain_load
     """`(error, log, name=…)`: explains a failed load. `log`: the newest lines of the worker's log."""
@@ -134,12 +135,3 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     False: the backend itself limits the time without an event."""
     computes_in_worker: bool = False
     """True if threads of the worker's own process compute the answers; False: its child processes do."""
-
-
-def failing_backend(error: VlmtuiError) -> Backend:
-    """Return a backend that fails every load with this error."""
-
-    async def load(spec: LoadSpec, report: Report) -> HostedEngine:
-        raise error
-
-    return Backend(title="none", load=load)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from functools import partial
 
 from vlmtui.domain.engine import LoadSpec, LoadStage
-from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.contract import Backend, HostedEngine, LoadStep, Report, chain_text
-from vlmtui.worker.hf.failures import FILE_RULES, FailureRule, classify
+from vlmtui.errors import ErrorKind
+from vlmtui.worker.backends.contract import Backend, HostedEngine, LoadStep, Report, explain_load, explain_request
+from vlmtui.worker.hf.failures import FILE_RULES, FailureRule
 
 _MARKS = (
     re.compile(r"(?P<detail>Loading (?:weights|checkpoint shards)):\s*(?P<percent>\d+)%\|"),
@@ -25,19 +25,20 @@ def read_progress(line: str) -> LoadStep | None:
     return None
 
 
-_ENGINE_RULES = (
+_MEMORY_RULE = FailureRule(
+    ErrorKind.OUT_OF_MEMORY,
+    re.compile(r"out of memory|OutOfMemoryError|Cannot allocate memory|can't allocate memory|MemoryError", re.I),
+    "Not enough free memory for this model.",
+    "Free memory (vlmtui ps; nvidia-smi), use a smaller model, or more GPUs: --engine-arg device_map=auto.",
+)
+_LOAD_RULES = (
     FailureRule(
         ErrorKind.NO_ENGINE,
         re.compile(r"No module named '?(?:torch|transformers)\b"),
         "The engine's Python environment has no Transformers.",
         "`vlmtui engines` lists the engines; `vlmtui engines install` installs one that fits this machine.",
     ),
-    FailureRule(
-        ErrorKind.OUT_OF_MEMORY,
-        re.compile(r"out of memory|OutOfMemoryError|Cannot allocate memory|can't allocate memory|MemoryError", re.I),
-        "Not enough free memory for this model.",
-        "Free memory (vlmtui ps; nvidia-smi), use a smaller model, or more GPUs: --engine-arg device_map=auto.",
-    ),
+    _MEMORY_RULE,
     FailureRule(
         ErrorKind.NO_GPU,
         re.compile(r"Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA", re.I),
@@ -64,6 +65,7 @@ _ENGINE_RULES = (
     ),
 )
 _REQUEST_RULES = (
+    _MEMORY_RULE,
     FailureRule(
         ErrorKind.PLACEHOLDER_MISMATCH,
         re.compile(
@@ -74,25 +76,6 @@ _REQUEST_RULES = (
         "Use exactly one placeholder for each attachment.",
     ),
 )
-
-
-def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
-    """Explain a failed load."""
-    if isinstance(error, VlmtuiError):
-        return error
-    said = chain_text(error)
-    known = classify(said, (*_ENGINE_RULES, *FILE_RULES), detail=said)
-    message = f"{name} could not be loaded."
-    return known or VlmtuiError(ErrorKind.INTERNAL, message, detail=said, hint="See the log of the load.")
-
-
-def explain_request(error: BaseException, log: Iterable[str] = ()) -> VlmtuiError:
-    """Explain a failed request."""
-    if isinstance(error, VlmtuiError):
-        return error
-    said = chain_text(error)
-    known = classify(said, (*_ENGINE_RULES[1:2], *_REQUEST_RULES), detail=said)
-    return known or VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=said)
 
 
 async def load(spec: LoadSpec, report: Report) -> HostedEngine:
@@ -106,7 +89,7 @@ BACKEND = Backend(
     title="Transformers",
     load=load,
     read_progress=read_progress,
-    explain_load=explain_load,
-    explain_request=explain_request,
+    explain_load=partial(explain_load, rules=(*_LOAD_RULES, *FILE_RULES)),
+    explain_request=partial(explain_request, rules=_REQUEST_RULES),
     computes_in_worker=True,
 )

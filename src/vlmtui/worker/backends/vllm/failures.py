@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends import contract
 from vlmtui.worker.backends.contract import chain_text
 from vlmtui.worker.health import describe_exit
 from vlmtui.worker.hf.failures import FILE_RULES, FailureRule, classify
@@ -177,13 +178,12 @@ def _ends_in(said: str) -> list[str]:
 
 def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiError:
     """Explain a failed request. If the engine died of it, the log has the cause."""
-    if isinstance(error, VlmtuiError):
-        return error
     text = chain_text(error)
-    if _IN_THE_CORE.search(text):
+    if not isinstance(error, VlmtuiError) and _IN_THE_CORE.search(text):
         return explain_death(log, fallback=text)
-    known = classify(text, (*_REQUEST_RULES, *_ENGINE_RULES, _REFUSED_MEDIUM, _REFUSED_REQUEST), detail=text)
-    return known or VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=text)
+    return contract.explain_request(
+        error, rules=(*_REQUEST_RULES, *_ENGINE_RULES, _REFUSED_MEDIUM, _REFUSED_REQUEST)
+    )
 
 
 def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
