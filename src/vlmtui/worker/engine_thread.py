@@ -62,7 +62,8 @@ class EngineThread:
             outcome: EngineInfo | VlmtuiError
             try:
                 engine = await self._load(spec, lambda step: home.call_soon_threadsafe(on_progress, step))
-                _check_lora(engine.info)
+                if adapters_of(spec):
+                    require_capability(engine.info, "lora")  # otherwise it would silently ignore the adapters
                 self._engine = engine
                 self.process_exits.begin()
                 outcome = _with_metrics(engine)
@@ -113,7 +114,7 @@ class EngineThread:
         """Return the metrics of an engine with the capability `metrics`. Raises VlmtuiError."""
         engine: object = self._engine
         assert isinstance(engine, TellsMetrics)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_metrics_of(engine), self._loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(engine.metrics(), self._loop))
 
     def cancel(self, request_id: str) -> None:
         """Abort a request in the engine."""
@@ -149,17 +150,7 @@ class EngineThread:
         return last
 
 
-async def _metrics_of(engine: TellsMetrics) -> EngineMetrics:
-    return await engine.metrics()
-
-
 def _with_metrics(engine: HostedEngine) -> EngineInfo:
     """Return the engine's facts, with the capability `metrics` if it has a method of that name."""
     capabilities = msgspec.structs.replace(engine.info.capabilities, metrics=isinstance(engine, TellsMetrics))
     return msgspec.structs.replace(engine.info, capabilities=capabilities)
-
-
-def _check_lora(info: EngineInfo) -> None:
-    """Raise VlmtuiError(UNSUPPORTED) if the engine would silently ignore the LoRA adapters of its LoadSpec."""
-    if adapters_of(info.spec):
-        require_capability(info, "lora")

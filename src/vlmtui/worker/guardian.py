@@ -97,19 +97,17 @@ def _wait(child: int) -> int:
         status = _reap(child)
         if status is not None:
             return status
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        received = signal.sigwait(_SIGNALS) if left is None else _signal_within(left)
-        if received is None:
+        if deadline is None:
+            received = signal.sigwait(_SIGNALS)
+        elif (info := signal.sigtimedwait(_SIGNALS, max(0.0, deadline - time.monotonic()))) is not None:
+            received = info.si_signo
+        else:
             os.kill(child, signal.SIGKILL)
             deadline = None
-        elif received != signal.SIGCHLD and deadline is None:
+            continue
+        if received != signal.SIGCHLD and deadline is None:
             os.kill(child, signal.SIGTERM)
             deadline = time.monotonic() + STOP_GRACE_S
-
-
-def _signal_within(seconds: float) -> int | None:
-    info = signal.sigtimedwait(_SIGNALS, seconds)
-    return None if info is None else info.si_signo
 
 
 def _reap(child: int | None = None) -> int | None:

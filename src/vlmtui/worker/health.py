@@ -12,7 +12,6 @@ from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import msgspec
 import psutil
 
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -145,14 +144,10 @@ def _counter(path: Path) -> int:
     return next((int(words[1]) for words in found if words[1:] and words[1].isdecimal()), 0)
 
 
-class Memory(msgspec.Struct, frozen=True):
-    rss_bytes: int
-    gpu_bytes: int | None
-    """None without NVIDIA's driver."""
+def memory_of(pid: int) -> tuple[int, int | None]:
+    """Return the resident and GPU memory in bytes of a process and all its descendants. Blocks for a few milliseconds.
 
-
-def memory_of(pid: int) -> Memory:
-    """Return the resident and GPU memory of a process and all its descendants. Blocks for a few milliseconds."""
+    GPU memory is None without NVIDIA's driver."""
     rss = 0
     pids: set[int] = set()
     with suppress(psutil.Error):
@@ -161,7 +156,7 @@ def memory_of(pid: int) -> Memory:
             with suppress(psutil.Error):
                 rss += process.memory_info().rss
                 pids.add(process.pid)
-    return Memory(rss, _nvidia_bytes(pids))
+    return rss, _nvidia_bytes(pids)
 
 
 def _nvidia_bytes(pids: set[int]) -> int | None:

@@ -262,8 +262,7 @@ class WorkerServer:
         connection.close()
         was_user = connection in self.connections and connection.is_user
         self.connections.discard(connection)
-        self._want_log()
-        self._want_metrics()
+        self._update_followers()
         if not self._stopping.is_set():
             self.requests.leave(connection)
         if was_user:
@@ -286,9 +285,13 @@ class WorkerServer:
                 self._read_log()
                 connection.send(LogLines(tuple(self.log.ring.newest(lines))))
                 connection.follows_log = follow
-                self._want_log()
+                self._update_followers()
+            case GetMetrics(follow=True) if self.info is None or not self.info.capabilities.metrics:
+                why = lack(self.info, "metrics") or "The engine is still loading."
+                connection.send(MetricsReport(failure=Failure(kind=ErrorKind.UNSUPPORTED, message=why)))
             case GetMetrics(follow=follow):
-                self._follow_metrics(connection, follow=follow)
+                connection.follows_metrics = follow
+                self._update_followers()
             case SetKeepAlive(seconds=seconds):
                 self.keep_alive_s = seconds
                 self._end_if_unused()
@@ -322,7 +325,7 @@ class WorkerServer:
                 self.stop(EXIT_LOAD_FAILED)
             else:
                 asyncio.get_running_loop().call_later(self.limits.failed_load_s, self.stop, EXIT_LOAD_FAILED)
-        self._want_log()
+        self._update_followers()
 
     def _progressed(self, step: LoadStep) -> None:
         """Broadcast load progress that the backend has reported itself, not in the log."""
@@ -340,11 +343,14 @@ class WorkerServer:
             await asyncio.sleep(_LOG_INTERVAL_S)
             self._read_log()
 
-    def _want_log(self) -> None:
-        if (self.info is None and self.failure is None) or any(one.follows_log for one in self.connections):
-            self._log_is_wanted.set()
-        else:
-            self._log_is_wanted.clear()
+    def _update_followers(self) -> None:
+        """Start or stop the reading of the log and of the metrics, by the clients that follow them."""
+        is_loading = self.info is None and self.failure is None
+        for event, is_wanted in (
+            (self._log_is_wanted, is_loading or any(one.follows_log for one in self.connections)),
+            (self._metrics_are_wanted, any(one.follows_metrics for one in self.connections)),
+        ):
+            event.set() if is_wanted else event.clear()
 
     async def _watch_engine(self) -> None:
         """Regularly check the engine's health, and write answers without a client to the spool."""
@@ -356,20 +362,6 @@ class WorkerServer:
                 last_event_at = self.requests.last_event_at
                 computes = self.requests.is_generating and self.backend.computes_here
                 await self._health.check(generating=computes, last_event_at=last_event_at)
-
-    def _follow_metrics(self, connection: Connection, *, follow: bool) -> None:
-        if follow and (self.info is None or not self.info.capabilities.metrics):
-            error = VlmtuiError(ErrorKind.UNSUPPORTED, lack(self.info, "metrics") or "The engine is still loading.")
-            connection.send(MetricsReport(failure=Failure.of(error)))
-            return
-        connection.follows_metrics = follow
-        self._want_metrics()
-
-    def _want_metrics(self) -> None:
-        if any(one.follows_metrics for one in self.connections):
-            self._metrics_are_wanted.set()
-        else:
-            self._metrics_are_wanted.clear()
 
     async def _sample_metrics(self) -> None:
         """Regularly send the engine's metrics to the clients that follow them."""
@@ -386,8 +378,8 @@ class WorkerServer:
             async with asyncio.timeout(_METRICS_ANSWER_S):
                 return MetricsReport(sample=MetricsSample(at=time.time(), metrics=await self.engine.metrics()))
         except TimeoutError:
-            error = VlmtuiError(ErrorKind.ENGINE_BUSY, "The engine did not tell its metrics in time.")
-            return MetricsReport(failure=Failure.of(error))
+            message = "The engine did not tell its metrics in time."
+            return MetricsReport(failure=Failure(kind=ErrorKind.ENGINE_BUSY, message=message))
         except VlmtuiError as error:
             return MetricsReport(failure=Failure.of(error))
 
@@ -428,7 +420,7 @@ class WorkerServer:
             self._end_timer = asyncio.get_running_loop().call_later(left_s, self._end_if_unused)
 
     async def _make_status(self) -> StatusReport:
-        memory = await asyncio.to_thread(memory_of, self.pid)
+        rss_bytes, gpu_bytes = await asyncio.to_thread(memory_of, self.pid)
         is_busy = bool(self.requests.running)
         state = Activity.BUSY if is_busy else Activity.IDLE
         if self._stopping.is_set():
@@ -442,8 +434,8 @@ class WorkerServer:
             running=len(self.requests.running),
             idle_s=0.0 if is_busy else time.monotonic() - self.requests.idle_since,
             keep_alive_s=self.keep_alive_s,
-            rss_bytes=memory.rss_bytes,
-            gpu_bytes=memory.gpu_bytes,
+            rss_bytes=rss_bytes,
+            gpu_bytes=gpu_bytes,
             kept=self.requests.unattended,
             engine_silent_s=self._health.silent_s,
         )
