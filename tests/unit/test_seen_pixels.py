@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from vlmtui.domain.generation import View
 from vlmtui.paths import private_dir
 from vlmtui.session.opened_view import crop_region, difference_between, find_regions
 from vlmtui.worker.hf.seen_pixels import (
@@ -183,8 +184,9 @@ def test_how_a_processor_normalises_is_read_from_it() -> None:
 def test_files_are_private_numbered_and_bounded(tmp_path: Path) -> None:
     folder = private_dir(tmp_path / "seen")
     many = np.zeros((PICTURES_MAX + 6, 3, 16, 16), np.uint8)
+    view = View(folder=str(folder))
     medium = write_seen(
-        {"pixel_values": many}, HALF, modality="image", index=0, ranges=[(5, 700)], folder=folder, prefix="a"
+        {"pixel_values": many}, HALF, modality="image", index=0, ranges=[(5, 700)], view=view, request_id="a"
     )
     assert medium.layout == "tiles"
     assert (len(medium.pictures), medium.left_out) == (PICTURES_MAX, 6)

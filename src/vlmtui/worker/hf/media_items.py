@@ -78,16 +78,11 @@ PICTURES: tuple[Modality, ...] = ("image", "video")
 """The visual modalities."""
 _REMEMBERED_MAX = 4096
 """The most items whose facts are cached."""
-_PIXELS = (
-    "pixel_values",
-    "image_pixel_values",
-    "input_image_embeds",
-    "pixel_values_flat",
-    "images",
-    "pixel_values_images",
-    "pixel_values_videos",
-    "video",
-)
+PIXELS = (
+    "pixel_values", "image_pixel_values", "input_image_embeds", "pixel_values_videos", "pixel_values_flat",
+    "pixel_values_images", "images", "video",
+)  # fmt: skip
+"""Names of the tensors in which processors return pixels."""
 _GRIDS = ("grid_thw", "grid_hws", "grid_hw")
 _PICTURE_MIN = 32
 """Pixels per side. A smaller tensor is a patch, not an image."""
@@ -167,7 +162,7 @@ def size_and_grid(
         if len(flat) in (2, 3) and all(isinstance(one, int) for one in flat):
             size = (flat[-1] * patch_size, flat[-2] * patch_size) if patch_size else None
             return size, tuple(flat)
-    for name in _PIXELS:
+    for name in PIXELS:
         match shapes.get(name, ()):
             case (1 | 3, height, width) if min(height, width) >= _PICTURE_MIN:
                 return (width, height), ()

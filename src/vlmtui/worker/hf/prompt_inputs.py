@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.media_items import PICTURES, MediaItem, patch_size_of, shape_of, size_and_grid
 from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.rendering import render_messages
-from vlmtui.worker.hf.seen_pixels import normalisation_of, view_folder, write_seen
+from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
 
 _TOKEN_FIELDS: dict[Modality, tuple[str, ...]] = {
     "image": ("image_token_ids", "image_token_id", "image_token_index"),
@@ -335,13 +334,7 @@ def seen_media(
 
     Raises VlmtuiError if the folder is not private, or a file cannot be written.
     """
-    return tuple(_seen(inputs, items, processor, view_folder(view), request_id, view.values))
-
-
-def _seen(
-    inputs: PromptInputs, items: Sequence[MediaItem], processor: Any, folder: Path, prefix: str, with_values: bool
-) -> Iterator[SeenMedium]:
-    prefix = "".join(char for char in prefix if char.isascii() and char.isalnum())[:64]
+    seen = []
     places = {(span.modality, span.index): (span.offset, span.length) for span in inputs.media}
     for modality in PICTURES:
         count = sum(item.modality == modality for item in items)
@@ -350,13 +343,7 @@ def _seen(
             data = item_tensors(inputs.tensors, modality, index, count)
             where = places.get((modality, index))
             ranges = [where] if where is not None else []
-            yield write_seen(
-                data,
-                how,
-                modality=modality,
-                index=index,
-                ranges=ranges,
-                folder=folder,
-                prefix=prefix,
-                with_values=with_values,
+            seen.append(
+                write_seen(data, how, modality=modality, index=index, ranges=ranges, view=view, request_id=request_id)
             )
+    return tuple(seen)

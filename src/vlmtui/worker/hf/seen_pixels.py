@@ -30,7 +30,7 @@ from vlmtui.errors import bad_input
 from vlmtui.files import write_private
 from vlmtui.media.images import as_png
 from vlmtui.paths import is_private_dir
-from vlmtui.worker.hf.media_items import MediaItem
+from vlmtui.worker.hf.media_items import PIXELS, MediaItem
 
 BLACK, WHITE = 0, 255
 _SAME = 0.01
@@ -41,19 +41,15 @@ _MOST = 0.9
 
 def blank_items(items: Sequence[MediaItem], level: int) -> list[MediaItem]:
     """Return images and videos of the same sizes with all pixels at `level` (0..255). Audio stays unchanged."""
-    return [_blank(item, level) for item in items]
-
-
-def _blank(item: MediaItem, level: int) -> MediaItem:
-    uuid = f"{item.uuid} at {level}"
-    match item.modality:
-        case "image":
-            return MediaItem("image", Image.new("RGB", item.data.size, (level,) * 3), uuid)
-        case "video":
-            frames, metadata = item.data
-            return MediaItem("video", (np.full_like(frames, level), metadata), uuid)
-        case _:
-            return item
+    blank: list[MediaItem] = []
+    for item in items:
+        data, uuid = item.data, f"{item.uuid} at {level}"
+        if item.modality == "image":
+            item = MediaItem("image", Image.new("RGB", data.size, (level,) * 3), uuid)
+        elif item.modality == "video":
+            item = MediaItem("video", (np.full_like(data[0], level), data[1]), uuid)
+        blank.append(item)
+    return blank
 
 
 def measured(how: Normalisation, black: Mapping[str, Any], white: Mapping[str, Any]) -> Normalisation:
@@ -102,16 +98,6 @@ def cuts_row_by_row(processor: Any, patch: int, merge: int) -> bool:
 PICTURES_MAX = 64
 """The most images that are written for one attachment; further tiles and frames are left out."""
 _PIXELS_MAX = 64_000_000
-_NAMES = (
-    "pixel_values",
-    "image_pixel_values",
-    "input_image_embeds",
-    "pixel_values_videos",
-    "pixel_values_flat",
-    "pixel_values_images",
-    "images",
-    "video",
-)
 _GRIDS = ("image_grid_thw", "video_grid_thw", "grid_thw", "vision_grid_thw", "grids", "video_grids")
 _FLAT_GRIDS = ("spatial_shapes", "image_grid_hws", "image_grid_hw", "grid_hws")
 _STRIPS = ("tgt_sizes", "video_tgt_sizes")
@@ -121,6 +107,7 @@ _PLACES = ("pixel_position_ids", "pixel_position_ids_videos")
 _SIDE_MIN = 8
 _NORMALISED_MAX = 16.0
 Floats = np.ndarray[Any, np.dtype[np.float32]]
+_Layout = Literal["", "picture", "tiles", "patches"]
 
 
 class Normalisation(msgspec.Struct, frozen=True):
@@ -183,39 +170,29 @@ def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
     return Normalisation(mean, std, patch, merge or 1, temporal or 1, by_rows)
 
 
-def view_folder(view: View) -> Path:
-    """Return the folder for the images. Raises VlmtuiError if it is not private."""
-    folder = Path(view.folder)
-    if not folder.is_absolute() or not is_private_dir(folder):
-        raise bad_input("The folder for what the model sees is not a private folder of yours.")
-    return folder
-
-
-def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[str, str, Iterator[Floats]]:
+def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[_Layout, str, Iterator[Floats]]:
     """Return the layout ("" if unknown), the tensor's name, and its images as `(channels, height, width)`.
 
     `data`: the processor's tensors of one attachment, by name."""
-    name = next((name for name in _NAMES if data.get(name) is not None), "")
+    name = next((name for name in PIXELS if data.get(name) is not None), "")
     if not name:
         return "", "", iter(())
     value = data[name]
     grid = next((_whole(data[one]) for one in _GRIDS if data.get(one) is not None), ())
     rows = next((_whole(data[one]) for one in _FLAT_GRIDS if data.get(one) is not None), ())
-    if len(grid) == 3 and how.patch and not isinstance(value, list | tuple):
+    is_tensor = not isinstance(value, list | tuple)
+    if len(grid) == 3 and how.patch and is_tensor:
         return "patches", name, _merged_patches(_floats(value), grid, how)
-    if len(rows) >= 2 and len(rows) % 2 == 0 and how.patch and not isinstance(value, list | tuple):
-        return (
-            "patches",
-            name,
-            _patches_in_rows(_floats(value), rows, how.patch, last=data.get("spatial_shapes") is not None),
-        )
+    if len(rows) >= 2 and len(rows) % 2 == 0 and how.patch and is_tensor:
+        is_last = data.get("spatial_shapes") is not None
+        return "patches", name, _patches_in_rows(_floats(value), rows, how.patch, last=is_last)
     strips = next((_whole(data[one]) for one in _STRIPS if data.get(one) is not None), ())
     if strips:
         return "tiles" if len(strips) > 2 else "picture", name, _strips(value, strips)
-    if any(data.get(one) is not None for one in _SQUARES) and not isinstance(value, list | tuple):
+    if any(data.get(one) is not None for one in _SQUARES) and is_tensor:
         return "tiles", name, _square_tiles(_floats(value))
     places = next((data[one] for one in _PLACES if data.get(one) is not None), None)
-    if places is not None and how.patch and not isinstance(value, list | tuple):
+    if places is not None and how.patch and is_tensor:
         return "patches", name, _placed_patches(_floats(value), _floats(places), how.patch)
     pictures = list(_whole_pictures(value))
     return ("tiles" if len(pictures) > 1 else "picture" if pictures else ""), name, iter(pictures)
@@ -228,27 +205,30 @@ def write_seen(
     modality: Modality,
     index: int,
     ranges: Sequence[tuple[int, int]],
-    folder: Path,
-    prefix: str,
-    with_values: bool = False,
+    view: View,
+    request_id: str,
 ) -> SeenMedium:
-    """Write an attachment's processed images as PNG files into a private folder, and return their list.
+    """Write an attachment's processed images as PNG files into the view's folder, and return their list.
 
-    `data`: its tensors. `ranges`: offset and length of each run of its tokens in the prompt. `with_values`: also write
-    the normalised values as NumPy files. Raises VlmtuiError if writing fails.
+    `data`: its tensors. `ranges`: offset and length of each run of its tokens in the prompt. With `view.values`, also
+    write the normalised values as NumPy files. Raises VlmtuiError if the folder is not private or writing fails.
     """
+    folder = Path(view.folder)
+    if not folder.is_absolute() or not is_private_dir(folder):
+        raise bad_input("The folder for what the model sees is not a private folder of yours.")
     layout, name, pictures = pictures_in(data, how)
     by_model = how
     if name and _are_levels(data[name]):
         how = msgspec.structs.replace(how, mean=(0.0,), std=(1 / 255,))
-    stem = f"{prefix}-{modality}-{index}"
+    prefix = "".join(char for char in request_id if char.isascii() and char.isalnum())[:64]
+    stem = folder / f"{prefix}-{modality}-{index}"
     values = list(pictures)
-    written = _write_pictures(values, how, folder / stem)
+    written = _write_pictures(values, how, stem)
     parts = shares(ranges, len(values))
     return SeenMedium(
         modality=modality,
         index=index,
-        layout=_layout(layout, modality),
+        layout="frames" if layout and modality == "video" else layout,
         tensor=name,
         pictures=tuple(
             msgspec.structs.replace(one, offset=part[0], length=part[1]) if part else one
@@ -256,9 +236,7 @@ def write_seen(
         ),
         is_exact=how.mean is not None and how.std is not None,
         left_out=len(values) - len(written),
-        values=_write_values(data.get(name), values[: len(written)], how, by_model, folder / stem)
-        if with_values
-        else (),
+        values=_write_values(data.get(name), values[: len(written)], how, by_model, stem) if view.values else (),
     )
 
 
@@ -313,16 +291,6 @@ def shares(ranges: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int
         offset, each = ranges[0][0], ranges[0][1] // count
         return [(offset + at * each, each) for at in range(count)]
     return []
-
-
-def _layout(layout: str, modality: Modality) -> Literal["", "picture", "tiles", "patches", "frames"]:
-    if layout and modality == "video":
-        return "frames"
-    match layout:
-        case "picture" | "tiles" | "patches":
-            return layout
-        case _:
-            return ""
 
 
 def _merged_patches(values: Floats, grid: Sequence[int], how: Normalisation) -> Iterator[Floats]:

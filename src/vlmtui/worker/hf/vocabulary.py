@@ -65,6 +65,23 @@ def special_texts(tokenizer: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*map(str, tokenizer.all_special_tokens), *flagged)))
 
 
+def eos_ids(tokenizer: Any, configured: object) -> tuple[int, ...]:
+    """Return the ids of a tokenizer's EOS token and of `configured`, the `eos_token_id` of a generation config."""
+    ids = [tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
+    return tuple(dict.fromkeys(token for token in ids if isinstance(token, int)))
+
+
+def tokenizer_facts(tokenizer: Any, eos: Iterable[int]) -> dict[str, Any]:
+    """Return the fields of EngineInfo about a tokenizer. `eos`: the ids of the tokens that end an answer."""
+    texts, bos = VocabularyReader(tokenizer), getattr(tokenizer, "bos_token_id", None)
+    return {
+        "special_tokens": special_texts(tokenizer),
+        "stop_tokens": tuple(dict.fromkeys(map(texts.text, eos))),
+        "bos_token": texts.text(bos) if isinstance(bos, int) else None,
+        "adds_bos": isinstance(bos, int) and list(tokenizer.encode("x"))[:1] == [bos],
+    }
+
+
 def stop_token_id(token: str, tokenizer: Any) -> int | None:
     """Return the id of a stop token of the model family's record, or None if the tokenizer lacks it."""
     if token == EOS_TOKEN:

@@ -40,7 +40,6 @@ from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Rep
 from vlmtui.worker.backends.transformers.loading import (
     Arguments,
     LoadedModel,
-    eos_ids,
     input_device,
     load_model,
     read_arguments,
@@ -434,7 +433,7 @@ class TransformersEngine:
             sampling,
             logprobs,
             defaults=self._defaults,
-            eos_ids=eos_ids(self._loaded),
+            eos_ids=self._loaded.eos_ids,
             tokenizer=self._loaded.tokenizer,
             room=self._room(inputs),
         )

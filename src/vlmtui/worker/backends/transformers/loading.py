@@ -20,7 +20,7 @@ from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage, LoraAdapter, a
 from vlmtui.domain.generation import GenerateRequest, ScoreRequest
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.contract import LoadStep, Report
-from vlmtui.worker.hf.vocabulary import VocabularyReader, special_texts
+from vlmtui.worker.hf.vocabulary import eos_ids, tokenizer_facts
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
@@ -123,9 +123,8 @@ def spread_note(model: Any) -> str:
     """Return a sentence that tells how many modules are on each device; "" if all are on the same."""
     spread = getattr(model, "hf_device_map", None) or {}
     counts = Counter(f"GPU {place}" if isinstance(place, int) else str(place) for place in spread.values())
-    if len(counts) < 2:
-        return ""
-    return f"Its parts are spread: {', '.join(f'{count} on {place}' for place, count in counts.items())}."
+    shown = ", ".join(f"{count} on {place}" for place, count in counts.items())
+    return f"Its parts are spread: {shown}." if len(counts) > 1 else ""
 
 
 def cross_attention_note(config: Any) -> str:
@@ -335,6 +334,11 @@ class LoadedModel(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     """Sentences about this load for the user."""
 
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The ids of the tokens that end an answer."""
+        return eos_ids(self.tokenizer, getattr(self.generation_config, "eos_token_id", None))
+
 
 def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedModel:
     """Load a model with its processor and adapters. Raises VlmtuiError, or any exception of Transformers. Blocking."""
@@ -437,13 +441,12 @@ def read_engine_info(loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) 
     import torch
     import transformers
 
-    tokenizer, model = loaded.tokenizer, loaded.model
+    model, place = loaded.model, input_device(loaded.model)
     template = _chat_template(loaded)
     context, notes = _context(loaded, arguments)
-    bos = getattr(tokenizer, "bos_token_id", None)
-    place = input_device(model)
+    facts = tokenizer_facts(loaded.tokenizer, loaded.eos_ids)
+    facts["adds_bos"] &= arguments.raw_special_tokens
     device = torch.cuda.get_device_name(place) if torch.device(place).type == "cuda" else torch.device(place).type
-    entries = VocabularyReader(tokenizer)
     return EngineInfo(
         spec=spec,
         architecture=type(model).__name__,
@@ -458,22 +461,12 @@ def read_engine_info(loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) 
         engine_args=_given(arguments),
         revision=getattr(loaded.config, "_commit_hash", None),
         chat_template=template or "",
-        special_tokens=special_texts(tokenizer),
-        stop_tokens=tuple(dict.fromkeys(entries.text(token) for token in eos_ids(loaded))),
-        bos_token=entries.text(bos) if isinstance(bos, int) else None,
-        adds_bos=arguments.raw_special_tokens and bos is not None and list(tokenizer.encode("x"))[:1] == [bos],
         capabilities=msgspec.structs.replace(
             ALL, chat_template_source=bool(template), metrics=False, media_by_id=False
         ),
         notes=(*notes, *loaded.notes),
+        **facts,
     )
-
-
-def eos_ids(loaded: LoadedModel) -> tuple[int, ...]:
-    """Return the ids of the EOS tokens of the tokenizer and of the generation config."""
-    configured = getattr(loaded.generation_config, "eos_token_id", None)
-    ids = [loaded.tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
-    return tuple(dict.fromkeys(token for token in ids if isinstance(token, int)))
 
 
 def _chat_template(loaded: LoadedModel) -> str | None:

@@ -69,7 +69,7 @@ from vlmtui.worker.hf.media_items import (
 from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.remote_code import pin_remote_code
 from vlmtui.worker.hf.rendering import chat_message, render_messages, within_limits
-from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, special_texts
+from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, eos_ids, tokenizer_facts
 
 
 class AdapterShelf:
@@ -141,7 +141,6 @@ def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) 
     processor = getattr(llm.renderer, "mm_processor", None)
     limits = dict(processor.info.allowed_mm_limits) if processor is not None else {}
     template = _chat_template(llm)
-    bos = _bos_token(tokenizer)
     return EngineInfo(
         spec=spec,
         architecture=config.architectures[0],
@@ -156,11 +155,8 @@ def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) 
         engine_args=dict(arguments),
         revision=getattr(config.hf_config, "_commit_hash", None) or config.revision,
         chat_template=template or "",
-        special_tokens=special_texts(tokenizer),
-        stop_tokens=_stop_tokens(config, tokenizer),
-        bos_token=bos,
-        adds_bos=bos is not None and list(tokenizer.encode("x"))[:1] == [tokenizer.bos_token_id],
         capabilities=msgspec.structs.replace(ALL, chat_template_source=bool(template)),
+        **tokenizer_facts(tokenizer, eos_ids(tokenizer, config.try_get_generation_config().get("eos_token_id"))),
     )
 
 
@@ -172,19 +168,6 @@ def _chat_template(llm: Any) -> str | None:
         return ""
     found = resolve_chat_template(llm.get_tokenizer(), None, None, model_config=llm.model_config)
     return None if found is None else str(found)
-
-
-def _stop_tokens(config: Any, tokenizer: Any) -> tuple[str, ...]:
-    """Return the texts of the EOS tokens of the tokenizer and of the generation config."""
-    configured = config.try_get_generation_config().get("eos_token_id")
-    ids = [tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
-    entries = VocabularyReader(tokenizer)
-    return tuple(dict.fromkeys(entries.text(token) for token in ids if isinstance(token, int)))
-
-
-def _bos_token(tokenizer: Any) -> str | None:
-    token = getattr(tokenizer, "bos_token_id", None)
-    return VocabularyReader(tokenizer).text(token) if isinstance(token, int) else None
 
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from vlmtui.domain.generation import Delta, RenderRequest, ScoreRequest, SeenMed
 from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.media_items import MODALITIES, PICTURES, MediaItem
-from vlmtui.worker.hf.seen_pixels import BLACK, WHITE, blank_items, measured, normalisation_of, view_folder, write_seen
+from vlmtui.worker.hf.seen_pixels import BLACK, WHITE, blank_items, measured, normalisation_of, write_seen
 from vlmtui.worker.hf.vocabulary import VocabularyReader, stop_token_id, token_logprob
 
 _SEEDS = 2**31
@@ -213,8 +213,6 @@ async def seen_media(
 def _write(
     request_id: str, view: View, rendered: Mapping[str, Any], blank: Sequence[Mapping[str, Any]], processor: Any
 ) -> tuple[SeenMedium, ...]:
-    folder = view_folder(view)
-    prefix = "".join(char for char in request_id if char.isascii() and char.isalnum())[:64]
     seen = []
     for modality in PICTURES:
         blanks = [_data(one, modality) for one in blank]
@@ -227,9 +225,8 @@ def _write(
                 modality=modality,
                 index=index,
                 ranges=_runs(places[index]) if index < len(places) else [],
-                folder=folder,
-                prefix=prefix,
-                with_values=view.values,
+                view=view,
+                request_id=request_id,
             )
             seen.append(written)
     return tuple(seen)
