@@ -16,7 +16,6 @@ from vlmtui.domain.generation import (
     PromptReady,
     Timings,
     TokenLogprob,
-    Usage,
     Vocabulary,
     usage_of,
 )
@@ -98,7 +97,7 @@ def side_of(
         answer=text,
         answer_token_ids=tuple(token_ids),
         answer_token_texts=texts_of(token_ids, known),
-        usage=_usage(prompt, token_ids, outcome),
+        usage=outcome.usage if isinstance(outcome, Finished | Cancelled) else usage_of(prompt, len(token_ids)),
         timings=outcome.timings if isinstance(outcome, Finished | Cancelled) else Timings(),
         finish_reason=outcome.finish_reason if isinstance(outcome, Finished) else None,
         stop=outcome.stop if isinstance(outcome, Finished) else None,
@@ -117,14 +116,7 @@ def comparison_of(
 ) -> Comparison:
     """Return the comparison document. `generation_prompt`: the model family's, to detect a prompt without it."""
     return Comparison(
-        model=info.spec.name,
-        revision=info.revision,
-        engine=info.engine,
-        engine_version=info.engine_version,
-        backend=info.spec.backend,
-        device=info.device,
-        dtype=info.dtype,
-        engine_args=info.engine_args,
+        **msgspec.structs.asdict(fingerprint_of(info)),
         sampling=sampling,
         attachments=tuple(map(media_record, attachments)),
         sides=tuple(sides),
@@ -178,12 +170,6 @@ def with_paths(prompt: Prompt, paths: Mapping[str, str]) -> Prompt:
 
 def _bytes_of(vocabulary: Vocabulary) -> dict[int, bytes]:
     return {token: entry.data for token, entry in vocabulary.items() if entry.data is not None}
-
-
-def _usage(prompt: PromptReady | None, token_ids: Sequence[int], outcome: Outcome | None) -> Usage:
-    if isinstance(outcome, Finished | Cancelled):
-        return outcome.usage
-    return usage_of(prompt, len(token_ids))
 
 
 def _failure(outcome: Outcome | None) -> str:

@@ -645,27 +645,14 @@ def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: s
         )
         for part in parts
     )
-    identical = keys[0] == keys[1]
-    changes = () if identical else changes_of(one, other, parts, generation_prompt)
+    if keys[0] == keys[1]:
+        return PromptDiff(spans=spans, identical=True, first_divergence=None, findings=("no difference",))
+    first = common_start(*keys)
+    turn = one.turn_at(first) if first < len(one.pieces) else None
     return PromptDiff(
         spans=spans,
-        identical=identical,
-        first_divergence=_first_divergence(spans),
-        first_turn=_first_turn(one, spans),
-        findings=("no difference",) if identical else _sentences(changes),
+        identical=False,
+        first_divergence=one.place(first),
+        first_turn=turn.title if turn else "",
+        findings=_sentences(changes_of(one, other, parts, generation_prompt)),
     )
-
-
-def _first_divergence(spans: Sequence[PromptSpan]) -> int | None:
-    position = 0
-    for span in spans:
-        if span.operation != "equal":
-            return position
-        position += sum(len(piece.ids) for piece in span.left)
-    return None
-
-
-def _first_turn(left: Outline, spans: Sequence[PromptSpan]) -> str:
-    at = len(spans[0].left) if spans and spans[0].operation == "equal" else 0
-    turn = left.turn_at(at) if at < len(left.pieces) else None
-    return turn.title if turn else ""

@@ -190,7 +190,8 @@ def turn_starts(text: str, family: Family) -> list[tuple[int, str]]:
     """Return (offset, role) of each turn. Turns begin at the heads of the family's templates and at common heads.
 
     The first turn begins at 0. Its role is "" if the text has no head."""
-    found = [(match.start(), match.end(), _role_of(match)) for match in _COMMON_HEAD.finditer(text)]
+    roles = [(match, (match[1] or match[2]).lower()) for match in _COMMON_HEAD.finditer(text)]
+    found = [(match.start(), match.end(), _ROLES.get(role, role)) for match, role in roles]
     for raw in filter(None, (family.raw, family.raw_several)):
         heads = [(role, head_of(layout)) for role, layout in _layouts(raw)] if raw.by == "text" else []
         for role, head in heads:
@@ -202,11 +203,6 @@ def turn_starts(text: str, family: Family) -> list[tuple[int, str]]:
             starts.append((start, role))
             taken = end
     return [(0, starts[0][1]), *starts[1:]] if starts else [(0, "")] if text else []
-
-
-def _role_of(match: re.Match[str]) -> str:
-    role = (match[1] or match[2]).lower()
-    return _ROLES.get(role, role)
 
 
 def head_of(layout: str | None) -> str:
@@ -262,12 +258,9 @@ class PromptTurn(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...] = ()
     """The turn for display. Hostile."""
 
-    def equals(self, other: PromptTurn) -> bool:
-        """Return True if both have the same text, images and videos."""
-        return self._key == other._key
-
     @property
-    def _key(self) -> tuple[str, tuple[str, ...]]:
+    def key(self) -> tuple[str, tuple[str, ...]]:
+        """The text and the images and videos, which are equal in equal turns."""
         return self.text, self.pictures
 
 
@@ -280,13 +273,13 @@ class TurnPair(msgspec.Struct, frozen=True):
     @property
     def is_equal(self) -> bool:
         """True if both prompts have this turn, with the same text, images and videos."""
-        return self.left is not None and self.right is not None and self.left.equals(self.right)
+        return self.left is not None and self.right is not None and self.left.key == self.right.key
 
 
 def aligned(left: Sequence[PromptTurn], right: Sequence[PromptTurn]) -> list[TurnPair]:
     """Pair the turns of two prompts in order: first equal turns, then turns of the same role between them."""
     pairs: list[TurnPair] = []
-    for block in diff_blocks([(one.text, one.pictures) for one in left], [(one.text, one.pictures) for one in right]):
+    for block in diff_blocks([one.key for one in left], [one.key for one in right]):
         ours, theirs = left[block.left_start : block.left_end], right[block.right_start : block.right_end]
         for inner in diff_blocks([one.role for one in ours], [one.role for one in theirs]):
             some, others = ours[inner.left_start : inner.left_end], theirs[inner.right_start : inner.right_end]

@@ -176,16 +176,7 @@ def engine_of(comparison: Comparison, side: Side) -> EngineFingerprint:
     """Return the fingerprint of a side's engine."""
     if side.engine is not None:
         return side.engine
-    return EngineFingerprint(
-        model=comparison.model,
-        revision=comparison.revision,
-        backend=comparison.backend,
-        engine=comparison.engine,
-        engine_version=comparison.engine_version,
-        device=comparison.device,
-        dtype=comparison.dtype,
-        engine_args=comparison.engine_args,
-    )
+    return EngineFingerprint(**{name: getattr(comparison, name) for name in EngineFingerprint.__struct_fields__})
 
 
 def media_record(attachment: Attachment, content: bytes | None = None) -> MediaRecord:

@@ -92,11 +92,7 @@ def attachment_of(span: MediaSpan, attachments: Sequence[Attachment]) -> Attachm
 def shown_bytes(data: bytes) -> str:
     """Decode UTF-8, and show invalid bytes as `⟨e2 82⟩`."""
     text = data.decode("utf-8", "surrogateescape")
-    return _INVALID.sub(lambda match: _hex(match[0].encode("utf-8", "surrogateescape")), text)
-
-
-def _hex(data: bytes) -> str:
-    return f"⟨{data.hex(' ')}⟩"
+    return _INVALID.sub(lambda match: f"⟨{match[0].encode('utf-8', 'surrogateescape').hex(' ')}⟩", text)
 
 
 def _shown(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> str:
@@ -113,9 +109,7 @@ def _broken(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> bytes | No
         data = bytes_of_entry(text)
     if data is None and _INVALID.search(text):
         data = text.encode("utf-8", "surrogateescape")
-    if data is None:
-        return None
-    return None if is_text(data) else data
+    return None if data is None or is_text(data) else data
 
 
 def _of_media(span: MediaSpan, ids: Sequence[int], texts: Sequence[str], attachments: Sequence[Attachment]) -> Piece:
@@ -145,9 +139,8 @@ def _with_characters(pieces: list[Piece], texts: Sequence[str], raw_bytes: Mappi
         is_open = not is_text(b"".join(parts[one] for one in runs[-1]))
     labelled = list(pieces)
     for run in runs:
-        whole = shown_bytes(b"".join(parts[number] for number in run))
-        if is_text(b"".join(parts[number] for number in run)):
-            for number in run:
-                old = pieces[number]
-                labelled[number] = Piece(old.text, old.ids, old.kind, old.offset, label=f"part of “{whole.strip()}”")
+        data = b"".join(parts[number] for number in run)
+        for number in run if is_text(data) else ():
+            label = f"part of “{shown_bytes(data).strip()}”"
+            labelled[number] = msgspec.structs.replace(pieces[number], label=label)
     return labelled
