@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.asker import Asker
 from tests.support.pictures import Easel
+from tests.unit.inspection.raw_prompts import apply_fix
 from vlmtui.domain.conversation import (
     Attachment,
     ChatPrompt,
@@ -28,7 +29,7 @@ from vlmtui.errors import ErrorKind
 from vlmtui.inspection.answer_diff import answer_diff
 from vlmtui.inspection.build import comparison_of, pieces, prompt_tokens, side_of, texts_of
 from vlmtui.inspection.prompt_diff import prompt_diff
-from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, apply_fix, check_raw
+from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, check_raw
 from vlmtui.inspection.replay import from_json, to_json
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model

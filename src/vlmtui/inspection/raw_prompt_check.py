@@ -80,10 +80,6 @@ class Finding(msgspec.Struct, frozen=True):
     """True if the engine would reject the prompt or crash."""
 
 
-def apply_fix(text: str, fix: Fix) -> str:
-    return text[: fix.start] + fix.replacement + text[fix.end :]
-
-
 def special_looking(text: str) -> set[str]:
     """Return the parts of a text that look like special tokens, also forms that are common in text and code."""
     return {match[0] for match in _TOKEN.finditer(text)}
@@ -565,7 +561,7 @@ def _stop_at_end(shape: CheckedPrompt, stops: AbstractSet[str]) -> Iterator[Find
         if expected and said.endswith(expected):
             return
     first, end = "", len(said)
-    while stop := _ending(said[:end], stops):
+    while stop := max((one for one in stops if one and said[:end].endswith(one)), key=len, default=""):
         first = first or stop
         end = len(said[: end - len(stop)].rstrip())
     if not first:
@@ -574,10 +570,6 @@ def _stop_at_end(shape: CheckedPrompt, stops: AbstractSet[str]) -> Iterator[Find
     start = len(said) - len(first)
     fix = Fix(end, len(shape.text), "", f"remove {first}") if raw is not None else None
     yield Finding(FindingKind.STOP_AT_END, message, start, len(said), fix)
-
-
-def _ending(text: str, stops: Sequence[str] | AbstractSet[str]) -> str:
-    return max((stop for stop in stops if stop and text.endswith(stop)), key=len, default="")
 
 
 _Found = dict[Modality, tuple[Layout, Form, list[Occurrence]]]
@@ -621,7 +613,9 @@ def check_raw(
     findings = [*_not_taken(wanted, family), *_foreign(foreign, family, found, wanted)]
     findings += [one for count in counts for one in placeholder_findings(count, insertion)]
     raw, is_exact = template or (None, False)
-    shape = CheckedPrompt(text, raw, is_exact, _lead(text, found))
+    pattern = pattern_of({form.full for _, form, _ in found.values()})
+    lead = re.match(rf"(?:\s*(?:{pattern}))*", text) if pattern else None
+    shape = CheckedPrompt(text, raw, is_exact, lead.end() if lead else 0)
     findings += template_findings(shape, stops - {"@eos_token"}, bos, adds_bos=adds_bos)
     return sorted(_unexplained(findings, wrong, counts), key=lambda finding: (not finding.blocks, finding.start))
 
@@ -691,9 +685,3 @@ def _foreign(
         numbers = lacking.get(one.modality)
         own = found[one.modality][1] if one.modality in found else None
         yield foreign_finding(one, family, own, number=numbers.pop(0) if numbers else None)
-
-
-def _lead(text: str, found: _Found) -> int:
-    pattern = pattern_of({form.full for _, form, _ in found.values()})
-    match = re.match(rf"(?:\s*(?:{pattern}))*", text) if pattern else None
-    return match.end() if match else 0

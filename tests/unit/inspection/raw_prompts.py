@@ -19,7 +19,7 @@ from vlmtui.domain.conversation import (
 )
 from vlmtui.inspection.placeholders import Form, forms_of
 from vlmtui.inspection.prompt_turns import own_tokens
-from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, check_raw
+from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, Fix, check_raw
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family
@@ -27,6 +27,10 @@ from vlmtui.registry.schema import Family
 REGISTRY = Registry.bundled()
 QUESTION = 'Was {das} "hier"?\n日本語 <b>'
 COMMON = frozenset({"<|im_start|>", "<|im_end|>", "<|endoftext|>"})
+
+
+def apply_fix(text: str, fix: Fix) -> str:
+    return text[: fix.start] + fix.replacement + text[fix.end :]
 
 
 def items(counts: dict[Modality, int]) -> list[Attachment]:

@@ -7,8 +7,8 @@ import re
 import msgspec
 import pytest
 
-from tests.unit.inspection.raw_prompts import REGISTRY, check, items, kinds
-from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, apply_fix
+from tests.unit.inspection.raw_prompts import REGISTRY, apply_fix, check, items, kinds
+from vlmtui.inspection.raw_prompt_check import Finding, FindingKind
 
 
 def phi(text: str, count: int) -> list[Finding]:

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 from tests.support.cases import in_one_test
-from tests.unit.inspection.raw_prompts import REGISTRY, check, forms, items, kinds, prompts, written
+from tests.unit.inspection.raw_prompts import REGISTRY, apply_fix, check, forms, items, kinds, prompts, written
 from vlmtui.domain.conversation import Modality, user_turn
 from vlmtui.inspection.placeholders import forms_of, occurrences
 from vlmtui.inspection.prompt_turns import own_tokens
-from vlmtui.inspection.raw_prompt_check import FindingKind, apply_fix
+from vlmtui.inspection.raw_prompt_check import FindingKind
 from vlmtui.registry.schema import Family
 
 PROMPTS = json.loads((Path(__file__).parents[1] / "registry" / "prompts.json").read_bytes())

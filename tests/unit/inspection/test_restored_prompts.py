@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.inspection.raw_prompts import REGISTRY, items
+from tests.unit.inspection.raw_prompts import REGISTRY, apply_fix, items
 from vlmtui.domain.conversation import Attachment
 from vlmtui.inspection.prompt_turns import own_tokens
-from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, apply_fix, check_raw
+from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, check_raw
 from vlmtui.registry.schema import Family
 
 QWEN = REGISTRY["qwen2_vl"]

@@ -8,7 +8,6 @@ from typing import Any
 
 from vlmtui.domain.model_reading import (
     ModelReading,
-    PromptReading,
     ReadRequest,
     ReadTrouble,
     TemplateReading,
@@ -17,36 +16,18 @@ from vlmtui.domain.model_reading import (
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.raw_prompt_check import special_looking
 from vlmtui.reading import is_file, read_json
-from vlmtui.worker.model_reader.templates import RENDER_S, OutOfTime, read_template, readable_templates, time_limit
+from vlmtui.worker.model_reader.templates import (
+    RENDER_S,
+    OutOfTime,
+    PromptMaker,
+    read_template,
+    templates_in,
+    time_limit,
+)
 
 _BYTES_MAX = 10_000_000
 _FILES = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json", "vocab.txt")
 _SPECIAL_MAX = 20_000
-
-
-class CodeNotAllowed(Exception):
-    """Raised when a tokenizer needs the model's own Python code, which the user has not trusted."""
-
-
-def has_tokenizer(folder: Path) -> bool:
-    """Return True if the folder has a file of a tokenizer."""
-    return any(is_file(folder / name) for name in _FILES)
-
-
-def needs_code(folder: Path) -> bool:
-    """Return True if the tokenizer's class is in Python code that comes with the model."""
-    found = _json(folder / "tokenizer_config.json")
-    named = found.get("auto_map")
-    return isinstance(named, dict) and "AutoTokenizer" in named
-
-
-def load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any:
-    """Load the tokenizer as vLLM does. Raises CodeNotAllowed, or any exception of Transformers."""
-    from transformers import AutoTokenizer
-
-    if needs_code(folder) and not trust_remote_code:
-        raise CodeNotAllowed
-    return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code, local_files_only=True)
 
 
 def read_tokenizer(tokenizer: Any, folder: Path, texts: Iterable[str]) -> TokenizerReading:
@@ -65,12 +46,8 @@ def read_tokenizer(tokenizer: Any, folder: Path, texts: Iterable[str]) -> Tokeni
         adds_bos=bos is not None and plain[:1] == [tokenizer.bos_token_id],
         special=tuple(special[:_SPECIAL_MAX]),
         stops=tuple(stops),
-        known={text: _is_token(tokenizer, text) for text in sorted(looking)},
+        known={text: len(tokenizer(text, add_special_tokens=False).input_ids) == 1 for text in sorted(looking)},
     )
-
-
-def _is_token(tokenizer: Any, text: str) -> bool:
-    return len(tokenizer(text, add_special_tokens=False).input_ids) == 1
 
 
 def _stop_texts(tokenizer: Any, folder: Path) -> Iterator[str]:
@@ -107,27 +84,16 @@ def read_model(request: ReadRequest, *, seconds: float = RENDER_S, load_s: float
     if folder is not None:
         tokenizer, trouble, message = _loaded(folder, request.trust_remote_code, load_s)
     variables = dict(tokenizer.special_tokens_map) if tokenizer is not None else {}
-    sources = [*request.templates.items(), *(readable_templates(folder) if folder else ())]
+    sources = [*request.templates.items(), *(templates_in(folder) if folder else ())]
     templates = [read_template(name, source, request.cases, variables, seconds=seconds) for name, source in sources]
-    facts = read_tokenizer(tokenizer, folder, _texts(templates)) if folder and tokenizer is not None else None
+    if folder is None or tokenizer is None:
+        return ModelReading(templates=tuple(templates), trouble=trouble, message=message[:_MESSAGE_MAX])
+    maker = PromptMaker(folder, tokenizer, sources[0][1] if sources else None, request.trust_remote_code)
     return ModelReading(
         templates=tuple(templates),
-        tokenizer=facts,
-        trouble=trouble,
-        message=message[:_MESSAGE_MAX],
-        prompts=_prompts(folder, tokenizer, request, sources) if folder and tokenizer is not None else {},
+        tokenizer=read_tokenizer(tokenizer, folder, _texts(templates)),
+        prompts={case.name: maker.make(case) for case in request.prompts},
     )
-
-
-def _prompts(
-    folder: Path, tokenizer: Any, request: ReadRequest, sources: list[tuple[str, str]]
-) -> dict[str, PromptReading]:
-    if not request.prompts:
-        return {}
-    from vlmtui.worker.model_reader.templates import PromptMaker
-
-    maker = PromptMaker(folder, tokenizer, next((source for _, source in sources), None), request.trust_remote_code)
-    return {case.name: maker.make(case) for case in request.prompts}
 
 
 def _texts(templates: list[TemplateReading]) -> set[str]:
@@ -135,13 +101,18 @@ def _texts(templates: list[TemplateReading]) -> set[str]:
 
 
 def _loaded(folder: Path, trusted: bool, load_s: float) -> tuple[Any, ReadTrouble | None, str]:
-    if not has_tokenizer(folder):
+    """Load the tokenizer as vLLM does. Return it, or the reason why it cannot be loaded and the error's text."""
+    if not any(is_file(folder / name) for name in _FILES):
         return None, ReadTrouble.NONE, ""
+    own_code = _json(folder / "tokenizer_config.json").get("auto_map")
+    if not trusted and isinstance(own_code, dict) and "AutoTokenizer" in own_code:
+        return None, ReadTrouble.NEEDS_CODE, ""
     try:
         with time_limit(load_s):
-            return load_tokenizer(folder, trust_remote_code=trusted), None, ""
-    except CodeNotAllowed:
-        return None, ReadTrouble.NEEDS_CODE, ""
+            from transformers import AutoTokenizer
+
+            given = {"trust_remote_code": trusted, "local_files_only": True}
+            return AutoTokenizer.from_pretrained(str(folder), **given), None, ""
     except OutOfTime:
         return None, ReadTrouble.ENDLESS, f"not loaded within {load_s:g} s"
     except MemoryError:

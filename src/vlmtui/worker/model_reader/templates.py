@@ -121,9 +121,17 @@ class _LineKeeper(CodeGenerator):
         super().visit_Output(node, frame)
 
 
-def templates_in(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield (file name, source) of the folder's default templates, in vLLM's order of preference. Raises VlmtuiError
-    for a damaged file."""
+def templates_in(folder: Path) -> list[tuple[str, str]]:
+    """Return (file name, source) of the folder's default templates, in vLLM's order of preference.
+
+    Returns none if a file is damaged, which loading the tokenizer then reports."""
+    try:
+        return list(_templates_in(folder))
+    except VlmtuiError:
+        return []
+
+
+def _templates_in(folder: Path) -> Iterator[tuple[str, str]]:
     own = folder / "chat_template.jinja"
     if is_file(own):
         yield own.name, read_whole(own, bytes_max=_SOURCE_MAX, may_be_empty=True).decode("utf-8", "replace")
@@ -259,15 +267,6 @@ def _line_of(traceback: TracebackType | None, translate: Callable[[int], int]) -
             found = translate(traceback.tb_lineno)
         traceback = traceback.tb_next
     return found
-
-
-def readable_templates(folder: Path) -> list[tuple[str, str]]:
-    """Return (file name, source) of the folder's default templates; none if a file is damaged, which the tokenizer then
-    reports."""
-    try:
-        return list(templates_in(folder))
-    except VlmtuiError:
-        return []
 
 
 _PROBLEM_MAX = 500
