@@ -149,17 +149,10 @@ def golden_of(
     spans = {(one.modality, one.index): one for one in side.media}
     media = []
     for place, attachment, file in zip(_places(attachments), attachments, files, strict=True):
-        span = spans.get(place)
-        media.append(
-            GoldenMedium(
-                modality=attachment.modality,
-                file=file,
-                sha256=attachment.sha256,
-                tokens=span.tokens if span is not None else 0,
-                resized=span.resized if span is not None else None,
-                grid=span.grid if span is not None else (),
-            )
-        )
+        medium = GoldenMedium(modality=attachment.modality, file=file, sha256=attachment.sha256, tokens=0)
+        if (span := spans.get(place)) is not None:
+            medium = msgspec.structs.replace(medium, tokens=span.tokens, resized=span.resized, grid=span.grid)
+        media.append(medium)
     return Golden(
         model=model,
         case=case,

@@ -249,7 +249,7 @@ def _loc_before(text: str) -> _Reading:
     """Read a label before location tokens (`cat<loc_1><loc_2>…`). Several boxes may share a label."""
     label, last = "", 0
     for found in _LOCS.finditer(text):
-        label = _name(text[last : found.start()]) or label
+        label = re.sub(r"<[^<>]{0,40}>", "", text[last : found.start()][-_LABEL_MAX:]).strip() or label
         last = found.end()
         yield from _boxes_of(found, label)
 
@@ -293,10 +293,6 @@ def _coords_tags(text: str) -> _Reading:
             for at in range(1, len(numbers), 3):
                 point: list[object] = [*numbers[at + 1 : at + 3]]
                 yield _Read(found.start(), found.end(), found["label"], point, numbers[0])
-
-
-def _name(text: str) -> str:
-    return re.sub(r"<[^<>]{0,40}>", "", text[-_LABEL_MAX:]).strip()
 
 
 def _times(table: Mapping[str, object]) -> tuple[float, float] | None:

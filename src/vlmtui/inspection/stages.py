@@ -265,7 +265,7 @@ def _answer(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageRe
         return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, said, apart)
     chosen, chosen_2 = ours.answer_ids[at], theirs.answer_ids[at]
     shown = f"{_words((chosen,), ours)} and {_words((chosen_2,), theirs)}"
-    if _has(theirs.logprobs[at], chosen) and _has(ours.logprobs[at], chosen_2):
+    if chosen in _values(theirs.logprobs[at]) and chosen_2 in _values(ours.logprobs[at]):
         said = f"token {at}: {shown}, each among the other's likeliest"
         return StageResult(Stage.ANSWER, StageOutcome.SAME, said, apart)
     return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, f"token {at}: {shown}", apart)
@@ -314,10 +314,6 @@ def logprobs_apart(left: TokenLogprob, right: TokenLogprob) -> tuple[float, int]
 
 def _values(one: TokenLogprob) -> Mapping[int, float]:
     return {one.token_id: one.logprob} | {other.token_id: other.logprob for other in one.top}
-
-
-def _has(one: TokenLogprob, token: int) -> bool:
-    return token in _values(one)
 
 
 def _name(item: Item) -> str:

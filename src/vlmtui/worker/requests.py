@@ -28,7 +28,7 @@ from vlmtui.domain.generation import (
     usage_of,
 )
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.protocol.spool import join_deltas, prune_spool, remove_spooled, write_spooled
+from vlmtui.protocol.spool import join_deltas, remove_spooled, write_spooled
 from vlmtui.worker.engine_thread import EngineThread
 
 if TYPE_CHECKING:
@@ -281,10 +281,6 @@ class Requests:
                 await asyncio.to_thread(self._write_unless_over, item.events())
                 if item.request_id not in self._spooled:
                     await asyncio.to_thread(remove_spooled, self._runtime, item.request_id)
-
-    async def prune(self) -> None:
-        """Delete old spool files that no client has fetched."""
-        await asyncio.to_thread(prune_spool, self._runtime)
 
     def _write_unless_over(self, events: list[EngineEvent]) -> None:
         """Write events to the spool, unless `end_all` has written them. Runs in a thread, which cannot be cancelled."""

@@ -53,6 +53,7 @@ from vlmtui.protocol.messages import (
     encode,
     read_line,
 )
+from vlmtui.protocol.spool import prune_spool
 from vlmtui.worker.backends.contract import Backend, LoadStep
 from vlmtui.worker.engine_thread import EngineThread
 from vlmtui.worker.health import EngineHealth, children_cpu_seconds, memory_of, own_cpu_seconds
@@ -354,7 +355,7 @@ class WorkerServer:
 
     async def _watch_engine(self) -> None:
         """Regularly check the engine's health, and write answers without a client to the spool."""
-        await self.requests.prune()
+        await asyncio.to_thread(prune_spool, self.runtime)
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
             await self.requests.spool()

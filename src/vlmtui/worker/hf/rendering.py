@@ -90,7 +90,7 @@ async def within_limits(
         except memory_errors as error:
             if not _is_memory_error(error):
                 raise
-            raise _too_big() from error
+            raise bad_input("The chat template exceeds its memory limit.", hint=_HINT) from error
 
 
 def stop_templates() -> int:
@@ -115,10 +115,6 @@ def _is_memory_error(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _too_big() -> VlmtuiError:
-    return bad_input("The chat template exceeds its memory limit.", hint=_HINT)
 
 
 _REFUSALS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)

@@ -10,7 +10,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -147,8 +147,7 @@ def spans_at(
     numbers: Counter[Modality] = Counter()
     spans: list[MediaSpan] = []
     for (start, end), item in zip(runs, attachments, strict=True):
-        tokens = Counter(given[start:end]).most_common(1)[0][1]
-        spans.append(_span(item.modality, numbers[item.modality], start, end - start, tokens))
+        spans.append(_span(item.modality, numbers[item.modality], start, given[start:end]))
         numbers[item.modality] += 1
     return tuple(spans)
 
@@ -203,13 +202,14 @@ def reported_spans(placeholders: object, ids: Sequence[int]) -> tuple[MediaSpan,
         for index, one in enumerate(listed if isinstance(listed, list) else ()):
             match one:
                 case {"offset": int(offset), "length": int(length)} if 0 <= offset < offset + length <= len(ids):
-                    tokens = Counter(ids[offset : offset + length]).most_common(1)[0][1]
-                    spans.append(_span(modality, index, offset, length, tokens))
+                    spans.append(_span(modality, index, offset, ids[offset : offset + length]))
     return tuple(sorted(spans, key=lambda span: span.offset))
 
 
-def _span(modality: Modality, index: int, offset: int, length: int, tokens: int) -> MediaSpan:
-    return MediaSpan(modality=modality, index=index, offset=offset, length=length, tokens=tokens)
+def _span(modality: Modality, index: int, offset: int, ids: Sequence[int]) -> MediaSpan:
+    """Return a span of these tokens. The most common of them is that of the image or video itself."""
+    tokens = Counter(ids).most_common(1)[0][1]
+    return MediaSpan(modality=modality, index=index, offset=offset, length=len(ids), tokens=tokens)
 
 
 _FILE_MAX = 500_000_000
@@ -253,7 +253,13 @@ async def read_media(attachments: Sequence[Attachment]) -> list[MediaPart]:
 def messages_of(turns: Sequence[Turn], media: Sequence[MediaPart]) -> list[dict[str, Any]]:
     """Return the turns as chat messages, with the next of `media` for each attachment."""
     left = iter(media)
-    return [_message(turn, left) for turn in turns]
+
+    def content(turn: Turn) -> str | list[dict[str, Any]]:
+        if not turn.attachments:
+            return turn.text
+        return [{"type": "text", "text": one.text} if isinstance(one, Text) else next(left).part for one in turn.parts]
+
+    return [{"role": turn.role, "content": content(turn)} for turn in turns]
 
 
 def raw_chat(prompt: RawPrompt | MessagesPrompt, media: Sequence[MediaPart], own_template: str) -> dict[str, Any]:
@@ -287,13 +293,6 @@ def sampling_body(sampling: Sampling, stop_token_ids: Sequence[int]) -> dict[str
     if stop_token_ids:
         body["stop_token_ids"] = list(stop_token_ids)
     return {**body, **sampling.extra}
-
-
-def _message(turn: Turn, left: Iterator[MediaPart]) -> dict[str, Any]:
-    if not turn.attachments:
-        return {"role": turn.role, "content": turn.text}
-    parts = [{"type": "text", "text": part.text} if isinstance(part, Text) else next(left).part for part in turn.parts]
-    return {"role": turn.role, "content": parts}
 
 
 def _read(attachment: Attachment) -> MediaPart:

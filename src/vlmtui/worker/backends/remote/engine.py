@@ -109,12 +109,6 @@ def part_of(event: dict[str, Any]) -> StreamedPart:
     )
 
 
-def of_another(shown: str) -> VlmtuiError:
-    """Return the error for an event of another request's answer."""
-    message = f"{shown} sent parts of another answer within this one."
-    return VlmtuiError(ErrorKind.PROTOCOL, message, hint="Is a proxy in between that mixes them up?")
-
-
 def unfinished(reason: str | None, shown: str) -> VlmtuiError:
     """Return the error for an answer that ended without the finish reason `stop` or `length`."""
     if reason == "abort":
@@ -476,18 +470,21 @@ class RemoteEngine:
                     part = part_of(event)
                     number = number or part.id
                     if part.id not in ("", number):
-                        raise of_another(self._api.shown)
+                        message = f"{self._api.shown} sent parts of another answer within this one."
+                        hint = "Is a proxy in between that mixes them up?"
+                        raise VlmtuiError(ErrorKind.PROTOCOL, message, hint=hint)
                     if part.finish is not None:
                         reason = part
                     usage = part.usage or usage
                     queued_s = part.queued_s if part.queued_s is not None else queued_s
                     if buffer is None and (part.prompt_ids is not None or part.text or part.token_ids):
                         ready = await self._prompt_ready(request, part, written)
+                        has_no_text = body.get("output_mode") == "tokens"
                         buffer = PartBuffer(
                             request.request_id,
                             self._texts if self._facts.tokenizes else None,
                             ready.vocabulary,
-                            decoded=self._decoding(body),
+                            decoded=AnswerText(self._texts, self._api.deaf_max_s) if has_no_text else None,
                             has_logprobs=request.logprobs is not None,
                         )
                         yield ready
@@ -512,10 +509,6 @@ class RemoteEngine:
         if buffer is None:
             yield await self._prompt_ready(request, StreamedPart(), None)
         yield _finished(request, reason, await self._stop_text(reason, last), usage, queued_s)
-
-    def _decoding(self, body: dict[str, Any]) -> AnswerText | None:
-        """Return a decoder for an answer without text; None if the server sends text."""
-        return AnswerText(self._texts, self._api.deaf_max_s) if body.get("output_mode") == "tokens" else None
 
     async def _prompt_ready(self, request: Request, part: StreamedPart, written: Sequence[int] | None) -> PromptReady:
         """Return the prompt that the server reports; if it reports none, the text of a raw prompt.

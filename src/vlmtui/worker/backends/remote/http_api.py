@@ -167,13 +167,6 @@ def refusal(code: int, body: bytes, content_type: str, *, shown: str, has_key: b
     return _meaning(text, code, shown)
 
 
-def event_error(error: object, *, shown: str) -> ServerError:
-    """Return the error for an error event in a stream."""
-    text, code = _text_of(error), error.get("code", 500) if isinstance(error, dict) else 500
-    code = code if isinstance(code, int) else 500
-    return _meaning(text, code, shown)
-
-
 def broken(error: httpx2.HTTPError | ssl.SSLError, *, shown: str, is_answering: bool) -> VlmtuiError:
     """Return the error for a failed connection. `is_answering`: part of an answer has arrived."""
     detail = f"{type(error).__name__}: {error}"
@@ -336,11 +329,13 @@ class ServerApi:
                         return
                     event = _event(text, self.shown)
                     if "error" in event:
-                        raise event_error(event["error"], shown=self.shown)
+                        error = event["error"]
+                        code = error.get("code") if isinstance(error, dict) else None
+                        raise _meaning(_text_of(error), code if isinstance(code, int) else 500, self.shown)
                     is_answering = True
                     yield event
-        except _BROKEN as error:
-            raise self._broken(error, is_answering=is_answering) from error
+        except _BROKEN as broken_off:
+            raise self._broken(broken_off, is_answering=is_answering) from broken_off
 
     async def _texts(self, path: str, body: object) -> AsyncGenerator[str, None]:
         """Yield the data of each event. Raises VlmtuiError for another status than 200."""
@@ -494,15 +489,11 @@ def _event(text: str, shown: str) -> dict[str, Any]:
     return event
 
 
-def _path(text: str) -> Path:
-    return Path(text).expanduser()
-
-
 def _context(options: ServerOptions) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=_path(options.ca) if options.ca else None)
+        context = ssl.create_default_context(cafile=Path(options.ca).expanduser() if options.ca else None)
         if options.client_cert:
-            context.load_cert_chain(_path(options.client_cert))
+            context.load_cert_chain(Path(options.client_cert).expanduser())
     except (OSError, ssl.SSLError) as error:
         message = "Can't read the certificates for the server."
         raise VlmtuiError(

@@ -48,7 +48,8 @@ def server_address(text: str) -> ServerAddress:
         port = parts.port
     except ValueError as error:
         raise bad_input(f"Not an address: {shown}.", hint=_FORMS) from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or not _is_clean(text):
+    is_clean = text.isprintable() and " " not in text  # a pasted address may have invisible characters
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_clean:
         raise bad_input(f"Not an address of a server: {shown}.", hint=_FORMS)
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         hint = "Name the key's environment variable or file in config.toml: [engines.NAME] api_key_env = …"
@@ -56,11 +57,6 @@ def server_address(text: str) -> ServerAddress:
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
     return ServerAddress(f"{parts.scheme}://{host}{f':{port}' if port else ''}{path}")
-
-
-def _is_clean(text: str) -> bool:
-    """Return True if all characters are visible; a pasted address may have invisible ones."""
-    return text.isprintable() and " " not in text
 
 
 _KEY_BYTES_MAX = 10_000

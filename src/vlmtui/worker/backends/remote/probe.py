@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
@@ -17,7 +16,7 @@ from vlmtui.worker.backends.remote.http_api import NOT_NOW, NothingListens, Serv
 CHAT = "/v1/chat/completions"
 GENERATE = "/inference/v1/generate"
 _NO_PICTURE = "data:image/png;base64,AAAA"
-_SPEC = re.compile(r"[\w./-]{1,200}")
+_VERSION = re.compile(r"[\w./-]{1,200}")
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,15 +92,15 @@ async def probe(api: ServerApi, named: str | None = None) -> ServerFacts:
         hint = "Start it with a model."
         raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, f"{api.shown} serves no model.", hint=hint)
     name = models[0].id
-    version = await _version(api)
-    if not version:
+    version = await _field(api, "/version", "version")
+    if not _VERSION.fullmatch(version):
         return ServerFacts(models=models, latency_s=latency_s)
     tokenizes, takes_ids, template, media, source = await asyncio.gather(
         _exists(api, "/tokenize"),
         _takes_parts(api, name),
         _takes(api, name, {"chat_template": "{{ raise_exception('asked whether it is taken') }}"}, "chat-template"),
         _takes(api, name, {"mm_processor_kwargs": {"asked_whether_it_is_taken": True}}, "mm-kwargs"),
-        _template(api),
+        _field(api, "/tokenizer_info", "chat_template"),
     )
     return ServerFacts(
         models=models,
@@ -166,10 +165,14 @@ def _with_context(model: ServedModel, told: object) -> ServedModel:
     return model
 
 
-async def _version(api: ServerApi) -> str:
-    found = await _or_none(api.get("/version"))
-    version = found.get("version") if isinstance(found, dict) else None
-    return version if isinstance(version, str) and _SPEC.fullmatch(version) else ""
+async def _field(api: ServerApi, path: str, name: str) -> str:
+    """Return a text field of the JSON at this path, or "" if the server has none."""
+    try:
+        found = await api.get(path)
+    except VlmtuiError:
+        return ""
+    value = found.get(name) if isinstance(found, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 async def _exists(api: ServerApi, path: str) -> bool:
@@ -196,34 +199,16 @@ async def _takes(api: ServerApi, model: str, more: dict[str, object], flag: str)
     return code == 400 and f"--trust-request-{flag}".encode() not in answer
 
 
-async def _template(api: ServerApi) -> str:
-    found = await _or_none(api.get("/tokenizer_info"))
-    template = found.get("chat_template") if isinstance(found, dict) else None
-    return template if isinstance(template, str) else ""
-
-
-async def _or_none(answer: Awaitable[Any]) -> Any:
-    try:
-        return await answer
-    except VlmtuiError:
-        return None
-
-
-_NO_METRICS = "Other servers and some proxies tell none."
-
-
 async def ask_for_metrics(api: ServerApi) -> EngineMetrics:
     """Return the server's metrics. Raises VlmtuiError, of kind UNSUPPORTED if it has none of vLLM's metrics."""
+    detail = ""
     try:
         found = parse_metrics(await api.text("/metrics"))
+        if found.ranks:
+            return found
     except ServerError as error:
         if error.code not in (404, 405):
             raise
-        raise _without_metrics(api, f"status {error.code}: {error.detail}") from error
-    if not found.ranks:
-        raise _without_metrics(api, "")
-    return found
-
-
-def _without_metrics(api: ServerApi, detail: str) -> VlmtuiError:
-    return VlmtuiError(ErrorKind.UNSUPPORTED, f"{api.shown} tells no metrics of vLLM.", detail=detail, hint=_NO_METRICS)
+        detail = f"status {error.code}: {error.detail}"
+    hint = "Other servers and some proxies tell none."
+    raise VlmtuiError(ErrorKind.UNSUPPORTED, f"{api.shown} tells no metrics of vLLM.", detail=detail, hint=hint)

@@ -39,8 +39,10 @@ def write_legacy_copy(folder: Path, target: Path) -> Path:
     for file in folder.iterdir():
         if file.name not in (_CONFIG, _TOKENIZER) and not (target / file.name).exists():
             (target / file.name).symlink_to(file)
-    _write(target / _CONFIG, _legacy_config(_read(folder / _CONFIG)))
-    _write(target / _TOKENIZER, _legacy_tokenizer(_read(folder / _TOKENIZER)))
+    for name, rewritten in ((_CONFIG, _legacy_config), (_TOKENIZER, _legacy_tokenizer)):
+        config = read_json(folder / name, bytes_max=_BYTES_MAX)
+        assert isinstance(config, dict)
+        write_private(target / name, json.dumps(rewritten(config), indent=2).encode())
     return target
 
 
@@ -62,16 +64,6 @@ def _legacy_tokenizer(config: dict[str, Any]) -> dict[str, Any]:
     config.pop("backend")
     special = config.pop("extra_special_tokens")
     return {**config, "additional_special_tokens": special, "tokenizer_class": "Qwen2TokenizerFast"}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    found = read_json(path, bytes_max=_BYTES_MAX)
-    assert isinstance(found, dict)
-    return found
-
-
-def _write(path: Path, config: dict[str, Any]) -> None:
-    write_private(path, json.dumps(config, indent=2).encode())
 
 
 _log = logging.getLogger(__name__)

@@ -347,7 +347,9 @@ class TransformersEngine:
             return is_complete
 
         def goes_on() -> bool:
-            self._between_tokens()
+            if self._ending.is_set():
+                raise VlmtuiError(ErrorKind.ENGINE_DIED, "The engine is shutting down.")
+            self._gate.between_passes()
             return not stopped.is_set()
 
         chooser = TokenChooser(plan, inputs.ids, take_and_post, forced, goes_on)
@@ -383,11 +385,6 @@ class TransformersEngine:
                 # torch cannot use the GPU in this process any more
                 self._loop.call_soon_threadsafe(self._broken.set)
             raise
-
-    def _between_tokens(self) -> None:
-        if self._ending.is_set():
-            raise VlmtuiError(ErrorKind.ENGINE_DIED, "The engine is shutting down.")
-        self._gate.between_passes()
 
     async def _inputs(self, request: Request, items: list[MediaItem]) -> PromptInputs:
         prompt, arguments = request.prompt, request.sampling.extra.get(PROCESSOR)

@@ -181,9 +181,7 @@ def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiErro
     text = chain_text(error)
     if not isinstance(error, VlmtuiError) and _IN_THE_CORE.search(text):
         return explain_death(log, fallback=text)
-    return contract.explain_request(
-        error, rules=(*_REQUEST_RULES, *_ENGINE_RULES, _REFUSED_MEDIUM, _REFUSED_REQUEST)
-    )
+    return contract.explain_request(error, rules=(*_REQUEST_RULES, *_ENGINE_RULES, _REFUSED_MEDIUM, _REFUSED_REQUEST))
 
 
 def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
