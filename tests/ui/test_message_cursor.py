@@ -140,7 +140,7 @@ async def test_edit_copy_inspect_and_compare_act_on_the_selected_message(
     async with chatting(*ANSWERS, ["Another."]) as chat:
         await three_turns(chat)
         copied: list[str] = []
-        monkeypatch.setattr(chat.screen, "copy_text", copied.append)
+        monkeypatch.setattr(chat.app, "copy_to_clipboard", copied.append)
         await chat.pilot.press("up", "up", "up", "y", "up", "y")
         await chat.until(lambda: copied == ["Answer two.", "Question two"])
         await chat.pilot.press("i")

@@ -27,7 +27,7 @@ from vlmtui.session.exchange import attachments_named
 from vlmtui.session.models import excess_media
 from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.text import counted, is_number, one_line
-from vlmtui.ui.chat.part import ChatPart
+from vlmtui.ui.chat.part import ChatPart, background
 from vlmtui.ui.keys import with_remedy
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
@@ -87,12 +87,12 @@ class AttachmentBar(Vertical):
     async def show(self, staged: Mapping[int, Attachment], *, pending: int) -> None:
         """Show attachments with their numbers, in this order. `pending`: the number of files still loading."""
         async with self._busy:
-            await self._show(staged, pending)
+            if self._grid.is_attached:
+                self._say(self._pending, f"reading {counted(pending, 'file')}…" if pending else "")
+                await self._fill(staged)
+                self._update_display()
 
-    async def _show(self, staged: Mapping[int, Attachment], pending: int) -> None:
-        if not self._grid.is_attached:
-            return
-        self._say(self._pending, f"reading {counted(pending, 'file')}…" if pending else "")
+    async def _fill(self, staged: Mapping[int, Attachment]) -> None:
         one_row = len(staged) <= max(1, self.app.size.width // (THUMBNAIL_WIDTH + GUTTER))
         rows = _THUMBNAIL_ROWS if one_row and self.app.size.height >= _TALL else 0
         shown = [(number, view.attachment) for number, view in self._views.items()]
@@ -106,7 +106,6 @@ class AttachmentBar(Vertical):
             self._views = {number: kept.get(number) or self._view(number, item) for number, item in staged.items()}
             await grid.mount_all(view for number, view in self._views.items() if number not in kept)
             grid.sort_children(key=lambda view: list(self._views.values()).index(view))  # type: ignore[arg-type]
-        self._update_display()
 
     def tell_tokens(self, tokens: Mapping[int, int], *, are_estimates: bool = False) -> None:
         """Show each attachment's tokens, by its number. An estimate is shown only if there is no count."""
@@ -160,8 +159,13 @@ class AttachmentSources(ChatPart):
         else:
             self._screen.start_dialog(self._browse)
 
-    def action_paste_picture(self) -> None:
-        self._screen.start(self._paste_picture, "gather")
+    @background("gather")
+    async def action_paste_picture(self) -> None:
+        from vlmtui.media.clipboard import clipboard_pictures
+
+        folder = self._screen.services.paths.cache / "clipboard"
+        paths = await asyncio.to_thread(clipboard_pictures, folder, inbox=self._screen.services.paths.inbox)
+        self.attach_files(paths)
 
     def action_inbox(self) -> None:
         """Attach new files from the inbox folder; if there are none, show the command that copies files there."""
@@ -193,13 +197,6 @@ class AttachmentSources(ChatPart):
         question = f"Attach all {len(sources)} files to the message?"
         if await self._app.confirm(question, yes=f"Attach {len(sources)} files"):
             self._screen.panel.attach(sources)
-
-    async def _paste_picture(self) -> None:
-        from vlmtui.media.clipboard import clipboard_pictures
-
-        folder = self._screen.services.paths.cache / "clipboard"
-        paths = await asyncio.to_thread(clipboard_pictures, folder, inbox=self._screen.services.paths.inbox)
-        self.attach_files(paths)
 
     async def _offer_inbox(self) -> None:
         from vlmtui.media.inbox import Inbox, scp_line

@@ -23,7 +23,7 @@ from vlmtui.session.fan_out import ENGINE, PICTURE, FanOut, Plan, choose_lane, l
 from vlmtui.session.lanes import InFlightRequest, LaneEngines, engines_of
 from vlmtui.session.models import memory_need
 from vlmtui.text import one_line
-from vlmtui.ui.chat.part import ChatPart
+from vlmtui.ui.chat.part import ChatPart, dialog
 
 if TYPE_CHECKING:
     from vlmtui.ui.chat.screen import ChatScreen
@@ -40,16 +40,23 @@ class FanOuts(ChatPart):
         self._open: tuple[FanOut, ComparedMessage] | None = None
         """The newest fan-out without a chosen answer, and its message."""
 
-    def action_fan_out(self, text: str = "") -> None:
+    @dialog
+    async def action_fan_out(self, text: str = "") -> None:
         """Send the draft or the last message several ways at once. `text`: the plan, e.g. `seed=1,2`; empty: a form
         asks."""
         self._screen.take_composer_text()
-        self._screen.start_dialog(partial(self._fan_out, text))
+        message = self._screen.compared_message()
+        fan_out = self._earlier(message) if not text else None
+        if fan_out is None:
+            plan = await self._plan(text, message)
+            fan_out = await self._planned(plan, message) if plan is not None else None
+        if fan_out is not None:
+            await self._show(fan_out, message)
 
-    def action_look(self) -> None:
-        """Send the draft or the last message with its images, without them, and with changed images."""
+    @dialog
+    async def action_look(self) -> None:
         self._screen.take_composer_text()
-        self._screen.start_dialog(self._look)
+        await self.look_at(self._screen.compared_message())
 
     async def look_at(self, message: ComparedMessage) -> bool:
         """Send this message with its images, without them, and with changed images. Return True if the conversation
@@ -58,18 +65,6 @@ class FanOuts(ChatPart):
         if fan_out is None or fan_out.plan.parameter != PICTURE:
             fan_out = await self._planned(look_plan(message), message)
         return fan_out is not None and await self._show(fan_out, message)
-
-    async def _look(self) -> None:
-        await self.look_at(self._screen.compared_message())
-
-    async def _fan_out(self, text: str) -> None:
-        message = self._screen.compared_message()
-        fan_out = self._earlier(message) if not text else None
-        if fan_out is None:
-            plan = await self._plan(text, message)
-            fan_out = await self._planned(plan, message) if plan is not None else None
-        if fan_out is not None:
-            await self._show(fan_out, message)
 
     async def _show(self, fan_out: FanOut, message: ComparedMessage) -> bool:
         """Show a fan-out, and those that the user requests from its screen. Return True if the conversation continues
@@ -171,8 +166,15 @@ class Comparisons(ChatPart):
         self._screen.take_composer_text()
         self._screen.start_dialog(self._compare)
 
-    def action_comparisons(self) -> None:
-        self._screen.start_dialog(self._look_at_stored)
+    @dialog
+    async def action_comparisons(self) -> None:
+        last = self._screen.marked.exchange if self._screen.marked is not None else self._chat.last
+        if last is None:
+            self._app.tell("There is no comparison yet.")
+            return
+        raw = await self._app.choose_comparison(ComparedMessage(self._chat, last))
+        if raw is not None:
+            self._screen.start_dialog(partial(self._compare, raw))
 
     def _send(self, message: ComparedMessage, comparison: PromptComparison) -> InFlightRequest:
         """Send the draft as the conversation's next message, with the comparison's seed. Raises VlmtuiError."""
@@ -217,12 +219,3 @@ class Comparisons(ChatPart):
         )
         self._write_raw()
         self._screen.prompt_cost.count_soon()
-
-    async def _look_at_stored(self) -> None:
-        last = self._screen.marked.exchange if self._screen.marked is not None else self._chat.last
-        if last is None:
-            self._app.tell("There is no comparison yet.")
-            return
-        raw = await self._app.choose_comparison(ComparedMessage(self._chat, last))
-        if raw is not None:
-            self._screen.start_dialog(partial(self._compare, raw))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import msgspec
 
@@ -22,7 +21,7 @@ from vlmtui.session.dials import with_setting
 from vlmtui.session.exchange import Sibling
 from vlmtui.session.settings import ChatSettings
 from vlmtui.text import is_number, one_line
-from vlmtui.ui.chat.part import ChatPart
+from vlmtui.ui.chat.part import ChatPart, dialog
 
 
 class Branches(ChatPart):
@@ -99,34 +98,28 @@ class Branches(ChatPart):
 class Settings(ChatPart):
     """Changes the conversation's settings, by the form or a slash command, and its LoRA adapter."""
 
-    def action_settings(self) -> None:
-        self._screen.start_dialog(self._edit)
+    @dialog
+    async def action_settings(self) -> None:
+        changed = await self._app.edit_settings(self._chat.settings, self._engines.model)
+        if changed is not None:
+            self._apply(changed)
 
     def action_system(self, text: str = "") -> None:
         self._apply(msgspec.structs.replace(self._chat.settings, system_prompt=text))
 
-    def action_set(self, text: str = "") -> None:
+    @dialog
+    async def action_set(self, text: str = "") -> None:
         """Set one parameter, as in `temperature 0.7`, `max_pixels 100000` or `json @schema.json`."""
-        self._screen.start_dialog(partial(self._set_parameter, text))
-
-    def action_adapter(self, text: str = "") -> None:
-        """Use the LoRA adapter in a folder from the next message on. `none`: no adapter; empty: choose from a list."""
-        self._screen.start_dialog(partial(self._choose_adapter, text.strip()))
-
-    async def _set_parameter(self, text: str) -> None:
         model, settings = self._engines.model, self._chat.settings
         family = model.family if model is not None else None
         sampling = await asyncio.to_thread(with_setting, settings.sampling, text, family)
         self._apply(msgspec.structs.replace(settings, sampling=sampling))
 
-    async def _edit(self) -> None:
-        changed = await self._app.edit_settings(self._chat.settings, self._engines.model)
-        if changed is not None:
-            self._apply(changed)
-
-    async def _choose_adapter(self, text: str) -> None:
+    @dialog
+    async def action_adapter(self, text: str = "") -> None:
+        """Use the LoRA adapter in a folder from the next message on. `none`: no adapter; empty: choose from a list."""
         require_capability(self._engines.info, "lora")
-        folder = text or await self._adapter_from_list()
+        folder = text.strip() or await self._adapter_from_list()
         if folder is None:
             return
         adapter = None if folder == NONE else await asyncio.to_thread(find_adapter, folder)

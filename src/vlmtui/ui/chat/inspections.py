@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from functools import partial
 
-from vlmtui.domain.conversation import Attachment, Prompt
+from vlmtui.domain.conversation import Attachment
 from vlmtui.session.answer_places import places_of
+from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_report import (
-    PromptReport,
     exchange_numbered,
     family_of,
     made_here,
@@ -19,15 +18,20 @@ from vlmtui.session.prompt_report import (
 from vlmtui.session.seeing import ask_model_view, occlusion_plan
 from vlmtui.text import one_line
 from vlmtui.ui.chat.composer import Composer
-from vlmtui.ui.chat.part import ChatPart
+from vlmtui.ui.chat.part import ChatPart, dialog
 
 
 class Inspections(ChatPart):
     """Opens the inspector, lint, and the image views."""
 
-    def action_inspect(self, number: str = "") -> None:
+    @dialog
+    async def action_inspect(self, number: str = "") -> None:
         """Inspect the prompt and the answer of message `number`, or else of the selected message or the last."""
-        self._start(self._inspect, number)
+        engines, exchange = self._engines, self._exchange(number)
+        known = await report_of(self._chat, exchange, engines.info)
+        model = engines.model
+        again = partial(request_again, self._chat, exchange, known, model.family) if model and known.recipe else None
+        self._app.open_inspector(made_here(known, family_of(known, model, self._screen.services.registry)), again=again)
 
     def action_lint(self) -> None:
         self._app.open_lint(self._engines.require_model())
@@ -44,48 +48,29 @@ class Inspections(ChatPart):
             return
         self._screen.panel.query_one(Composer).insert(known)
 
-    def action_where(self, number: str = "") -> None:
-        self._start(self._show_places, number)
-
-    def action_seen(self, number: str = "") -> None:
-        self._start(self._show_model_view, number)
-
-    def action_heat(self, number: str = "") -> None:
-        self._start(self._show_occlusion, number)
-
-    def _start(self, show: Callable[[str], Coroutine[None, None, None]], number: str) -> None:
-        """Call `show` for message `number`, or else for the selected or the last message."""
-        if not number and self._screen.marked is not None:
-            number = str(self._chat.number_of(self._screen.marked.exchange))
-        self._screen.start_dialog(partial(show, number))
-
-    async def _inspect(self, number: str) -> None:
-        engines = self._engines
-        exchange = exchange_numbered(self._chat, number)
-        known = await report_of(self._chat, exchange, engines.info)
-        model = engines.model
-        again = partial(request_again, self._chat, exchange, known, model.family) if model and known.recipe else None
-        self._app.open_inspector(made_here(known, family_of(known, model, self._screen.services.registry)), again=again)
-
-    async def _show_places(self, number: str) -> None:
-        exchange = exchange_numbered(self._chat, number)
-        known = await report_of(self._chat, exchange, self._engines.info)
+    @dialog
+    async def action_where(self, number: str = "") -> None:
+        known = await report_of(self._chat, self._exchange(number), self._engines.info)
         places = places_of(known, family_of(known, self._engines.model, self._screen.services.registry))
         self._app.open_places(places, [self._number_of(medium) for medium in places.media])
 
-    async def _show_model_view(self, number: str) -> None:
-        _, prompt = await self._prompt(number)
+    @dialog
+    async def action_seen(self, number: str = "") -> None:
+        _, prompt = await prompt_again(self._chat, self._exchange(number), self._engines)
         views = await ask_model_view(self._engines.require_engine(), prompt, self._screen.services.paths.seen)
         self._app.open_model_view(views, [self._number_of(view.attachment) for view in views])
 
-    async def _show_occlusion(self, number: str) -> None:
-        known, prompt = await self._prompt(number)
+    @dialog
+    async def action_heat(self, number: str = "") -> None:
+        known, prompt = await prompt_again(self._chat, self._exchange(number), self._engines)
         plan = occlusion_plan(known, prompt, self._engines.require_engine())
         self._app.open_occlusion(plan, self._number_of(plan.image))
 
-    async def _prompt(self, number: str) -> tuple[PromptReport, Prompt]:
-        """Return the report about a message's answer, and its prompt for the loaded model. Raises VlmtuiError."""
-        return await prompt_again(self._chat, exchange_numbered(self._chat, number), self._engines)
+    def _exchange(self, number: str) -> Exchange:
+        """Return the exchange with message `number`, or else the selected or the last. Raises VlmtuiError."""
+        if not number and self._screen.marked is not None:
+            return self._screen.marked.exchange
+        return exchange_numbered(self._chat, number)
 
     def _number_of(self, attachment: Attachment) -> int:
         numbered = self._chat.attachments_by_number()

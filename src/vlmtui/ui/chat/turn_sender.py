@@ -9,7 +9,7 @@ from functools import partial
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.engines import EngineState
 from vlmtui.session.exchange import Exchange
-from vlmtui.ui.chat.part import ChatPart
+from vlmtui.ui.chat.part import ChatPart, background
 
 _SENT_WITHIN_S = 0.05
 """Maximum seconds to wait for a message to be stored and sent before it is drawn, which delays the store's thread."""
@@ -66,18 +66,10 @@ class TurnSender(ChatPart):
         self._screen.start(partial(self._answer, exchange), "answer")
         self._screen.start_dialog(partial(self._clear_and_show, exchange, sent, rebuild=rebuild))
 
-    def action_regenerate(self) -> None:
+    @background("exchange")
+    async def action_regenerate(self) -> None:
         """Generate another answer to the selected turn, or else the last."""
         of = self._screen.marked.exchange if self._screen.marked is not None else None
-        self._screen.start(partial(self._regenerate, of), "exchange")
-
-    def action_stop(self) -> None:
-        self._screen.start(self._stop, "stop")
-
-    async def _stop(self) -> None:
-        await self._chat.cancel(self._engines.engine)
-
-    async def _regenerate(self, of: Exchange | None) -> None:
         engines = self._engines
         is_earlier = of is not None and of is not self._chat.last
         engines.require_engine()
@@ -87,6 +79,10 @@ class TurnSender(ChatPart):
         self._screen.start(partial(self._answer, exchange), "answer")
         if is_earlier:
             await self._screen.show_exchange(exchange, rebuild=True)
+
+    @background("stop")
+    async def action_stop(self) -> None:
+        await self._chat.cancel(self._engines.engine)
 
     async def _clear_and_show(self, exchange: Exchange, sent: tuple[str, str] | None, *, rebuild: bool) -> None:
         """Clear the composer, and show a new exchange. Keys typed ahead wait, so that they go into the empty
