@@ -478,7 +478,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             self._return_files([entry.path])
 
     def action_mark(self) -> None:
-        """Mark or unmark the highlighted file."""
         entry = self._current
         if entry is None or entry.is_folder:
             return
@@ -491,7 +490,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self.action_move("down")
 
     def action_mark_all(self) -> None:
-        """Mark all files shown, or unmark them if all are marked."""
         files = {entry.path: entry for entry in self._shown if not entry.is_folder}
         if files.keys() <= self._marks.keys():
             for path in files:
@@ -502,17 +500,14 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self.query_one(FileList).refresh()
 
     def action_sort(self) -> None:
-        """Switch to the next sort order."""
         self._look.sort = self._look.sort.next
         self._show()
 
     def action_hidden(self) -> None:
-        """Show or hide files that begin with a dot."""
         self._look.hidden = not self._look.hidden
         self._show()
 
     def action_recent(self) -> None:
-        """Switch between the folder and the recent folders."""
         self._open(self.folder if self._shows_recent else None)
 
     def action_complete(self) -> None:

@@ -163,7 +163,6 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         self.dismiss(None)
 
     def action_scroll(self, way: str) -> None:
-        """Scroll the frames by one page."""
         getattr(self.query_one("#sheet"), f"scroll_page_{way}")(animate=False)
 
     @property

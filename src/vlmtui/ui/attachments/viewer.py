@@ -152,7 +152,6 @@ class ViewerScreen(ModalScreen[None]):
         self.dismiss()
 
     async def action_turn(self, step: int) -> None:
-        """Show another attachment; after the last comes the first."""
         self.view, self.shown = Viewport((self.view.at + step) % len(self.attachments)), None
         self._source = None
         await self.query_one("#stage").query(".picture").remove()
@@ -163,7 +162,6 @@ class ViewerScreen(ModalScreen[None]):
         self._settling = self.set_timer(self._settle_s, self._open_current)
 
     def action_step(self, step: int) -> None:
-        """Show another frame of the video."""
         count = len(self._source.times_s) if self._source else 0
         self._show(msgspec.structs.replace(self.view, frame=min(max(self.view.frame + step, 0), max(count - 1, 0))))
 
@@ -180,11 +178,9 @@ class ViewerScreen(ModalScreen[None]):
             self._show(msgspec.structs.replace(self.view, x=x, y=y))
 
     def action_reset(self) -> None:
-        """Show the whole image."""
         self._show(Viewport(self.view.at, self.view.frame))
 
     def action_facts(self) -> None:
-        """Show or hide the facts."""
         self.toggle_class("-facts")
         self.call_after_refresh(self._redraw)
 

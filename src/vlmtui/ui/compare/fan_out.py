@@ -382,11 +382,9 @@ class FanOutScreen(Screen[Leave]):
             await asyncio.sleep(0)  # marking a long answer takes as long as a key may wait
 
     def action_move(self, across: int, down: int) -> None:
-        """Focus a neighbouring answer."""
         self._grid.move(across, down)
 
     def action_choose(self) -> None:
-        """Continue the conversation with the focused answer."""
         lane = self.fan_out.lanes[self._grid.current]
         if lane.is_running:
             self.main_app.tell_error(bad_input("This answer is not complete yet.", remedy=Remedy.STOP_FAN_OUT))
@@ -396,25 +394,21 @@ class FanOutScreen(Screen[Leave]):
             self._leave(self._grid.current)
 
     def action_base(self) -> None:
-        """Compare the other answers with the focused answer."""
         self.fan_out.base = self._grid.current
         self.scores = None
         if not self.fan_out.is_running:
             self._compare_with_base()
 
     def action_copy(self) -> None:
-        """Copy the focused answer, through the terminal (OSC 52)."""
         text = self.fan_out.lanes[self._grid.current].answer.text
         self.app.copy_to_clipboard(text)
         self.main_app.tell(f"Copied {len(text):,} characters.")
 
     def action_inspect(self) -> None:
-        """Inspect the focused answer and its prompt."""
         self.main_app.open_inspector(self.fan_out.report(self._grid.current))
 
     @before_keys
     async def action_export(self) -> None:
-        """Write all answers to a Markdown, HTML or JSON file."""
         if self.fan_out.is_running:
             self.main_app.tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
             return
@@ -422,12 +416,10 @@ class FanOutScreen(Screen[Leave]):
         await ask_export(self.main_app, document, "fan-out.html")
 
     def action_new_plan(self) -> None:
-        """Ask for another plan for the same message."""
         if not self.fan_out.is_running:
             self._leave("new_plan")
 
     def action_look(self) -> None:
-        """Send the same message with its images, without them, and with changed images."""
         if self.fan_out.is_running:
             self.main_app.tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
         else:

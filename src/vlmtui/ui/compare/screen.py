@@ -157,7 +157,6 @@ class CompareScreen(SidesScreen):
     # -- actions
 
     def action_send(self) -> None:
-        """Send both prompts at the same time."""
         if self.engines.state is EngineState.DEAD:
             self.main_app.tell("The model is loading again.")
             self.main_app.restart_engine()
@@ -177,7 +176,6 @@ class CompareScreen(SidesScreen):
 
     @work(group="stop")
     async def action_stop(self, mode: PromptMode) -> None:
-        """Stop one side; keep the partial answer."""
         await self.comparison.stop(mode)
 
     @work(group="stop")
@@ -190,7 +188,6 @@ class CompareScreen(SidesScreen):
             self.dismiss()
 
     def action_logprobs(self) -> None:
-        """Request log-probabilities with the next answers, or stop requesting them."""
         self.comparison.logprobs = not self.comparison.logprobs
         self._show_state()
         if self.comparison.logprobs:
@@ -198,7 +195,6 @@ class CompareScreen(SidesScreen):
 
     @before_keys
     async def action_stored(self) -> None:
-        """Show the stored comparisons of this message."""
         try:
             text = await choose_stored_comparison(self.main_app, self.message)
         except VlmtuiError as error:
@@ -208,11 +204,9 @@ class CompareScreen(SidesScreen):
             self._fill(text, "earlier comparison")
 
     def action_use(self) -> None:
-        """Continue the conversation with the focused side's answer."""
         self._use(self._focused_side())
 
     def action_inspect(self) -> None:
-        """Inspect the prompt and the answer of the focused side."""
         known = self._focused_side().report(self.comparison.info)
         if known is None:
             self.main_app.tell("Its prompt is not rendered yet.", Remedy.COMPUTE_DIFFERENCE)
@@ -221,7 +215,6 @@ class CompareScreen(SidesScreen):
 
     @before_keys
     async def action_look(self) -> None:
-        """Send the message with its images, without them, and with changed images."""
         try:
             was_taken = await self._look()
         except VlmtuiError as error:
@@ -231,22 +224,18 @@ class CompareScreen(SidesScreen):
             self.dismiss()
 
     def action_next_finding(self) -> None:
-        """Move the cursor to the next finding about the raw prompt."""
         self._focus_raw()
         self.pane.visit()
 
     def action_fix(self) -> None:
-        """Apply the fix of the visited finding, or of the first one."""
         self._focus_raw()
         self.pane.fix()
 
     def action_fold(self) -> None:
-        """Fold equal earlier turns into one line, or unfold them."""
         self._turns.fold()
 
     @before_keys
     async def action_fill(self) -> None:
-        """Load the raw prompt from the registry's template, from the left side, or from a saved prompt."""
         names = await asyncio.to_thread(self._saved.names)
         lines = [Content("The registry's raw template"), Content("The chat template's text")]
         lines += [Content.assemble("Saved: ", one_line(name)) for name in names]
@@ -268,7 +257,6 @@ class CompareScreen(SidesScreen):
 
     @before_keys
     async def action_save(self) -> None:
-        """Save the raw prompt under a name."""
         draft = self.comparison.draft
         hint = "Overwrites an existing prompt of that name. {comparison.fill} loads it."
         name = await ask_user(self.app, NameScreen("Save the raw prompt as", value=draft.saved_as, hint=hint))

@@ -168,7 +168,6 @@ class SidesScreen(Screen[None]):
             self.find_difference()
 
     def action_next_view(self) -> None:
-        """Show the next view, wrapping around."""
         views = [view for view, _ in self.tabs]
         at = views.index(self.view) if self.view in views else 0
         self.turn_to(views[(at + 1) % len(views)])
@@ -179,7 +178,6 @@ class SidesScreen(Screen[None]):
 
     @before_keys
     async def action_export(self) -> None:
-        """Write the comparison to a file."""
         document = await asyncio.to_thread(self.document)
         if document is None:
             self.main_app.tell("There is nothing to export before both prompts are sent.")
@@ -249,7 +247,6 @@ class StoredComparisonScreen(SidesScreen):
         self.find_difference()
 
     def action_run_again(self) -> None:
-        """Send both prompts again, with this comparison's raw prompt."""
         prompt = self.stored.document.sides[1].request
         if isinstance(prompt, RawPrompt):
             self.wants_again = prompt.text
@@ -258,7 +255,6 @@ class StoredComparisonScreen(SidesScreen):
             self.main_app.tell("Its raw prompt was not stored as text.")
 
     def action_fold(self) -> None:
-        """Fold equal earlier turns into one line, or unfold them."""
         self._is_folded = not self._is_folded
         self._show_turns()
 

@@ -53,11 +53,10 @@ class FailureView(Vertical):
 
     def show(self, error: VlmtuiError, way_back: str = "") -> None:
         """Show this error, and how to return to the previous model; empty parts are left out."""
-        self.query_one(".way-back", Static).update(way_back)
-        self.query_one(".way-back").display = bool(way_back)
-        self.query_one(".message", Static).update(visible(error.message))
-        self.query_one(".hint", Static).update(visible(error.hint))
-        self.query_one(".hint").display = bool(error.hint)
+        for part, text in (("message", error.message), ("hint", error.hint), ("way-back", way_back)):
+            line = self.query_one(f".{part}", Static)
+            line.update(visible(text))
+            line.display = bool(text)
         detail = self.query_one(".detail", DocumentView)
         detail.show(TextBlock(visible(error.detail.strip())))
         detail.display = bool(error.detail.strip())

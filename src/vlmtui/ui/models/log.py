@@ -274,7 +274,6 @@ class LogScreen(SearchScreen):
         self.set_class(event.size.width >= _BESIDE_COLUMNS, "-beside")
 
     def action_metrics(self) -> None:
-        """Show or hide the metrics."""
         panel = self.query_one("#metrics")
         panel.display = not panel.display
 
@@ -282,14 +281,12 @@ class LogScreen(SearchScreen):
         self.dismiss()
 
     def action_follow(self) -> None:
-        """Go to the newest line, and follow new ones."""
         self.query_one(LogView).show_end()
 
     def action_oldest(self) -> None:
         self.query_one(LogView).scroll_home(animate=False)
 
     def action_copy(self) -> None:
-        """Copy all lines in memory."""
         lines = [log_line(line) for line in self.engines.log.since(0)]
         self.app.copy_to_clipboard("\n".join(lines))
         self.notify(f"Copied {len(lines):,} lines.", markup=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -273,14 +274,12 @@ class ModelsScreen(Screen[None]):
     SCOPE = "model_list"
     BINDINGS = bindings(SCOPE)
 
+    @dataclass
     class ModelChosen(Message):
-        """Load this model."""
+        """Load this model. `machine`: this machine's memory, if it is measured."""
 
-        def __init__(self, model: Model, machine: Machine | None = None) -> None:
-            """`machine`: the machine's memory, if known."""
-            super().__init__()
-            self.model = model
-            self.machine = machine
+        model: Model
+        machine: Machine | None
 
     class LeavePicker(Message):
         """Go back to the chat with the loaded model."""
@@ -345,7 +344,6 @@ class ModelsScreen(Screen[None]):
 
     @on(RowList.Opened)
     def action_load(self) -> None:
-        """Load the highlighted model."""
         chosen = self._list.current
         if chosen is None:
             self.app.bell()

@@ -70,7 +70,6 @@ class ModelViewScreen(SeeingScreen[OpenedView]):
             self.listed.highlighted = at
 
     def action_kind(self, step: int) -> None:
-        """Show the next view, or the one before."""
         self.action_show(VIEW_KINDS[(VIEW_KINDS.index(self.kind) + step) % len(VIEW_KINDS)])
 
     def action_show(self, kind: ViewKind) -> None:
@@ -79,7 +78,6 @@ class ModelViewScreen(SeeingScreen[OpenedView]):
         self.redraw()
 
     def action_turn(self, step: int) -> None:
-        """Show another attachment."""
         if len(self._views) > 1:
             self._turn_to((self.at + step) % len(self._views))
 

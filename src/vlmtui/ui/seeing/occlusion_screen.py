@@ -85,14 +85,12 @@ class OcclusionScreen(SeeingScreen["Image"]):
         self._tell()
 
     def action_measure(self) -> None:
-        """Score the answer with each part of the image greyed out in turn."""
         if self._measuring is None:
             self.map = None
             self._measuring = self._measure(self.plan)
             self._progressed(0)
 
     def action_grid(self, step: int) -> None:
-        """Take finer or coarser cells."""
         at = min(max(GRIDS.index(self.plan.longer) + step, 0), len(GRIDS) - 1)
         if self._measuring is None and GRIDS[at] != self.plan.longer:
             self.plan = msgspec.structs.replace(self.plan, longer=GRIDS[at])
@@ -101,7 +99,6 @@ class OcclusionScreen(SeeingScreen["Image"]):
             self.redraw()
 
     def action_export(self) -> None:
-        """Write the heat map and its numbers."""
         if self.map is None or self.opened is None:
             self.tell_error(bad_input("There is no heat map yet.", hint="Measure first."))
             return

@@ -69,15 +69,12 @@ class PlacesScreen(SeeingScreen["Image"]):
         return at if at is not None and at < len(self.places.marks) else None
 
     def action_convention(self) -> None:
-        """Read the coordinates by the next convention, e.g. as pixels or as thousandths of the image."""
         self._read_again(self.places.with_next_scale())
 
     def action_order(self) -> None:
-        """Swap x and y in the coordinates."""
         self._read_again(self.places.with_other_order())
 
     def action_export(self) -> None:
-        """Write the image with its marks, and the marks as JSON."""
         if self.opened is None:
             self.tell_error(bad_input("Can't export: the image is not open."))
             return

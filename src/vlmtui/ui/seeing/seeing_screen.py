@@ -119,7 +119,6 @@ class SeeingScreen(Screen[None], Generic[_O]):
         self.dismiss()
 
     def action_list(self) -> None:
-        """Show or hide the list, which leaves the whole width to the image."""
         self.toggle_class("-alone")
         self.call_after_refresh(self.redraw)
 
