@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import force_setattr, replace
 
 from vlmtui.domain.capabilities import Capability
 
@@ -26,7 +27,7 @@ class Action(msgspec.Struct, frozen=True):
     """Something that a user can do, by a key, the palette or a slash command."""
 
     id: str
-    """Unique and stable, since users rebind keys by it. `scope.name`; for chat and app actions only the name."""
+    """Unique and stable, since users rebind keys by it. A scope puts its name before it: `viewer.close`."""
     title: str
     """A few words, for the footer and the palette."""
     help: str
@@ -111,13 +112,20 @@ class Scope(msgspec.Struct, frozen=True):
     footer_leads: tuple[str, ...] = ()
     """Ids of actions that this screen's footer shows with their leader keys."""
 
+    def __post_init__(self) -> None:
+        """Put the scope's name before the ids of its actions, except in the chat and the app."""
+        if self.name not in ("chat", "app"):
+            own = (
+                action if "." in action.id else replace(action, id=f"{self.name}.{action.id}")
+                for action in self.actions
+            )
+            force_setattr(self, "actions", tuple(own))
+
 
 _ARROWS = {"up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown"}
 
 
-def row_moves(
-    scope: str, thing: str, keys: Mapping[str, str], *, run: str = "move", priority: bool = False
-) -> tuple[Action, ...]:
+def row_moves(thing: str, keys: Mapping[str, str], *, run: str = "move", priority: bool = False) -> tuple[Action, ...]:
     """Return the actions that move the highlight of a list.
 
     `thing`: what a row is, for the help. `keys`: by direction, keys other than arrows and page keys, and those of
@@ -133,7 +141,7 @@ def row_moves(
     }
     keys = {**_ARROWS, **keys}
     return tuple(
-        Action(f"{scope}.{way}", title, help, keys[way], run=f"{run}('{way}')", priority=priority, moves=True)
+        Action(way, title, help, keys[way], run=f"{run}('{way}')", priority=priority, moves=True)
         for way, (title, help) in rows.items()
         if way in keys
     )

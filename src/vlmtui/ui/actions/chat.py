@@ -243,7 +243,7 @@ COMPOSER = Scope(
 
 def _does(id: str, title: str, help: str, key: str, *, footer: bool = True) -> Action:
     """Return the action that runs the chat's own action `id` on the selected message."""
-    return Action(f"message_cursor.{id}", title, help, key, run=f"screen.run('{id}')", footer=footer)
+    return Action(id, title, help, key, run=f"screen.run('{id}')", footer=footer)
 
 
 MESSAGE_CURSOR = Scope(
@@ -251,7 +251,7 @@ MESSAGE_CURSOR = Scope(
     "On a selected message",
     within="chat",
     actions=(
-        Action("message_cursor.leave", "Back", "Go back to the composer.", "escape", footer=True),
+        Action("leave", "Back", "Go back to the composer.", "escape", footer=True),
         _does("edit", "Edit", "Edit the message; sending creates a branch.", "e"),
         _does("regenerate", "Answer again", "Generate another answer to the message.", "r"),
         _does("inspect", "Inspect", "Inspect the prompt and the answer.", "i"),
@@ -261,36 +261,32 @@ MESSAGE_CURSOR = Scope(
         _does("fan_out", "Fan out", "Send the message several ways at once.", "f"),
         _does("search", "Find", "Find a text in the conversation.", "slash", footer=False),
         Action(
-            "message_cursor.open",
+            "open",
             "Open",
             "View the message's pictures; show or hide the answer's reasoning, or its long JSON.",
             "space,enter",
             footer=True,
         ),
         Action(
-            "message_cursor.next_part",
+            "next_part",
             "Next part",
             "The next part of the answer: reasoning, text, code, JSON, table.",
             "right_square_bracket",
             run="part(1)",
         ),
         Action(
-            "message_cursor.previous_part",
-            "Previous part",
-            "The previous part of the answer.",
-            "left_square_bracket",
-            run="part(-1)",
+            "previous_part", "Previous part", "The previous part of the answer.", "left_square_bracket", run="part(-1)"
         ),
-        Action("message_cursor.copy_part", "Copy part", "Copy the selected part of the answer.", "Y"),
+        Action("copy_part", "Copy part", "Copy the selected part of the answer.", "Y"),
         _does("branch_before", "Previous branch", "Previous branch at this message.", "left", footer=False),
         _does("branch_after", "Next branch", "Next branch at this message.", "right", footer=False),
-        *row_moves("message_cursor", "message", {"up": "up,k", "down": "down,j", "first": "home,g", "last": "end,G"}),
+        *row_moves("message", {"up": "up,k", "down": "down,j", "first": "home,g", "last": "end,G"}),
     ),
 )
 
 
 def _edit(name: str, title: str, help: str, keys: str, *, leader: str = "") -> Action:
-    return Action(f"editor.{name}", title, help, keys, leader=leader, run=f"app.edit('{name}')", moves=True)
+    return Action(name, title, help, keys, leader=leader, run=f"app.edit('{name}')", moves=True)
 
 
 EDITOR = Scope(
@@ -385,24 +381,22 @@ BROWSER = Scope(
     "In the file browser",
     types=True,
     actions=(
-        Action("browser.choose", "Open", "Open the folder, or attach.", "enter", priority=True),
+        Action("choose", "Open", "Open the folder, or attach.", "enter", priority=True),
         Action(
-            "browser.mark",
+            "mark",
             "Mark",
             "Mark the file, to take several; so does Space.",
             "insert,ctrl+space,ctrl+@",
             leader="space",
             priority=True,
         ),
-        Action("browser.mark_all", "Mark all", "Mark all files shown, or unmark them.", leader="a"),
-        Action("browser.sort", "Sort", "Sort by name, newest first, or largest first.", leader="O"),
-        Action("browser.hidden", "Hidden", "Show hidden files and folders, or hide them.", leader="H"),
-        Action("browser.recent", "Recent folders", "Show folders you attached files from.", leader="h"),
-        Action("browser.complete", "Complete", "Complete the path being typed.", "tab", priority=True),
-        Action(
-            "browser.leave", "Cancel", "Clear the filter, leave the recent folders, or cancel.", "escape", priority=True
-        ),
-        *row_moves("browser", "file", {"first": "ctrl+home", "last": "ctrl+end"}, priority=True),
+        Action("mark_all", "Mark all", "Mark all files shown, or unmark them.", leader="a"),
+        Action("sort", "Sort", "Sort by name, newest first, or largest first.", leader="O"),
+        Action("hidden", "Hidden", "Show hidden files and folders, or hide them.", leader="H"),
+        Action("recent", "Recent folders", "Show folders you attached files from.", leader="h"),
+        Action("complete", "Complete", "Complete the path being typed.", "tab", priority=True),
+        Action("leave", "Cancel", "Clear the filter, leave the recent folders, or cancel.", "escape", priority=True),
+        *row_moves("file", {"first": "ctrl+home", "last": "ctrl+end"}, priority=True),
     ),
     fixed=(
         FixedKey("space", "Mark the file, if the filter is empty."),
@@ -416,49 +410,23 @@ VIEWER = Scope(
     "viewer",
     "In the viewer",
     actions=(
-        Action("viewer.close", "Close", "Back to the conversation.", "escape,q", footer=True),
-        Action("viewer.next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
-        Action("viewer.previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
-        Action("viewer.next_frame", "Next frame", "The video's next frame.", "full_stop", run="step(1)", footer=True),
+        Action("close", "Close", "Back to the conversation.", "escape,q", footer=True),
+        Action("next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
+        Action("previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
+        Action("next_frame", "Next frame", "The video's next frame.", "full_stop", run="step(1)", footer=True),
+        Action("previous_frame", "Previous frame", "The video's previous frame.", "comma", run="step(-1)", footer=True),
+        Action("zoom_in", "Zoom in", "Zoom in.", "plus,equals_sign", run="zoom(1)", footer=True),
+        Action("zoom_out", "Zoom out", "Zoom out.", "minus", run="zoom(-1)", footer=True),
+        Action("zoom_reset", "Fit", "Show the whole picture.", "0", run="reset", footer=True),
+        Action("pan_left", "Move left", "Move left in a zoomed picture.", "shift+left,h", run="pan(-1, 0)", moves=True),
+        Action("pan_down", "Move down", "Move down in a zoomed picture.", "shift+down,j", run="pan(0, 1)", moves=True),
+        Action("pan_up", "Move up", "Move up in a zoomed picture.", "shift+up,k", run="pan(0, -1)", moves=True),
         Action(
-            "viewer.previous_frame",
-            "Previous frame",
-            "The video's previous frame.",
-            "comma",
-            run="step(-1)",
-            footer=True,
+            "pan_right", "Move right", "Move right in a zoomed picture.", "shift+right,l", run="pan(1, 0)", moves=True
         ),
-        Action("viewer.zoom_in", "Zoom in", "Zoom in.", "plus,equals_sign", run="zoom(1)", footer=True),
-        Action("viewer.zoom_out", "Zoom out", "Zoom out.", "minus", run="zoom(-1)", footer=True),
-        Action("viewer.zoom_reset", "Fit", "Show the whole picture.", "0", run="reset", footer=True),
-        Action(
-            "viewer.pan_left",
-            "Move left",
-            "Move left in a zoomed picture.",
-            "shift+left,h",
-            run="pan(-1, 0)",
-            moves=True,
-        ),
-        Action(
-            "viewer.pan_down",
-            "Move down",
-            "Move down in a zoomed picture.",
-            "shift+down,j",
-            run="pan(0, 1)",
-            moves=True,
-        ),
-        Action("viewer.pan_up", "Move up", "Move up in a zoomed picture.", "shift+up,k", run="pan(0, -1)", moves=True),
-        Action(
-            "viewer.pan_right",
-            "Move right",
-            "Move right in a zoomed picture.",
-            "shift+right,l",
-            run="pan(1, 0)",
-            moves=True,
-        ),
-        Action("viewer.facts", "Facts", "Show or hide the facts.", "i", leader="i", footer=True),
-        Action("viewer.facts_up", "Facts up", "Scroll the facts up.", "up", run="scroll_facts(-1)", moves=True),
-        Action("viewer.facts_down", "Facts down", "Scroll the facts down.", "down", run="scroll_facts(1)", moves=True),
+        Action("facts", "Facts", "Show or hide the facts.", "i", leader="i", footer=True),
+        Action("facts_up", "Facts up", "Scroll the facts up.", "up", run="scroll_facts(-1)", moves=True),
+        Action("facts_down", "Facts down", "Scroll the facts down.", "down", run="scroll_facts(1)", moves=True),
     ),
 )
 
@@ -467,14 +435,10 @@ FRAME_PICKER = Scope(
     "Choosing the frames of a video",
     types=True,
     actions=(
-        Action(
-            "frame_picker.save", "Save", "Send these frames.", "enter,ctrl+s", leader="s", footer=True, priority=True
-        ),
-        Action("frame_picker.cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
-        Action("frame_picker.up", "Scroll up", "Scroll the frames up.", "pageup", run="scroll('up')", moves=True),
-        Action(
-            "frame_picker.down", "Scroll down", "Scroll the frames down.", "pagedown", run="scroll('down')", moves=True
-        ),
+        Action("save", "Save", "Send these frames.", "enter,ctrl+s", leader="s", footer=True, priority=True),
+        Action("cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
+        Action("up", "Scroll up", "Scroll the frames up.", "pageup", run="scroll('up')", moves=True),
+        Action("down", "Scroll down", "Scroll the frames down.", "pagedown", run="scroll('down')", moves=True),
     ),
     fixed=(
         FixedKey("tab", "The next field."),

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from vlmtui.ui.actions.action import Action, FixedKey, Scope, row_moves
 
-
-def search_actions(scope: str) -> tuple[Action, ...]:
-    """Return the actions that find a text in a screen's document."""
-    return (
-        Action(f"{scope}.search", "Search", "Find a text.", "slash,ctrl+f", leader="slash", footer=True),
-        Action(f"{scope}.search_next", "Next place", "The next place with the text.", "n", run="search_again(False)"),
-        Action(f"{scope}.search_previous", "Previous place", "The place before.", "p", run="search_again(True)"),
-    )
-
-
+_SEARCH = (
+    Action("search", "Search", "Find a text.", "slash,ctrl+f", leader="slash", footer=True),
+    Action("search_next", "Next place", "The next place with the text.", "n", run="search_again(False)"),
+    Action("search_previous", "Previous place", "The place before.", "p", run="search_again(True)"),
+)
+"""The actions that find a text in a screen's document."""
 _NEXT_VIEW = Action(
     "sides.next_view", "Next view", "Show the other side.", "f6", leader="tab", footer=True, priority=True
 )
@@ -27,7 +23,7 @@ COMPARISON = Scope(
     types=True,
     actions=(
         Action(
-            "comparison.send",
+            "send",
             "Send both",
             "Send both prompts at once.",
             "ctrl+r,ctrl+enter",
@@ -38,50 +34,26 @@ COMPARISON = Scope(
         _NEXT_VIEW,
         _DIFFERENCE,
         _EXPORT,
+        Action("next_finding", "Finding", "To the next finding.", "f7", leader="j", footer=True, priority=True),
         Action(
-            "comparison.next_finding", "Finding", "To the next finding.", "f7", leader="j", footer=True, priority=True
+            "fix", "Fix", "Fix the finding in the raw prompt.", "f8", leader="full_stop", footer=True, priority=True
         ),
+        Action("stop_chat", "Stop chat", "Stop the left answer.", leader="1", run="stop('chat')", footer=True),
+        Action("stop_raw", "Stop raw", "Stop the right answer.", leader="2", run="stop('raw')", footer=True),
+        Action("fill", "Load prompt", "Load the raw prompt from the template or a saved one.", leader="P", footer=True),
+        Action("save", "Save", "Save the raw prompt under a name.", "ctrl+s", leader="s", footer=True, priority=True),
         Action(
-            "comparison.fix",
-            "Fix",
-            "Fix the finding in the raw prompt.",
-            "f8",
-            leader="full_stop",
-            footer=True,
-            priority=True,
-        ),
-        Action(
-            "comparison.stop_chat", "Stop chat", "Stop the left answer.", leader="1", run="stop('chat')", footer=True
-        ),
-        Action("comparison.stop_raw", "Stop raw", "Stop the right answer.", leader="2", run="stop('raw')", footer=True),
-        Action(
-            "comparison.fill",
-            "Load prompt",
-            "Load the raw prompt from the template or a saved one.",
-            leader="P",
-            footer=True,
-        ),
-        Action(
-            "comparison.save",
-            "Save",
-            "Save the raw prompt under a name.",
-            "ctrl+s",
-            leader="s",
-            footer=True,
-            priority=True,
-        ),
-        Action(
-            "comparison.logprobs",
+            "logprobs",
             "Log-probabilities",
             "Request log-probabilities, or stop requesting them.",
             "percent_sign",
             leader="percent_sign",
         ),
-        Action("comparison.fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"),
-        Action("comparison.look", "Does it look?", _LOOK_HELP, "x", leader="x"),
-        Action("comparison.inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x", leader="i"),
+        Action("fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"),
+        Action("look", "Does it look?", _LOOK_HELP, "x", leader="x"),
+        Action("inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x", leader="i"),
         Action(
-            "comparison.earlier",
+            "earlier",
             "Earlier",
             "Show earlier comparisons of this message.",
             "alt+k",
@@ -90,14 +62,9 @@ COMPARISON = Scope(
             priority=True,
         ),
         Action(
-            "comparison.use",
-            "Use answer",
-            "Continue the conversation with this answer.",
-            "alt+u",
-            leader="enter",
-            priority=True,
+            "use", "Use answer", "Continue the conversation with this answer.", "alt+u", leader="enter", priority=True
         ),
-        Action("comparison.leave", "Back", "Stop both; back to the chat.", "escape", footer=True, priority=True),
+        Action("leave", "Back", "Stop both; back to the chat.", "escape", footer=True, priority=True),
     ),
 )
 
@@ -105,21 +72,12 @@ STORED_COMPARISON = Scope(
     "stored_comparison",
     "In a stored comparison",
     actions=(
-        Action(
-            "stored_comparison.run_again",
-            "Run again",
-            "Send both prompts again.",
-            "r,ctrl+r,ctrl+enter",
-            leader="r",
-            footer=True,
-        ),
+        Action("run_again", "Run again", "Send both prompts again.", "r,ctrl+r,ctrl+enter", leader="r", footer=True),
         _NEXT_VIEW,
         _DIFFERENCE,
         _EXPORT,
-        Action(
-            "stored_comparison.fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"
-        ),
-        Action("stored_comparison.leave", "Back", "Close the comparison.", "escape", footer=True),
+        Action("fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"),
+        Action("leave", "Back", "Close the comparison.", "escape", footer=True),
     ),
 )
 
@@ -128,17 +86,8 @@ FAN_FORM = Scope(
     "Planning a fan-out",
     types=True,
     actions=(
-        Action(
-            "fan_form.ask",
-            "Ask",
-            "Send all requests at once.",
-            "ctrl+r",
-            leader="r",
-            run="go",
-            footer=True,
-            priority=True,
-        ),
-        Action("fan_form.cancel", "Cancel", "Send nothing.", "escape", footer=True, priority=True),
+        Action("ask", "Ask", "Send all requests at once.", "ctrl+r", leader="r", run="go", footer=True, priority=True),
+        Action("cancel", "Cancel", "Send nothing.", "escape", footer=True, priority=True),
     ),
     fixed=(
         FixedKey("enter", "Send all requests at once."),
@@ -150,14 +99,14 @@ ANSWERS = Scope(
     "answers",
     "In the answers of a fan-out",
     actions=(
-        Action("answers.choose", "Use this", "Continue the conversation with this answer.", "enter", footer=True),
-        Action("answers.base", "Base", "Compare the others with this answer.", "d", leader="d", footer=True),
-        Action("answers.inspect", "Inspect", "Inspect this prompt and answer.", "i", leader="i", footer=True),
-        Action("answers.look", "Does it look?", _LOOK_HELP, "x", leader="x"),
-        Action("answers.copy", "Copy", "Copy this answer to your clipboard.", "y", leader="y", footer=True),
-        Action("answers.export", "Export", "Write all answers to a file.", "w", leader="w", footer=True),
+        Action("choose", "Use this", "Continue the conversation with this answer.", "enter", footer=True),
+        Action("base", "Base", "Compare the others with this answer.", "d", leader="d", footer=True),
+        Action("inspect", "Inspect", "Inspect this prompt and answer.", "i", leader="i", footer=True),
+        Action("look", "Does it look?", _LOOK_HELP, "x", leader="x"),
+        Action("copy", "Copy", "Copy this answer to your clipboard.", "y", leader="y", footer=True),
+        Action("export", "Export", "Write all answers to a file.", "w", leader="w", footer=True),
         Action(
-            "answers.new_plan",
+            "new_plan",
             "New",
             "Fan out the same message over other values.",
             "N,ctrl+n",
@@ -165,11 +114,11 @@ ANSWERS = Scope(
             run="new_plan",
             footer=True,
         ),
-        Action("answers.leave", "Stop, back", "Stop all answers; then go back to the chat.", "escape", footer=True),
-        Action("answers.left", "Left", "The answer on the left.", "left,h", run="move(-1, 0)", moves=True),
-        Action("answers.right", "Right", "The answer on the right.", "right,l", run="move(1, 0)", moves=True),
-        Action("answers.up", "Above", "The answer above.", "up,k", run="move(0, -1)", moves=True),
-        Action("answers.down", "Below", "The answer below.", "down,j", run="move(0, 1)", moves=True),
+        Action("leave", "Stop, back", "Stop all answers; then go back to the chat.", "escape", footer=True),
+        Action("left", "Left", "The answer on the left.", "left,h", run="move(-1, 0)", moves=True),
+        Action("right", "Right", "The answer on the right.", "right,l", run="move(1, 0)", moves=True),
+        Action("up", "Above", "The answer above.", "up,k", run="move(0, -1)", moves=True),
+        Action("down", "Below", "The answer below.", "down,j", run="move(0, 1)", moves=True),
     ),
 )
 
@@ -178,10 +127,8 @@ ANSWER_TILE = Scope(
     "In one of the answers",
     within="answers",
     actions=(
-        Action("answer_tile.page_up", "A page up", "Scroll this answer up.", "pageup", run="page(-1)", moves=True),
-        Action(
-            "answer_tile.page_down", "A page down", "Scroll this answer down.", "pagedown", run="page(1)", moves=True
-        ),
+        Action("page_up", "A page up", "Scroll this answer up.", "pageup", run="page(-1)", moves=True),
+        Action("page_down", "A page down", "Scroll this answer down.", "pagedown", run="page(1)", moves=True),
     ),
 )
 
@@ -189,23 +136,19 @@ INSPECTOR = Scope(
     "inspector",
     "In the inspector",
     actions=(
-        Action("inspector.close", "Back", "Close the inspector.", "escape,q,f12,alt+x", footer=True),
-        Action("inspector.next", "Next part", "The next part.", "tab,right_square_bracket", run="turn(1)", footer=True),
+        Action("close", "Back", "Close the inspector.", "escape,q,f12,alt+x", footer=True),
+        Action("next", "Next part", "The next part.", "tab,right_square_bracket", run="turn(1)", footer=True),
+        Action("previous", "Previous part", "The previous part.", "shift+tab,left_square_bracket", run="turn(-1)"),
+        Action("prompt", "Prompt", "The prompt as the model got it.", "1", run="show('prompt')"),
+        Action("tokens", "Tokens", "Every token of the prompt with its id.", "2", run="show('tokens')"),
+        Action("media", "Media", "Each image and video as it was processed.", "3", run="show('media')"),
+        Action("template", "Template", "The chat template.", "4", run="show('template')"),
+        Action("request", "Request", "The request and its sampling.", "5", run="show('request')"),
+        Action("answer", "Answer", "The answer's tokens and their probabilities.", "6", run="show('answer')"),
+        Action("copy", "Copy", "Copy this part to your clipboard.", "y", leader="y", footer=True),
+        Action("save", "Save", "Save this part as a file in the current folder.", "s", leader="s", footer=True),
         Action(
-            "inspector.previous", "Previous part", "The previous part.", "shift+tab,left_square_bracket", run="turn(-1)"
-        ),
-        Action("inspector.prompt", "Prompt", "The prompt as the model got it.", "1", run="show('prompt')"),
-        Action("inspector.tokens", "Tokens", "Every token of the prompt with its id.", "2", run="show('tokens')"),
-        Action("inspector.media", "Media", "Each image and video as it was processed.", "3", run="show('media')"),
-        Action("inspector.template", "Template", "The chat template.", "4", run="show('template')"),
-        Action("inspector.request", "Request", "The request and its sampling.", "5", run="show('request')"),
-        Action("inspector.answer", "Answer", "The answer's tokens and their probabilities.", "6", run="show('answer')"),
-        Action("inspector.copy", "Copy", "Copy this part to your clipboard.", "y", leader="y", footer=True),
-        Action(
-            "inspector.save", "Save", "Save this part as a file in the current folder.", "s", leader="s", footer=True
-        ),
-        Action(
-            "inspector.logprobs",
+            "logprobs",
             "Probabilities",
             "Repeat the request with log-probabilities.",
             "percent_sign",
@@ -213,7 +156,7 @@ INSPECTOR = Scope(
             footer=True,
         ),
         Action(
-            "inspector.render_again",
+            "render_again",
             "Render again",
             "Render the prompt again with the loaded model.",
             "r",
@@ -221,7 +164,7 @@ INSPECTOR = Scope(
             run="again",
             footer=True,
         ),
-        *search_actions("inspector"),
+        *_SEARCH,
     ),
 )
 
@@ -230,8 +173,8 @@ TOKEN_TABLE = Scope(
     "In the list of tokens",
     within="inspector",
     actions=(
-        *row_moves("token_table", "token", {"up": "up,k", "down": "down,j", "first": "home", "last": "end"}),
-        Action("token_table.unfold", "Unfold", "Unfold an image, or fold it.", "enter,space"),
+        *row_moves("token", {"up": "up,k", "down": "down,j", "first": "home", "last": "end"}),
+        Action("unfold", "Unfold", "Unfold an image, or fold it.", "enter,space"),
     ),
 )
 
@@ -240,20 +183,14 @@ LOGPROB_TEXT = Scope(
     "In the answer's tokens",
     within="inspector",
     actions=(
-        Action("logprob_text.left", "Left", "The previous token.", "left,h", run="move(-1)", moves=True),
-        Action("logprob_text.right", "Right", "The next token.", "right,l", run="move(1)", moves=True),
-        Action("logprob_text.up", "Up", "The row above.", "up,k", run="row(-1)", moves=True),
-        Action("logprob_text.down", "Down", "The row below.", "down,j", run="row(1)", moves=True),
-        Action("logprob_text.first", "First", "The first token.", "home", run="to(0)", moves=True),
-        Action("logprob_text.last", "Last", "The last token.", "end", run="to(-1)", moves=True),
-        Action("logprob_text.next_unlikely", "Next unlikely", "The next unlikely token.", "n", run="unlikely(1)"),
-        Action(
-            "logprob_text.previous_unlikely",
-            "Previous unlikely",
-            "The previous unlikely token.",
-            "p",
-            run="unlikely(-1)",
-        ),
+        Action("left", "Left", "The previous token.", "left,h", run="move(-1)", moves=True),
+        Action("right", "Right", "The next token.", "right,l", run="move(1)", moves=True),
+        Action("up", "Up", "The row above.", "up,k", run="row(-1)", moves=True),
+        Action("down", "Down", "The row below.", "down,j", run="row(1)", moves=True),
+        Action("first", "First", "The first token.", "home", run="to(0)", moves=True),
+        Action("last", "Last", "The last token.", "end", run="to(-1)", moves=True),
+        Action("next_unlikely", "Next unlikely", "The next unlikely token.", "n", run="unlikely(1)"),
+        Action("previous_unlikely", "Previous unlikely", "The previous unlikely token.", "p", run="unlikely(-1)"),
     ),
 )
 
@@ -261,10 +198,10 @@ LINT = Scope(
     "findings",
     "In the findings about a template",
     actions=(
-        Action("findings.close", "Back", "Back to the conversation.", "escape,q", footer=True),
-        Action("findings.check_again", "Check again", "Read the model's files again.", "r", leader="r", footer=True),
-        Action("findings.copy", "Copy", "Copy the findings to your clipboard.", "y", leader="y", footer=True),
-        *search_actions("findings"),
+        Action("close", "Back", "Back to the conversation.", "escape,q", footer=True),
+        Action("check_again", "Check again", "Read the model's files again.", "r", leader="r", footer=True),
+        Action("copy", "Copy", "Copy the findings to your clipboard.", "y", leader="y", footer=True),
+        *_SEARCH,
     ),
     fixed=(FixedKey("↑ ↓", "The previous and the next finding."),),
 )
@@ -273,18 +210,18 @@ PLACES = Scope(
     "places",
     "Where an answer points",
     actions=(
-        Action("places.close", "Back", "Back to the conversation.", "escape,q", footer=True),
+        Action("close", "Back", "Back to the conversation.", "escape,q", footer=True),
         Action(
-            "places.convention",
+            "convention",
             "Convention",
             "Read the coordinates by the next convention: pixels, resized pixels, 0 to 1, 100, 1000.",
             "m",
             footer=True,
         ),
-        Action("places.order", "x or y first", "Swap which number of a pair comes first.", "a", footer=True),
-        Action("places.list", "List", "Show or hide the list beside the picture.", "i", footer=True),
+        Action("order", "x or y first", "Swap which number of a pair comes first.", "a", footer=True),
+        Action("list", "List", "Show or hide the list beside the picture.", "i", footer=True),
         Action(
-            "places.export",
+            "export",
             "Export",
             "Write the picture with its marks (PNG) and the marks (JSON) into the current folder.",
             "w",
@@ -299,15 +236,15 @@ MODEL_VIEW = Scope(
     "model_view",
     "What the model sees",
     actions=(
-        Action("model_view.close", "Back", "Back to the conversation.", "escape,q", footer=True),
-        Action("model_view.next_kind", "Flick", "The next of the four views.", "space", run="kind(1)", footer=True),
-        Action("model_view.original", "Original", "The file as it was attached.", "1", run="show('original')"),
-        Action("model_view.sent", "Sent", "What was sent, with the tiles on it.", "2", run="show('sent')"),
-        Action("model_view.seen", "Seen", "The processor's output, drawn from its tensor.", "3", run="show('seen')"),
-        Action("model_view.difference", "Difference", "What scaling changed.", "4", run="show('difference')"),
-        Action("model_view.next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
-        Action("model_view.previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
-        Action("model_view.list", "List", "Show or hide the list.", "i", footer=True),
+        Action("close", "Back", "Back to the conversation.", "escape,q", footer=True),
+        Action("next_kind", "Flick", "The next of the four views.", "space", run="kind(1)", footer=True),
+        Action("original", "Original", "The file as it was attached.", "1", run="show('original')"),
+        Action("sent", "Sent", "What was sent, with the tiles on it.", "2", run="show('sent')"),
+        Action("seen", "Seen", "The processor's output, drawn from its tensor.", "3", run="show('seen')"),
+        Action("difference", "Difference", "What scaling changed.", "4", run="show('difference')"),
+        Action("next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
+        Action("previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
+        Action("list", "List", "Show or hide the list.", "i", footer=True),
     ),
     fixed=(FixedKey("↑ ↓", "The previous and the next picture, tile or frame."),),
 )
@@ -316,19 +253,19 @@ OCCLUSION = Scope(
     "occlusion",
     "What an answer depends on",
     actions=(
-        Action("occlusion.close", "Stop, back", "Stop measuring; or go back.", "escape,q", footer=True),
+        Action("close", "Stop, back", "Stop measuring; or go back.", "escape,q", footer=True),
         Action(
-            "occlusion.measure",
+            "measure",
             "Measure",
             "Score the answer with one part after another greyed out.",
             "r",
             leader="r",
             footer=True,
         ),
-        Action("occlusion.finer", "Finer", "Take smaller cells.", "plus,equals_sign", run="grid(1)", footer=True),
-        Action("occlusion.coarser", "Coarser", "Take larger cells.", "minus", run="grid(-1)", footer=True),
+        Action("finer", "Finer", "Take smaller cells.", "plus,equals_sign", run="grid(1)", footer=True),
+        Action("coarser", "Coarser", "Take larger cells.", "minus", run="grid(-1)", footer=True),
         Action(
-            "occlusion.export",
+            "export",
             "Export",
             "Write the heat map (PNG) and its numbers (JSON) into the current folder.",
             "w",
@@ -346,21 +283,14 @@ CONVERSATION_LIST = Scope(
     "conversation_list",
     "In the list of conversations",
     actions=(
-        Action("conversation_list.open", "Open", "Open the highlighted conversation.", "enter", footer=True),
-        Action("conversation_list.search", "Search", "Search all messages.", "slash,ctrl+f", leader="slash"),
-        Action("conversation_list.rename", "Rename", "Change the title.", "e", leader="e", footer=True),
-        Action(
-            "conversation_list.pin",
-            "Pin",
-            "Pin it to the top, or unpin it.",
-            "asterisk",
-            leader="asterisk",
-            footer=True,
-        ),
-        Action("conversation_list.delete", "Delete", "Delete it; Undo restores it.", "delete", footer=True),
-        Action("conversation_list.undo", "Undo", "Restore the conversation deleted last.", "u", leader="u"),
-        Action("conversation_list.new", "New chat", "Start a new conversation.", "N,ctrl+n", leader="n"),
-        Action("conversation_list.back", "Back", "Clear the search, or go back.", "escape", footer=True),
+        Action("open", "Open", "Open the highlighted conversation.", "enter", footer=True),
+        Action("search", "Search", "Search all messages.", "slash,ctrl+f", leader="slash"),
+        Action("rename", "Rename", "Change the title.", "e", leader="e", footer=True),
+        Action("pin", "Pin", "Pin it to the top, or unpin it.", "asterisk", leader="asterisk", footer=True),
+        Action("delete", "Delete", "Delete it; Undo restores it.", "delete", footer=True),
+        Action("undo", "Undo", "Restore the conversation deleted last.", "u", leader="u"),
+        Action("new", "New chat", "Start a new conversation.", "N,ctrl+n", leader="n"),
+        Action("back", "Back", "Clear the search, or go back.", "escape", footer=True),
     ),
 )
 
@@ -370,10 +300,8 @@ CONVERSATION_SEARCH = Scope(
     within="conversation_list",
     types=True,
     actions=(
-        Action(
-            "conversation_search.open", "Open", "Open the highlighted conversation.", "enter", run="submit", footer=True
-        ),
-        *row_moves("conversation_search", "conversation", {}, run="screen.move"),
+        Action("open", "Open", "Open the highlighted conversation.", "enter", run="submit", footer=True),
+        *row_moves("conversation", {}, run="screen.move"),
     ),
 )
 
@@ -381,22 +309,22 @@ CONVERSATION_ROWS = Scope(
     "conversation_rows",
     "In the rows of the list",
     within="conversation_list",
-    actions=(*row_moves("conversation_rows", "conversation", {"first": "home", "last": "end"}),),
+    actions=(*row_moves("conversation", {"first": "home", "last": "end"}),),
 )
 
 BATCH = Scope(
     "batch_results",
     "In the results of a batch",
     actions=(
-        Action("batch_results.open", "Inspect", "Show the item's prompt and answer in the inspector.", "enter"),
+        Action("open", "Inspect", "Show the item's prompt and answer in the inspector.", "enter"),
         Action(
-            "batch_results.next",
+            "next",
             "Filter",
             "Show all results, only those that failed, only wrong answers, the longest answers first.",
             "tab",
             footer=True,
         ),
-        Action("batch_results.back", "Back", "Go back.", "escape,q", footer=True),
+        Action("back", "Back", "Go back.", "escape,q", footer=True),
     ),
 )
 
@@ -404,7 +332,7 @@ BATCH_ROWS = Scope(
     "batch_rows",
     "In the table of results",
     within="batch_results",
-    actions=(*row_moves("batch_rows", "result", {"up": "up,k", "down": "down,j", "first": "home,g", "last": "end,G"}),),
+    actions=(*row_moves("result", {"up": "up,k", "down": "down,j", "first": "home,g", "last": "end,G"}),),
 )
 
 MODEL_LIST = Scope(
@@ -412,15 +340,15 @@ MODEL_LIST = Scope(
     "In the list of models",
     types=True,
     actions=(
-        Action("model_list.back", "Back", "Clear the filter, or go back to the chat.", "escape", footer=True),
+        Action("back", "Back", "Clear the filter, or go back to the chat.", "escape", footer=True),
         Action(
-            "model_list.backend",
+            "backend",
             "Engine",
             "Choose what runs the highlighted model: vLLM, Transformers, or another version of vLLM.",
             "ctrl+g",
             footer=True,
         ),
-        *row_moves("model_list", "model", {"first": "ctrl+home", "last": "ctrl+end"}),
+        *row_moves("model", {"first": "ctrl+home", "last": "ctrl+end"}),
     ),
 )
 
@@ -429,23 +357,17 @@ MODEL_FILTER = Scope(
     "Filtering models",
     within="model_list",
     types=True,
-    actions=(Action("model_filter.load", "Load", "Load the highlighted model.", "enter", run="submit", footer=True),),
+    actions=(Action("load", "Load", "Load the highlighted model.", "enter", run="submit", footer=True),),
 )
 
 LOADING = Scope(
     "loading",
     "While a model loads",
     actions=(
-        Action("loading.retry", "Retry", "Load the same model again.", "r", leader="r", footer=True),
-        Action("loading.former", "Previous model", "Go back to the model loaded before.", "o", leader="B", footer=True),
-        Action(
-            "loading.abort",
-            "Abort",
-            "Stop loading and go back to the previous model or the list.",
-            "escape",
-            footer=True,
-        ),
-        Action("loading.back", "Back", "Go back to the models.", "escape", footer=True),
+        Action("retry", "Retry", "Load the same model again.", "r", leader="r", footer=True),
+        Action("former", "Previous model", "Go back to the model loaded before.", "o", leader="B", footer=True),
+        Action("abort", "Abort", "Stop loading and go back to the previous model or the list.", "escape", footer=True),
+        Action("back", "Back", "Go back to the models.", "escape", footer=True),
     ),
 )
 
@@ -453,12 +375,12 @@ LOG = Scope(
     "log",
     "The engine: metrics and log",
     actions=(
-        Action("log.close", "Back", "Close this screen.", "escape,q", footer=True),
-        Action("log.follow", "End", "Go to the newest line and follow.", "end,G", footer=True),
-        Action("log.oldest", "Top", "Go to the oldest line in memory.", "home,g", footer=True),
-        Action("log.metrics", "Metrics", "Show or hide what the engine is doing.", "M", leader="M", footer=True),
-        Action("log.copy", "Copy", "Copy all lines to your clipboard.", "y", leader="y", footer=True),
-        *search_actions("log"),
+        Action("close", "Back", "Close this screen.", "escape,q", footer=True),
+        Action("follow", "End", "Go to the newest line and follow.", "end,G", footer=True),
+        Action("oldest", "Top", "Go to the oldest line in memory.", "home,g", footer=True),
+        Action("metrics", "Metrics", "Show or hide what the engine is doing.", "M", leader="M", footer=True),
+        Action("copy", "Copy", "Copy all lines to your clipboard.", "y", leader="y", footer=True),
+        *_SEARCH,
     ),
 )
 
@@ -467,9 +389,9 @@ SEARCH_BAR = Scope(
     "Searching a text",
     types=True,
     actions=(
-        Action("search_bar.close", "Close", "Close the search.", "escape", footer=True, priority=True),
-        Action("search_bar.next", "Next", "The next place.", "enter,down", footer=True, priority=True),
-        Action("search_bar.previous", "Previous", "The place before.", "up,shift+enter", footer=True, priority=True),
+        Action("close", "Close", "Close the search.", "escape", footer=True, priority=True),
+        Action("next", "Next", "The next place.", "enter,down", footer=True, priority=True),
+        Action("previous", "Previous", "The place before.", "up,shift+enter", footer=True, priority=True),
     ),
 )
 
@@ -478,16 +400,8 @@ SETTINGS_FORM = Scope(
     "In the settings",
     types=True,
     actions=(
-        Action(
-            "settings_form.apply",
-            "Apply",
-            "Use these settings from now on.",
-            "ctrl+s",
-            leader="s",
-            footer=True,
-            priority=True,
-        ),
-        Action("settings_form.cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
+        Action("apply", "Apply", "Use these settings from now on.", "ctrl+s", leader="s", footer=True, priority=True),
+        Action("cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
     ),
     fixed=(FixedKey("tab", "The next field."),),
 )
@@ -495,7 +409,7 @@ SETTINGS_FORM = Scope(
 CHOICE = Scope(
     "choice",
     "At a choice",
-    actions=(Action("choice.back", "Back", "Choose nothing.", "escape", run="refuse", footer=True),),
+    actions=(Action("back", "Back", "Choose nothing.", "escape", run="refuse", footer=True),),
     fixed=(
         FixedKey("↑ ↓", "The line above or below."),
         FixedKey("enter", "Choose this line."),
@@ -506,7 +420,7 @@ NAME = Scope(
     "name",
     "Typing a name",
     types=True,
-    actions=(Action("name.back", "Back", "Change nothing.", "escape", run="refuse", footer=True),),
+    actions=(Action("back", "Back", "Change nothing.", "escape", run="refuse", footer=True),),
     fixed=(FixedKey("enter", "Save the name."),),
 )
 
@@ -514,27 +428,20 @@ HELP_SCREEN = Scope(
     "help_screen",
     "In this help",
     actions=(
-        Action("help_screen.close", "Close", "Close the help.", "escape,q", footer=True),
-        Action("help_screen.filter", "Filter", "Show only the lines that have a word.", "slash,ctrl+f", leader="slash"),
-        Action("help_screen.up", "Up", "Scroll up.", "up,k", run="scroll('up')", moves=True),
-        Action("help_screen.down", "Down", "Scroll down.", "down,j", run="scroll('down')", moves=True),
-        Action("help_screen.page_up", "A page up", "A page up.", "pageup", run="scroll('page_up')", moves=True),
-        Action(
-            "help_screen.page_down",
-            "A page down",
-            "A page down.",
-            "pagedown,space",
-            run="scroll('page_down')",
-            moves=True,
-        ),
-        Action("help_screen.home", "First", "To the top.", "home,g", run="scroll('home')", moves=True),
-        Action("help_screen.end", "Last", "To the end.", "end,G", run="scroll('end')", moves=True),
+        Action("close", "Close", "Close the help.", "escape,q", footer=True),
+        Action("filter", "Filter", "Show only the lines that have a word.", "slash,ctrl+f", leader="slash"),
+        Action("up", "Up", "Scroll up.", "up,k", run="scroll('up')", moves=True),
+        Action("down", "Down", "Scroll down.", "down,j", run="scroll('down')", moves=True),
+        Action("page_up", "A page up", "A page up.", "pageup", run="scroll('page_up')", moves=True),
+        Action("page_down", "A page down", "A page down.", "pagedown,space", run="scroll('page_down')", moves=True),
+        Action("home", "First", "To the top.", "home,g", run="scroll('home')", moves=True),
+        Action("end", "Last", "To the end.", "end,G", run="scroll('end')", moves=True),
     ),
 )
 
 LEADER_SCREEN = Scope(
     "leader_screen",
     "After the leader",
-    actions=(Action("leader_screen.close", "Close", "Do nothing.", "escape"),),
+    actions=(Action("close", "Close", "Do nothing.", "escape"),),
     fixed=(FixedKey("a key", "Run the action shown for the key."),),
 )
