@@ -54,18 +54,18 @@ def add_engine_options(group: argparse._ArgumentGroup) -> None:
         metavar="DUR",
         help="how long the model stays loaded afterwards: 5m, 90s, 0, forever (default: 5m)",
     )
-    group.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="allow the model's repository to run its own Python code on this machine; off by default",
-    )
-    group.add_argument(
-        "--engine-arg",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an additional vLLM engine argument, for example max_model_len=4096; may be repeated",
-    )
+    add_trust_option(group)
+    add_engine_arg_option(group)
+
+
+def add_trust_option(parser: argparse._ActionsContainer) -> None:
+    text = "allow the model's repository to run its own Python code on this machine; off by default"
+    parser.add_argument("--trust-remote-code", action="store_true", help=text)
+
+
+def add_engine_arg_option(parser: argparse._ActionsContainer) -> None:
+    text = "an additional vLLM engine argument, for example max_model_len=4096; may be repeated"
+    parser.add_argument("--engine-arg", action="append", default=[], metavar="NAME=VALUE", help=text)
 
 
 class AskSetup(msgspec.Struct, frozen=True):
@@ -97,16 +97,14 @@ def prepare(arguments: argparse.Namespace) -> AskSetup:
 
 
 def sampling_of(application: Application, family: Family, given: list[str] | None) -> Sampling:
-    """Return the sampling: the settings over the model family's record, then `given`, the NAME=VALUE pairs of --set.
-    Raises VlmtuiError."""
+    """Return the settings' sampling over that of the family's record, with --set (`given`). Raises VlmtuiError."""
     settings = application.settings
     sampling = with_default_parameters(settings.sampling.over(family.sampling), family, settings.parameters)
     return with_parameters(sampling, family, given or [])
 
 
 def allow_adapters(arguments: argparse.Namespace) -> None:
-    """If the command names LoRA adapters, add the engine arguments that they need. Raises VlmtuiError for a missing
-    adapter."""
+    """Add the engine arguments that LoRA adapters in the command need. Raises VlmtuiError for a missing one."""
     folders = [arguments.adapter] if arguments.adapter else []
     plan = parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
     if plan is not None and plan.parameter == ADAPTER:
@@ -202,8 +200,7 @@ async def leave_engine(engine: Engine, setup: AskSetup) -> None:
 
 
 class CommandEngines:
-    """An `EngineSource` that keeps several engines loaded if memory allows. As a context manager, leaves all on
-    exit."""
+    """An `EngineSource` that keeps engines loaded if memory allows; as a context manager, leaves all on exit."""
 
     def __init__(self, setup: AskSetup, *, one_by_one: bool) -> None:
         """`one_by_one`: never have two engines loaded on this machine."""

@@ -18,7 +18,15 @@ from typing import NamedTuple
 import msgspec
 
 from vlmtui.bootstrap import Application, build
-from vlmtui.cli.engine import AskSetup, models_on, ready_engine, run_interruptible, with_consent
+from vlmtui.cli.engine import (
+    AskSetup,
+    add_engine_arg_option,
+    add_trust_option,
+    models_on,
+    ready_engine,
+    run_interruptible,
+    with_consent,
+)
 from vlmtui.cli.output import note, print_error, print_json, print_table
 from vlmtui.domain.engine import TRANSFORMERS_BACKEND, BackendChoice, EngineInfo, read_backend
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
@@ -144,9 +152,7 @@ def fill_parity(parity: argparse.ArgumentParser) -> None:
     parity.add_argument(
         "--dtype", choices=("float32", "bfloat16", "float16"), help="number format of both (default: the model's)"
     )
-    parity.add_argument(
-        "--engine-arg", metavar="NAME=VALUE", action="append", default=[], help="an engine argument; may be repeated"
-    )
+    add_engine_arg_option(parity)
     parity.add_argument(
         "--tolerance", metavar="X", type=float, help="allowed difference of log-probabilities (0.02; 16 bits: 0.25)"
     )
@@ -177,11 +183,7 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="let the model's tokenizer run Python code of its own repository",
-    )
+    add_trust_option(parser)
 
 
 # -- the commands
@@ -224,8 +226,7 @@ class Lab(msgspec.Struct, frozen=True):
         return with_consent(model, trust=self.arguments.trust_remote_code)
 
     def by_engine(self, name: str, model: Model, *, is_asked: bool = True) -> MakeSides:
-        """Return a function that loads an engine, makes the prompts of cases with it, and leaves it. `is_asked`: also
-        generate the answers."""
+        """Return a function that makes the prompts of cases in an engine; `is_asked`: also the answers."""
 
         async def make(cases: Sequence[CheckCase]) -> list[CheckedSide]:
             setup = AskSetup(self.application, model, keep_alive_given=False, as_json=True)
@@ -398,8 +399,7 @@ async def _compare(
 
 
 def _allowed_model(name: str, path: Path, allowed: Sequence[str]) -> str:
-    """Return the model that a golden file names. A folder (relative to the file) must be one of `allowed`, those of
-    --model. Raises VlmtuiError."""
+    """Return a golden file's model. A folder must be one of `allowed`, those of --model. Raises VlmtuiError."""
     if not (Path(name).is_absolute() or name.startswith(".")):
         return name_by_document(name)
     model = (path.parent / name).resolve()
@@ -507,8 +507,7 @@ def _details(result: CheckResult) -> list[str]:
 
 
 def _engine_lines(lab: Lab, cases: Sequence[CheckCase]) -> list[str]:
-    """Return each engine's facts, and what differs in its fingerprint (versions, dtype, …) from the recorded one, or
-    from the first engine's."""
+    """Return each engine's facts, and how its fingerprint differs from the recorded one or the first engine's."""
     lines = []
     then = next((case.made_by for case in cases if case.made_by is not None), None)
     for name, _, info in lab.engines:

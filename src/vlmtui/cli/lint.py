@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from vlmtui.bootstrap import build
+from vlmtui.cli.engine import add_trust_option
 from vlmtui.cli.output import note, print_error, print_json
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.lint.finding import LintFinding
@@ -32,11 +33,7 @@ def fill_lint(lint: argparse.ArgumentParser) -> None:
         "downloaded)",
     )
     lint.add_argument("--json", action="store_true", help="print one JSON object")
-    lint.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="let the model's tokenizer run Python code of its own repository",
-    )
+    add_trust_option(lint)
 
 
 def lint(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from vlmtui.bootstrap import build
-from vlmtui.cli.engine import with_consent
+from vlmtui.cli.engine import add_engine_arg_option, add_trust_option, with_consent
 from vlmtui.cli.output import note, print_json
 from vlmtui.domain.engine import adapters_of
 from vlmtui.engines.serve import Flag, feature_flags, model_flags
@@ -25,22 +25,13 @@ def fill_serve(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("name", metavar="MODEL", help="a family, a repository id or a local folder")
     serve.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
     serve.add_argument("--port", type=int, default=8000, help="the port to listen at (8000)")
-    serve.add_argument(
-        "--trust-remote-code", action="store_true", help="let the model run Python code of its own repository"
-    )
-    serve.add_argument(
-        "--engine-arg",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an additional vLLM engine argument, for example tensor_parallel_size=2; may be repeated",
-    )
+    add_trust_option(serve)
+    add_engine_arg_option(serve)
     serve.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Print the command line to stdout, and reasons and warnings to stderr. Raises VlmtuiError if the model is unknown,
-    or needs Python code that is not allowed."""
+    """Print the command line to stdout, reasons and warnings to stderr. Raises VlmtuiError."""
     application = build(tell=note)
     model = with_engine_args(resolve(application.registry, arguments.name), arguments.engine_arg)
     model = with_consent(model, trust=arguments.trust_remote_code)
