@@ -41,8 +41,7 @@ _FOREIGN_FILES = (Path("/dev"), Path("/proc"))
 
 
 class NewFile:
-    """A file in `folder` with a temporary name, open for writing as `file`. `replace` or `take` gives it its final
-    name."""
+    """A file in `folder`, open as `file`. It has a temporary name until `replace` or `take`."""
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
         self._durable = durable
@@ -212,8 +211,7 @@ def _open_unfinished(folder: Path) -> tuple[int, Path]:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a file until it is closed. Return False if another process has locked it; True if the file system has no
-    locks."""
+    """Lock a file until it is closed. Return False if another process has locked it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -141,8 +141,7 @@ def private_dir(path: Path) -> Path:
 
 
 def is_private_dir(path: Path) -> bool:
-    """Return whether `path` exists; if so, make it private. Call this before trusting files in it. Raises VlmtuiError
-    as `private_dir` does."""
+    """Return whether `path` exists; if so, make it private. Raises VlmtuiError as `private_dir` does."""
     return os.path.lexists(path) and bool(private_dir(path))
 
 

@@ -43,8 +43,7 @@ def bound_command(command: Sequence[str]) -> list[str]:
 
 
 def search_path(environment: Mapping[str, str]) -> list[str]:
-    """Return the absolute folders of PYTHONPATH. Other entries lead into the current folder, and are left out, unless
-    this process imports vlmtui from there."""
+    """Return PYTHONPATH's absolute folders, and a relative one only if this process imports vlmtui from there."""
     entries = environment.get("PYTHONPATH", "").split(os.pathsep)
     return [
         str(Path(entry).absolute()) for entry in entries if Path(entry).is_absolute() or Path(entry).absolute() == _HERE
@@ -58,8 +57,7 @@ def program_path(environment: Mapping[str, str]) -> str:
 
 
 def safe_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the current folder on PATH and PYTHONPATH. Pythons that the process starts do not
-    import from that folder either."""
+    """Return an environment that keeps the current folder off PATH, PYTHONPATH and the import path."""
     rest = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
     folders = {"PYTHONPATH": os.pathsep.join(found)} if (found := search_path(environment)) else {}
     return {**rest, **folders, "PATH": program_path(environment), "PYTHONSAFEPATH": "1"}

@@ -330,8 +330,7 @@ class TerminalQuestion:
 
 
 def questions(environment: Mapping[str, str]) -> str:
-    """Return the questions for a terminal with this environment. The last is for device attributes, which every
-    terminal answers."""
+    """Return the questions for a terminal. Every terminal answers the last one, for its device attributes."""
     asked = _ASK_NAME + _ASK_CELL + _ASK_ATTRIBUTES
     if environment.get("TERM_PROGRAM") != "Apple_Terminal":  # Apple's Terminal would print the question
         asked = _ASK_KITTY + asked

@@ -229,8 +229,7 @@ class _Ask:
             return await self._print_answers(lanes, load_s)
 
     async def _print_answers(self, lanes: Lanes, load_s: float | None = None) -> int:
-        """Print and export the answers. Raises the VlmtuiError of an answer that failed. `load_s`: seconds until the
-        engine was ready; None: take them from each lane."""
+        """Print and export the answers; raise the error of a failed one. `load_s`: None: take it from each lane."""
         failures = [lane.answer.failure for lane in lanes if lane.answer.failure is not None]
         if all(lane.info is None for lane in lanes):
             raise failures[0].error()
@@ -254,8 +253,7 @@ class _Ask:
         return 0
 
     async def _scores(self, lanes: Lanes) -> list[LaneScore | None]:
-        """Return how likely the first answer is under each lane's prompt; empty if prompts are equal or scoring
-        fails."""
+        """Return how likely the first answer is under each lane's prompt; empty if the prompts are equal."""
         if self.plan is None or not self.plan.changes_prompt:
             return []
         try:

@@ -72,8 +72,7 @@ def stage_attachments(
 
 
 def turns_with_placed(system: str, question: str, attachments: Sequence[Attachment]) -> list[Turn]:
-    """Return the system turn, if `system` is not empty, and the user's turn. An attachment stands where the question
-    has its token (`[Image #1]`), and otherwise before the text."""
+    """Return system and user turn. An attachment is at its token (`[Image #1]`), or else before the text."""
     tokens = {token_text(number, item): item for number, item in enumerate(attachments, start=1)}
     pieces = re.split(f"({'|'.join(map(re.escape, tokens))})", question) if tokens else [question]
     parts: list[Part] = [Media(item) for token, item in tokens.items() if token not in pieces]

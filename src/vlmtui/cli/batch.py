@@ -233,8 +233,7 @@ class _Batch:
         return 0 if self._has_passed() and is_sound else 1
 
     async def _answer(self) -> bool:
-        """Answer the items, tidy the output, and print the counts. Return False if the media cache should be verified
-        and is not."""
+        """Answer the items, tidy the output, print counts. Return False if verifying the media cache failed."""
         met = map(self.output.meet, self.items)
         if self.arguments.on == "ray":
             from vlmtui.cli.batch_ray import answer_on_ray
@@ -264,8 +263,7 @@ class _Batch:
         self._show_progress()
 
     async def _verify(self, engine: BatchEngine) -> bool:
-        """Send all answered items again with identifiers instead of media. Print how many media the cache had, and how
-        many answers differ; return whether all is well."""
+        """Send all answered items again with identifiers instead of media; return whether all answers are the same."""
         misses, different = await check_media_cache(engine, self.sent)
         sent = len(self.sent)
         note(

@@ -46,8 +46,7 @@ async def answer_on_ray(
     tally: Tally,
     progress: Callable[[], None],
 ) -> None:
-    """Answer the items, and append the answers to the output. Raises VlmtuiError. If cancelled, the items that actors
-    are working on stay unanswered."""
+    """Answer the items and append the answers to the output. Raises VlmtuiError."""
     ray = _connected(arguments)  # in this thread: stopping Ray while it starts would end this process
     found: asyncio.Queue[_Answered | VlmtuiError | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()

@@ -158,8 +158,7 @@ async def _report(*, as_json: bool) -> int:
 
 
 async def _ask_model(arguments: argparse.Namespace) -> int:
-    """Print each question with its answer and the expected words. Return 0 if the model sees and no answer is wrong or
-    failed, 1 otherwise, 2 if it can't be asked."""
+    """Print questions, answers, expected words. Return 0 if the model sees well, 1 if not, 2 if it can't be asked."""
     try:
         results = await _ask_cases(arguments)
     except VlmtuiError as error:
@@ -307,8 +306,7 @@ def _check_disk(name: str, folder: Path) -> Check:
 
 
 def check_terminal(terminal: Terminal | None = None) -> Check:
-    """Check the terminal: its environment variables, and its answers about images. `terminal`: the answers; None:
-    ask."""
+    """Check the terminal by its environment variables, and its answers about images; `terminal` None: ask it."""
     if terminal is None:
         with TerminalQuestion().ask() as asked:
             terminal = asked.answer()

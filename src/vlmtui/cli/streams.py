@@ -31,8 +31,7 @@ def open_missing() -> None:
 
 
 def is_output_lost() -> bool:
-    """Return whether printed text can't be written to stdout. Unwritten text of stdout and stderr is dropped, so that
-    it does not fail again at exit."""
+    """Return whether printed text can't be written to stdout. Unwritten text of stdout and stderr is dropped."""
     if not _flushed(sys.stderr):
         drop(2)
     is_lost = not _flushed(sys.stdout)
@@ -67,8 +66,7 @@ def is_utf8() -> bool:
 
 
 def read_input(name: str, *, bytes_max: int) -> bytes:
-    """Return all bytes of the file or pipe `name`; `-` is stdin. Raises VlmtuiError (BAD_INPUT) if it cannot be read,
-    or has more than `bytes_max`."""
+    """Return all bytes of the file or pipe `name`; `-` is stdin. Raises VlmtuiError, also for more than `bytes_max`."""
     try:
         if name == "-":
             return _bounded(sys.stdin.buffer, "Standard input", bytes_max)

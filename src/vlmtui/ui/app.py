@@ -256,8 +256,7 @@ class VlmtuiApp(App[ExitReport | None]):
     async def choose_files(
         self, folder: Path, *, recent: RecentFolders, look: FolderView, estimate: EstimateTokens | None
     ) -> FilesChoice:
-        """Let the user choose files in the file browser, which starts in `folder`. `look` (sort order, hidden files) is
-        updated. `estimate`: returns an attachment's tokens."""
+        """Let the user choose files, starting in `folder`. `look` is updated. `estimate`: an attachment's tokens."""
         from vlmtui.ui.attachments.browser import BrowserScreen, FilesChoice
 
         browser = BrowserScreen(folder, recent=recent, look=look, estimate=estimate)

@@ -91,8 +91,7 @@ class LeaderScreen(ModalScreen[LeaderEntry | None]):
 
 
 def show_leader(app: App[Any]) -> None:
-    """Show the strip of leader keys for the current screen, and run the chosen action; if the strip is shown, close
-    it."""
+    """Show the strip of leader keys and run the chosen action; if the strip is shown, close it."""
     screen = app.screen
 
     async def run(entry: LeaderEntry | None) -> None:

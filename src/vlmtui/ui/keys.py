@@ -125,8 +125,7 @@ class KeyBindings:
             self._keys[id] = tuple(dict.fromkeys(keys))
 
     def _can_be_pressed(self, action: Action, keys: Iterable[str]) -> bool:
-        """Return whether an action can have these keys. Warn about keys that terminals do not send, or that text fields
-        take."""
+        """Return whether an action can have these keys; warn about keys that terminals or text fields take."""
         scopes = [scope for scope in SCOPES.values() if action in scope.actions]
         types = any(scope.types for scope in scopes) or scopes == [SCOPES["app"]]
         for key in keys:
@@ -201,8 +200,7 @@ def shown_keys(app: App[Any], action: Action, most: int = 1) -> str:
 
 
 def ways(app: App[Any], action: Action) -> list[str]:
-    """Return the ways to run an action by keys: its own keys, then its leader key, then keys that a text field would
-    type."""
+    """Return the ways to run an action by keys: its own, its leader key, then keys that a text field would type."""
     bound = key_bindings(app)
     typed = [key for key in bound.of(action.id) if _is_typed(key) and _types(action)]
     keys = [spell_key(key) for key in bound.of(action.id) if key not in typed]
@@ -313,8 +311,7 @@ class LeaderEntry(msgspec.Struct, frozen=True):
 
 
 def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
-    """Return the actions that leader keys run now, by key. The focused widget's win over the screen's, these over the
-    app's."""
+    """Return the actions of the leader keys, by key: the focused widget's, then the screen's, then the app's."""
     found: dict[str, LeaderEntry] = {}
     first: set[str] = set()
     for node, binding in _bindings(screen):
@@ -339,8 +336,7 @@ def lacking_of(screen: Screen[Any], action: Action) -> str:
 
 
 def _bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
-    """Yield the bindings of the focused widget and its ancestors, each with its node. Below a dialog, only the app's
-    priority bindings."""
+    """Yield bindings with their nodes, from the focused widget up; below a dialog, only the app's priority ones."""
     below = False
     for node in (screen.focused or screen).ancestors_with_self:
         for kind in reversed(type(node).__mro__):

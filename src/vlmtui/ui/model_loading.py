@@ -173,8 +173,7 @@ class ModelLoading:
             self._app.tell(str(error), severity="warning")
 
     async def _switch(self, model: Model) -> None:
-        """Load another model. The loaded one stays until then if both fit into memory. If they don't, or an answer is
-        running, ask first."""
+        """Load another model. Ask first if both don't fit into memory, or an answer is running."""
         controller, chat = self._app.engines, self._app.conversation.chat
         loaded = [*controller.models, *([controller.former] if controller.keeps_former and controller.former else [])]
         in_the_way = [one for one in loaded if not is_remote(one)]

@@ -71,8 +71,7 @@ class Services(msgspec.Struct, frozen=True):
     delays: Delays = Delays()
 
     def first_model(self) -> Model | None:
-        """Return the model to load first: that of the command line, or that of the conversation to continue. Raises
-        VlmtuiError."""
+        """Return the model of the command line or of the conversation to continue. Raises VlmtuiError."""
         if self.served is not None:
             return self.served
         if self.initial_model is not None:

@@ -33,8 +33,7 @@ class StoredConversations:
         self._app.start(self._app.conversation.keep_house, "housekeeping")
 
     def offer_backup(self, then: Steps | None = None) -> None:
-        """If the database is damaged, offer to replace it with a backup; the damaged file stays. `then`: runs after
-        that."""
+        """If the database is damaged, offer a backup instead; the file stays. `then`: runs after that."""
         self._app.start_dialog(partial(self._offer_backup, then))
 
     async def resume(self) -> None:

@@ -35,8 +35,7 @@ def use_block_rules(parser: MarkdownIt) -> None:
 
 
 def _parse_block(state: StateBlock, first: int, last: int, silent: bool) -> bool:
-    """markdown-it's rule: parse a block that begins at line `first` and ends before `last`; return whether there is
-    one."""
+    """Parse a block that begins at line `first` and ends before `last`: a rule of markdown-it."""
     if state.blkIndent or state.sCount[first] > 3:
         return False
     start = state.bMarks[first] + state.tShift[first]

@@ -50,8 +50,7 @@ def fact(label: str, text: str, columns: int, *, margin: int = 0) -> TextBlock:
 
 
 class PlainBlock(Block):
-    """Text that grows, shown exactly: white space stays, Markdown is not rendered. The caller makes control characters
-    visible."""
+    """Text that grows, shown exactly, not as Markdown. The caller makes control characters visible."""
 
     def __init__(self, *, margin: int = 0) -> None:
         super().__init__()
@@ -108,8 +107,7 @@ class PlainBlock(Block):
         return [*found, *wrapped(self.below, width)] if self.below and not self.is_behind else found
 
     def _settle(self, end: int, width: int) -> None:
-        """Move the rows up to a character into `_settled`. If its line goes on, its last row may change, and stays
-        out."""
+        """Move the rows up to a character into `_settled`, but not a last row that may still change."""
         is_line, joins = self.text[end - 1] == "\n", None
         lines = self._lines(self._taken, end - is_line, width)
         if not is_line:
@@ -222,8 +220,7 @@ def _stretches(line: Content) -> Iterator[tuple[str, bool]]:
 
 
 def _chopped(text: str, room: int, width: int) -> Iterator[tuple[int, int]]:
-    """Split a text into pieces, and yield how many characters and cells each has. The first piece fits into `room`
-    cells, the others into `width`."""
+    """Yield characters and cells of a text's pieces: the first fits into `room` cells, the others into `width`."""
     if text.isascii():
         first = min(room, len(text))
         yield first, first

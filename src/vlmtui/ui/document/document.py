@@ -31,8 +31,7 @@ class Block(ABC):
 
     @abstractmethod
     def lay_out(self, width: int) -> Lines:
-        """Return all lines, each at most `width` cells wide. A long block returns the same objects for unchanged
-        lines."""
+        """Return all lines, each at most `width` cells wide; unchanged lines of a long block as the same objects."""
 
     def fit(self, width: int) -> None:
         self.lines, self.width = self.lay_out(width), width
@@ -179,8 +178,7 @@ def _height(block: Block) -> int:
 
 
 def _same(before: Lines, now: Lines) -> int:
-    """Return how many first lines look the same. In `now` they are replaced by the objects of `before`, so that they
-    are not drawn again."""
+    """Return how many first lines look the same. `now` gets the objects of `before` for them."""
     least = min(len(before), len(now))
     first = 0
     while first < least and all(map(is_, before[first : first + _CHUNK], now[first : first + _CHUNK])):

@@ -133,8 +133,7 @@ def hanging(text: str, width: int) -> Lines:
 
 
 def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:
-    """Return the unwrapped text of parts of lines. A part is a line, a start and an end in it (None: the line's
-    end)."""
+    """Return the unwrapped text of parts of lines: line, start, end (None: the line's end)."""
     found: list[str] = []
     for line, start, end in lines:
         last = len(line.plain) - line.tail

@@ -149,8 +149,7 @@ class MarkdownLines:
         return found or _block_or_literal(text, node, self._width, folds=self._folds)
 
     def _settle_window(self, source: str) -> None:
-        """Move the next blocks, or a piece of a long block, into `_settled`. `source`: the next window; more
-        follows."""
+        """Move the next blocks, or a piece of a long one, into `_settled`. `source`: a window; more text follows."""
         if self._inside != "fence" and self._inside and source.startswith("\n"):
             self._inside, self._page.gap = "", 1
         is_dense = not self._inside and "\n\n" not in source and source.count("\n") > _DENSE
@@ -343,8 +342,7 @@ def _heading(tag: str) -> str:
 
 
 def _code(text: str, language: str, title: str | None, width: int) -> Lines:
-    """Return code with its title above and a blank line below. `title`: None if it continues the code above.
-    `language`: empty for code without colours."""
+    """Return code below its title (None: it continues code above). `language`: empty for code without colours."""
     from textual.highlight import highlight  # Pygments takes a while to import
 
     room, text = max(_MIN_WIDTH, width - 4), text.removesuffix("\n") if title is None else text.rstrip("\n")
@@ -355,8 +353,7 @@ def _code(text: str, language: str, title: str | None, width: int) -> Lines:
 
 
 def load_highlighter() -> None:
-    """Import Pygments and its lexer for Python, which takes a tenth of a second. Call it in a thread, before there is
-    code to show."""
+    """Import Pygments, which takes a tenth of a second. Call it in a thread, before there is code to show."""
     from textual.highlight import highlight
 
     highlight("", language="python")

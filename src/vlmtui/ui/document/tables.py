@@ -111,8 +111,7 @@ def _span(attributes: dict[str, str], name: str, most: int) -> int:
 
 
 def table_lines(rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
-    """Return rows of the same length in a frame; the first is the heading. The table is wider than `width` only if its
-    columns can't shrink further."""
+    """Return rows of the same length in a frame; the first is the heading. Too narrow a `width` is exceeded."""
     if not rows:
         return []
     heading = [cell.stylize("bold $accent") for cell in rows[0]]

@@ -433,8 +433,7 @@ class DocumentView(ScrollView, can_focus=False):
         self.refresh()
 
     def _anchor(self) -> _Anchor | None:
-        """Return the line that is to stay in place: the first in view that begins a block, or else the first with text;
-        None if the view follows the end."""
+        """Return the line to keep in place: the first in view, preferably of a block; None if the end is followed."""
         if self.is_following or not self.document.width:
             return None
         found = None
@@ -451,8 +450,7 @@ class DocumentView(ScrollView, can_focus=False):
         return found
 
     def _scroll_to_anchor(self, anchor: _Anchor | None) -> None:
-        """Set the scrollable height, and scroll so that the anchor is where it was, or to the end if that is
-        followed."""
+        """Set the scrollable height, and scroll to where the anchor is now, or to the end if that is followed."""
         self._update_height()
         if self.is_following:
             self._scroll(self.max_scroll_y)

@@ -151,8 +151,7 @@ class LintScreen(SearchScreen):
         self.query_one("#details", DocumentView).show(*told)
 
     def _show_source(self, found: LintFinding | None) -> None:
-        """Show a finding's template with all findings' lines marked, and scroll to the line; None: the first
-        template."""
+        """Show a finding's template, lines with findings marked, at its line; None: the first template."""
         if self.report is None:
             return
         name = found.source if found is not None and found.source else next(iter(self.report.templates), "")

@@ -104,8 +104,7 @@ class Output:
             return False
 
     def write(self, text: str) -> bool:
-        """Write or queue the text; return False if it was dropped instead. Characters that the encoding lacks become
-        question marks."""
+        """Write or queue the text; return False if it was dropped. Characters that the encoding lacks become `?`."""
         with self._changed:
             is_behind = self._size > WAITING_MAX or (self._left_out and self._is_slow)
             if is_behind and (len(text) > _CONTROL_MAX or text in (_FRAME_BEGINS, _FRAME_ENDS)):
@@ -187,8 +186,7 @@ class Output:
 
 
 def _open_without_waiting(descriptor: int) -> int | None:
-    """Open the descriptor's terminal a second time, in non-blocking mode: other programs may share the descriptor
-    itself. None if that is impossible."""
+    """Open the terminal a second time, in non-blocking mode, since others may share the descriptor."""
     try:
         return os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:

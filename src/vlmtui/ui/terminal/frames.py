@@ -90,8 +90,7 @@ def is_doubtful(char: str) -> bool:
 
 
 def _add_graphemes(text: str, pen: Pen, chars: Chars, pens: Pens) -> bool:
-    """Append characters of any width to `chars` and `pens`. Return whether terminals may count their cells
-    differently."""
+    """Append characters of any width; return whether terminals may count their cells differently."""
     is_risky = False
     for start, end, width in split_graphemes(text)[0]:
         char = text[start:end]
@@ -151,8 +150,7 @@ class Writer:
         self._at = None
 
     def row(self, y: int, before: CellRow | None, now: CellRow, drawn: CellRow | None = None) -> None:
-        """Write the cells of line `y` that differ between `before` (None: unknown) and `now`. `drawn`: the cells to
-        write instead of `now`."""
+        """Write the cells of line `y` that differ from `before` (None: unknown). `drawn`: written instead of `now`."""
         width, drawn = len(now.chars), drawn or now
         if before is None or before.is_risky or now.is_risky:
             self._run(y, 0, width, drawn)

@@ -110,14 +110,12 @@ class Graphics:
         return widget
 
     def draw(self, image: Image, *, columns: int, rows: int) -> Drawing:
-        """Prepare an image for at most `columns` × `rows` cells; may run in a thread. If the result has no strips, show
-        it with `widget_for`."""
+        """Prepare an image, also in a thread. If the result has no strips, show it with `widget_for`."""
         size = self.fit(image.width, image.height, columns=columns, rows=rows)
         return Drawing(image, size, self.strips(image, size) if self.draws_symbols else [])
 
     def strips(self, image: Image, size: tuple[int, int]) -> list[Strip]:
-        """Return an image drawn with characters, in `size` columns and rows. Only for modes that draw with
-        characters."""
+        """Return an image as characters in `size` columns and rows; only for modes that draw with characters."""
         from vlmtui.ui.terminal.pictures import symbol_strips
 
         return symbol_strips(image, *size, cast("Symbols", self.mode))

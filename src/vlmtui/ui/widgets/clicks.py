@@ -28,8 +28,7 @@ def clickable(text: str, style: str, **told: str | int) -> Content:
 
 @contextmanager
 def one_frame(widget: Widget) -> Iterator[None]:
-    """Draw all changes inside the block in one frame, at once: after Textual's `batch_update` alone, the screen is only
-    drawn with its next message."""
+    """Draw all changes inside the block in one frame, at once; `batch_update` alone waits for a message."""
     with widget.app.batch_update():
         yield
     widget.screen.check_idle()

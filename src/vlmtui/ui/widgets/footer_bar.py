@@ -202,8 +202,7 @@ class FooterBar(Widget):
         return scope.footer_leads if scope else ()
 
     def _leader_items(self, items: list[FooterItem]) -> list[FooterItem]:
-        """Return the items of leader keys: actions that the screen names, and footer actions without a key in
-        `items`."""
+        """Return the leader items: those that the screen names, and footer actions without a key in `items`."""
         leaders = key_bindings(self.app).of(LEADER)
         if not leaders:
             return []

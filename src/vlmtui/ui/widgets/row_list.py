@@ -21,8 +21,7 @@ _MARK = "▌"
 
 
 class RowList(ScrollView, Generic[T], can_focus=True):
-    """A list that draws only the rows in view, so that thousands are fast. A click highlights a row; a click on the
-    highlighted row opens it. Subclasses define `draw` and the keys."""
+    """Draws only the rows in view. A click highlights a row, a second one opens it. Subclasses define `draw`."""
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES = {"row-list--highlighted"}

@@ -55,8 +55,7 @@ class SearchBar(Horizontal):
                 self._focused_before.focus()
 
     def find(self, view: DocumentView, *, back: bool = False, stay: bool = False) -> None:
-        """Go to the next match in a document; without a text to find, open the search field. See
-        `DocumentView.find`."""
+        """Go to the next match in a document; without a text to find, open the search field."""
         self._view = view
         words = one_line(self._field.value)
         hit = view.find(words, back=back, stay=stay)
