@@ -146,19 +146,24 @@ def try_checkout(checkout: Path, python: Path, where: Path, *, configured: bool,
     return [version_of(python), kind, f"{setup:.0f}", f"{again:.2f}", f"{setup + asked:.0f}", f"{size:.1f}", answer]
 
 
+def build_wheel(trial: Trial, python: Path) -> tuple[Path, Path]:
+    """Return a wheel of the checkout, built in isolation, and a pipx."""
+    tools = trial.folder / "tools" / "bin"
+    copy_of(ROOT, trial.folder / "checkout")
+    trial.run(python, "-m", "venv", tools.parent)
+    trial.run(tools / "pip", "install", "--quiet", "pipx", "build")
+    trial.run(tools / "python", "-m", "build", "--wheel", "--outdir", trial.folder / "dist", trial.folder / "checkout")
+    [wheel] = (trial.folder / "dist").glob("*.whl")
+    return wheel, tools / "pipx"
+
+
 def try_wheel(python: Path, where: Path, *, cache: Path | None) -> list[str]:
     """Install the wheel with pipx and an engine with the app, ask once, remove everything; return a row of the
     table."""
     trial = Trial(where, configured=False, cache=cache)
     trial.env.update({"PIPX_HOME": str(where / "pipx"), "PIPX_BIN_DIR": str(where / "bin")})
-    copy_of(ROOT, where / "checkout")
     started = time.monotonic()
-    trial.run(python, "-m", "venv", where / "tools")
-    trial.run(where / "tools" / "bin" / "pip", "install", "--quiet", "pipx", "build")
-    isolated = [where / "tools" / "bin" / "python", "-m", "build", "--wheel"]
-    trial.run(*isolated, "--outdir", where / "dist", where / "checkout")
-    [wheel] = (where / "dist").glob("*.whl")
-    pipx = where / "tools" / "bin" / "pipx"
+    wheel, pipx = build_wheel(trial, python)
     trial.run(pipx, "install", "--python", python, wheel)
     vlmtui = where / "bin" / "vlmtui"
     _, refused = trial.run(vlmtui, "ask", QUESTION, check=False)
@@ -176,16 +181,8 @@ def try_wheel(python: Path, where: Path, *, cache: Path | None) -> list[str]:
     left = [*engines.iterdir(), *([vlmtui] if vlmtui.exists() else [])]
     if left:
         sys.exit(f"Left behind: {left}")
-    kind = "PyPI alone, pipx"
-    return [
-        version_of(python),
-        kind,
-        f"{installed:.0f}",
-        f"{again:.2f}",
-        f"{installed + asked:.0f}",
-        f"{size:.1f}",
-        answer,
-    ]
+    times = [f"{installed:.0f}", f"{again:.2f}", f"{installed + asked:.0f}"]
+    return [version_of(python), "PyPI alone, pipx", *times, f"{size:.1f}", answer]
 
 
 def main() -> int:

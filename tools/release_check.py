@@ -19,24 +19,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from fresh_check import ANSWER, ROOT, Trial, copy_of, print_table, pythons, version_of
+from fresh_check import ANSWER, ROOT, Trial, build_wheel, print_table, pythons, version_of
 
 HEAD = ("Python", "install s", "version", "help", "video", "doctor", "answer", "removed")
 NEWEST = 13
 """Minor version of the newest Python that the package supports."""
 Outcome = tuple[bool, str]
-
-
-def build_wheel(python: Path, where: Path) -> tuple[Path, Path]:
-    """Return the wheel, built in isolation, and a pipx."""
-    trial = Trial(where, configured=True, cache=None)
-    copy_of(ROOT, where / "checkout")
-    trial.run(python, "-m", "venv", where / "tools")
-    tools = where / "tools" / "bin"
-    trial.run(tools / "pip", "install", "--quiet", "pipx", "build")
-    trial.run(tools / "python", "-m", "build", "--wheel", "--outdir", where / "dist", where / "checkout")
-    [wheel] = (where / "dist").glob("*.whl")
-    return wheel, tools / "pipx"
 
 
 class Installation:
@@ -127,7 +115,7 @@ def main() -> int:
     rows: list[list[str]] = []
     good = True
     with tempfile.TemporaryDirectory(prefix="release-") as temporary:
-        wheel, pipx = build_wheel(found[-1], Path(temporary) / "build")
+        wheel, pipx = build_wheel(Trial(Path(temporary) / "build", configured=True, cache=None), found[-1])
         print(f"{wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
         for number, python in enumerate(found):
             is_good, row = try_release(python, wheel, pipx, Path(temporary) / str(number), engine)
