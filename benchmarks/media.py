@@ -66,11 +66,11 @@ def make_photos(folder: Path, count: int) -> list[Path]:
     return paths
 
 
-def make_video(path: Path, minutes: int, rate: int = 25) -> None:
+def make_video(path: Path, minutes: int) -> None:
     """Write a video of this length. One minute is encoded, and its packets are repeated, as every group of pictures is
     closed."""
-    random = np.random.default_rng(0)
-    noise = random.integers(0, 255, (180, 320, 3), dtype=np.uint8)
+    rate = 25
+    noise = np.random.default_rng(0).integers(0, 255, (180, 320, 3), dtype=np.uint8)
     shots = [
         av.VideoFrame.from_ndarray(np.roll(noise, shift * 8, axis=1), format="rgb24").reformat(format="yuv420p")
         for shift in range(rate)

@@ -127,8 +127,9 @@ def stored(app: VlmtuiApp, family: str, attachment: Attachment, question: str, a
     return conversation
 
 
-def write_chirp(path: Path, rate: int = 16_000) -> Path:
+def write_chirp(path: Path) -> Path:
     """Write a tone that rises from 200 to 2,000 Hz and falls again, three seconds long, as WAV."""
+    rate = 16_000
     pitch = np.interp(np.arange(3 * rate) / rate, (0, 2, 3), (200, 2000, 400))
     loudness = np.interp(np.arange(3 * rate) / rate, (0, 0.5, 1.8, 3), (0.05, 0.9, 0.5, 0.0))
     samples = np.sin(2 * np.pi * np.cumsum(pitch) / rate) * loudness * 32_000

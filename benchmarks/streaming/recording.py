@@ -157,9 +157,9 @@ class Recording:
         self._screen.dirty.clear()
         return "\n".join(self._rows)
 
-    def wait_for_end(self, timeout_s: float = 30.0) -> float:
+    def wait_for_end(self) -> float:
         """Wait until the program has ended; return the time."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + 30
         while self._process.isalive():
             if time.monotonic() > deadline:
                 raise TimeoutError("the program does not end")

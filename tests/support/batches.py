@@ -10,7 +10,6 @@ from pathlib import Path
 
 from tests.support.scripted_engine import ScriptedEngine, scripted_info
 from vlmtui.domain.conversation import attachments_of
-from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import (
     Cancelled,
     Delta,
@@ -51,10 +50,10 @@ class Gate:
 class RepeatingEngine(ScriptedEngine):
     """Answers "said: ", the question, and the number of its images. `most`: the maximum number of requests at once."""
 
-    def __init__(self, trouble: Trouble = lambda question: None, info: EngineInfo | None = None) -> None:
-        super().__init__(info=info)
+    def __init__(self, trouble: Trouble = lambda question: None) -> None:
+        super().__init__()
         self.trouble = trouble
-        self.info = info or scripted_info()
+        self.info = scripted_info()
         self.asked: list[str] = []
         self.most = self.now = 0
         self.gate: Gate | None = None

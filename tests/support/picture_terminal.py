@@ -9,7 +9,7 @@ import re
 import select
 import time
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -54,10 +54,8 @@ _SIXEL = re.compile(rb'"[0-9;]+|#[0-9;]+|![0-9]+[?-~]|[?-~]|\$|-')
 class PictureTerminal:
     """Runs a command in a pseudo-terminal."""
 
-    def __init__(
-        self, command: Sequence[str], kind: Kind, *, env: Mapping[str, str], size: tuple[int, int] = (80, 24)
-    ) -> None:
-        self.screen = pyte.Screen(*size)
+    def __init__(self, command: Sequence[str], kind: Kind, *, env: Mapping[str, str]) -> None:
+        self.screen = pyte.Screen(80, 24)
         self._stream = pyte.ByteStream(self.screen)
         self._kind = kind
         self._rest = b""
@@ -68,8 +66,7 @@ class PictureTerminal:
         self._chunks: tuple[dict[str, str], bytes] | None = None
         self.sequences = 0
         """The image sequences received."""
-        columns, rows = size
-        self._process = PtyProcess.spawn(list(command), env={**env}, dimensions=(rows, columns))
+        self._process = PtyProcess.spawn(list(command), env={**env}, dimensions=(24, 80))
 
     def __enter__(self) -> Self:
         return self
@@ -96,10 +93,9 @@ class PictureTerminal:
             if (part := self._part(self.screen.buffer[y][x])) is not None
         }
 
-    def read_until(self, found: object, *, timeout: float = 60.0) -> None:
+    def read_until(self, found: Callable[[], bool]) -> None:
         """Read until `found()` is true. Raises AssertionError after a timeout."""
-        assert callable(found)
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + 60
         while not found():
             assert time.monotonic() < deadline, "\n".join(self.text())
             self._read(0.05)

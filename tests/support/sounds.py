@@ -16,14 +16,14 @@ def tone(seconds: float, rate: int, channels: int = 1) -> npt.NDArray[np.int16]:
     return np.repeat(wave_form.astype(np.int16)[:, None], channels, axis=1)
 
 
-def write_tone(path: Path, seconds: float = 1.0, rate: int = 44_100, channels: int = 2) -> Path:
-    """Write a tone as WAV."""
+def write_tone(path: Path, seconds: float = 1.0, rate: int = 44_100) -> Path:
+    """Write a tone as WAV, with two channels."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
+        file.setnchannels(2)
         file.setsampwidth(2)
         file.setframerate(rate)
-        file.writeframes(tone(seconds, rate, channels).tobytes())
+        file.writeframes(tone(seconds, rate, 2).tobytes())
     return path
 
 

@@ -150,7 +150,7 @@ def daily_backups(folder: Path) -> list[Path]:
 
 
 def damaged_store(path: Path, reason: str) -> StoreError:
-    """Return the error for a damaged database, with the newest good backup and what that lacks."""
+    """Return the error for a damaged database, with the newest good backup and the number of turns that it lacks."""
     backup = next((one for one in daily_backups(path.parent) if _is_good(one)), None)
     lacking = None if backup is None else _turns_after(path, backup)
     return damaged(Damage(path, reason, backup, lacking, file_identity(path)))
@@ -227,8 +227,8 @@ def _turns_after(path: Path, backup: Path) -> int | None:
 
 def _put_in_place(fresh: Path, path: Path) -> Path | None:
     """Move the database `fresh` to `path`; return the new path of the old file. An app that has the old database open
-    knows its rows by number, so new rows get numbers that it never used: no database counts faster than seconds since
-    1970."""
+    knows its rows by number. New rows therefore get numbers from the current Unix time on, which the old database never
+    reached."""
     if not path.exists():
         fresh.replace(path)
         return None
