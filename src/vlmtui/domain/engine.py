@@ -14,7 +14,9 @@ from vlmtui.domain.conversation import Modality
 from vlmtui.domain.generation import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError
 
-BackendName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+_NAME = re.compile(r"^[a-z][a-z0-9_-]{0,31}$")
+_VERSION = re.compile(r"^\d{1,6}(\.\d{1,6}){1,3}$")
+BackendName = Annotated[str, msgspec.Meta(pattern=_NAME.pattern)]
 """A kind of engine, by its name in `vlmtui.worker.backends`."""
 DEFAULT_BACKEND = "vllm"
 TRANSFORMERS_BACKEND = "transformers"
@@ -27,7 +29,7 @@ SERVED_BACKENDS = frozenset({PINNED_BACKEND, SERVED_BACKEND})
 """The backends for which the worker starts a server."""
 REMOTE_BACKEND = "remote"
 """A server that runs elsewhere: nothing is loaded here."""
-PinnedVersion = Annotated[str, msgspec.Meta(pattern=r"^\d{1,6}(\.\d{1,6}){1,3}$")]
+PinnedVersion = Annotated[str, msgspec.Meta(pattern=_VERSION.pattern)]
 """A version of vLLM, such as `0.23.0`."""
 
 
@@ -198,8 +200,6 @@ LoadEvent = LoadProgress | EngineReady | LoadFailed
 
 
 _TITLES = {DEFAULT_BACKEND: "vLLM", TRANSFORMERS_BACKEND: "Transformers"}
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}")
 
 
 class BackendChoice(msgspec.Struct, frozen=True):

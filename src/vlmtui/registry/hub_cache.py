@@ -122,8 +122,8 @@ def _is_complete(folder: Path, sizes: Mapping[str, int]) -> bool:
     try:
         index = read_json(folder / "model.safetensors.index.json", bytes_max=_INDEX_BYTES_MAX)
     except VlmtuiError:
-        return bool(sizes)
+        index = None
     named = index.get("weight_map") if isinstance(index, dict) else None
-    return (
-        all(one in sizes for one in named.values() if isinstance(one, str)) if isinstance(named, dict) else bool(sizes)
-    )
+    if not isinstance(named, dict):
+        return bool(sizes)
+    return all(one in sizes for one in named.values() if isinstance(one, str))
