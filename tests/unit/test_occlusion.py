@@ -108,7 +108,7 @@ def test_an_unmeasurable_answer_has_a_reason(image: Attachment) -> None:
     with pytest.raises(VlmtuiError, match="tokens of this answer are unknown"):
         occlusion_plan(PromptReport(title="1"), prompt, engine)
     engine.info = SimpleNamespace(engine="x", capabilities=Capabilities(), remedies={})
-    with pytest.raises(VlmtuiError, match="how likely"):
+    with pytest.raises(VlmtuiError, match="can't score a given answer"):
         occlusion_plan(report, prompt, engine)
 
 
