@@ -56,7 +56,7 @@ def test_the_bundled_models_adapter_has_a_name_and_is_found_beside_it() -> None:
             find_adapter(name)
 
 
-def test_the_adapters_of_a_folder_are_listed_where_it_is_none_itself(tmp_path: Path) -> None:
+def test_the_error_lists_the_adapters_in_subfolders(tmp_path: Path) -> None:
     make(tmp_path / "b")
     make(tmp_path / "a")
     (tmp_path / "broken").mkdir()
@@ -109,7 +109,7 @@ def test_the_engine_is_loaded_for_the_adapters_of_the_command(tmp_path: Path) ->
     assert plain.engine_arg is None
 
 
-def test_the_verdict_tells_an_adapters_effect(tmp_path: Path) -> None:
+def test_the_verdict_names_an_adapters_effect(tmp_path: Path) -> None:
     plan = parse_plan(f"adapter=none,{make(tmp_path / 'ocr')}")
     changed = LaneScore(-4.6, 5, TokenDrop(3, "red", 0.9, 0.01))
     said = "The adapter changes the model: the answer is 0.01× as likely with it. Most at token 3, “red”: 90% → 1%."

@@ -1,4 +1,4 @@
-"""The line below an answer: what explains how it came."""
+"""The line of facts below an answer."""
 
 from __future__ import annotations
 

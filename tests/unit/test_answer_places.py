@@ -1,4 +1,4 @@
-"""The places of an answer, read by one convention or another."""
+"""Boxes, points and times in an answer, read by different coordinate conventions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_engines_size_scales_resized_pixels() -> None:
     assert places.inside == 0
 
 
-def test_the_conventions_are_tried_in_turn_and_come_back() -> None:
+def test_after_the_last_convention_comes_the_first() -> None:
     places = places_of(report(CAT), REGISTRY["qwen3_vl"])
     seen: dict[str, object] = {}
     for _ in places.scales:
@@ -69,13 +69,13 @@ def test_coordinates_that_are_special_tokens_are_read_from_the_tokens() -> None:
 
 
 @pytest.mark.parametrize(("answer", "pictures"), [("A cat.", 1), (CAT, 0)])
-def test_without_places_or_pictures_there_is_a_reason(answer: str, pictures: int) -> None:
+def test_an_answer_without_places_or_images_has_a_reason(answer: str, pictures: int) -> None:
     told = msgspec.structs.replace(report(answer), attachments=(PICTURE,) * pictures)
     with pytest.raises(VlmtuiError, match="found in this answer" if pictures else "no image"):
         places_of(told, None)
 
 
-def test_the_export_is_in_pixels_of_the_picture() -> None:
+def test_the_export_is_in_pixels_of_the_image() -> None:
     exported = places_of(report(CAT + '{"bbox_2d": [1]}'), REGISTRY["qwen3_vl"]).as_json()
     assert exported["categories"] == [{"id": 1, "name": "cat"}]
     assert exported["unreadable"] == ['{"bbox_2d": [1]}']

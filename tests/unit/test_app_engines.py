@@ -1,4 +1,4 @@
-"""The life of the app's engine, without the app."""
+"""The app's engines without the app: loads, deaths, hangs, restarts, and engines beside the current one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def loaded(host: ScriptedHost, *, hang_s: float = 30.0, forget_death_s: fl
 
 
 @pytest.mark.parametrize(("clients", "ended"), [(1, True), (2, False)])
-async def test_an_engine_that_others_use_too_is_only_left(clients: int, ended: bool) -> None:
+async def test_an_engine_with_other_clients_is_only_disconnected(clients: int, ended: bool) -> None:
     host = ScriptedHost()
     controller = await loaded(host)
     host.engine.clients = clients
@@ -75,7 +75,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_an_engine_that_died_is_started_again_once() -> None:
+async def test_a_dead_engine_is_restarted_once() -> None:
     host = ScriptedHost()
     controller = await loaded(host)
     async with watching(controller) as watch:
@@ -91,7 +91,7 @@ async def test_an_engine_that_died_is_started_again_once() -> None:
 
 
 @pytest.mark.parametrize("forgiven", ["answered", "long ago"])
-async def test_a_death_that_is_forgiven_does_not_count(forgiven: str) -> None:
+async def test_an_old_death_does_not_count(forgiven: str) -> None:
     host = ScriptedHost()
     controller = await loaded(host, forget_death_s=-1.0 if forgiven == "long ago" else 600.0)
     async with watching(controller):
@@ -170,8 +170,8 @@ async def test_a_hung_engine_is_ended_by_a_restart() -> None:
     assert controller.engine is host.engine is not hung
 
 
-async def test_a_process_that_was_itself_stopped_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laptop slept, or Ctrl+Z: the first answer after it comes too late, and the clock says that hours went by."""
+async def test_a_suspended_app_reports_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After sleep or Ctrl+Z the first answer comes late, and the clock has advanced by hours."""
     host = ScriptedHost()
     states: list[EngineState] = []
     controller = await loaded(host, hang_s=30.0)
@@ -193,7 +193,7 @@ async def test_a_process_that_was_itself_stopped_blames_nobody(monkeypatch: pyte
     assert set(states) == {EngineState.READY}
 
 
-async def test_no_pulse_is_taken_when_it_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_search_for_hangs_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     host = ScriptedHost()
     controller = await loaded(host, hang_s=0)
     asked = asyncio.Event()
@@ -209,7 +209,7 @@ async def test_no_pulse_is_taken_when_it_is_turned_off(monkeypatch: pytest.Monke
 
 
 def served(name: str) -> Model:
-    """A model of a server."""
+    """Return a model on a server."""
     shapes = resolve(Registry.bundled(), "shapes")
     spec = msgspec.structs.replace(
         shapes.spec, backend=REMOTE_BACKEND, name=f"{name} at box", model=name, engine_args={"url": "http://box"}
@@ -217,7 +217,7 @@ def served(name: str) -> Model:
     return msgspec.structs.replace(shapes, spec=spec)
 
 
-async def test_an_engine_stays_beside_one_of_a_server_and_is_there_at_once() -> None:
+async def test_an_engine_stays_loaded_beside_one_on_a_server() -> None:
     host = ScriptedHost()
     controller = await loaded(host)
     here, there = resolve(Registry.bundled(), "shapes"), served("qwen")
@@ -234,7 +234,7 @@ async def test_an_engine_stays_beside_one_of_a_server_and_is_there_at_once() -> 
     assert len(controller.models) == 1
 
 
-async def test_engines_beside_are_unloaded_for_memory() -> None:
+async def test_engines_beside_the_current_one_are_stopped_for_memory() -> None:
     host = ScriptedHost()
     controller = await loaded(host)
     there = served("qwen")
@@ -246,7 +246,7 @@ async def test_engines_beside_are_unloaded_for_memory() -> None:
     assert controller.models == (other, there)
 
 
-async def test_two_models_of_this_machine_do_not_stay_beside_each_other() -> None:
+async def test_two_models_on_this_machine_do_not_both_stay_loaded() -> None:
     host = ScriptedHost()
     controller = await loaded(host)
     other = resolve(Registry.bundled(), "qwen3_vl")
@@ -255,7 +255,7 @@ async def test_two_models_of_this_machine_do_not_stay_beside_each_other() -> Non
     assert controller.models == (other,)
 
 
-async def test_a_further_engine_is_loaded_beside_the_present_one() -> None:
+async def test_an_engine_can_be_loaded_beside_the_current_one() -> None:
     host = ScriptedHost()
     controller = await loaded(host)
     there = served("qwen")
@@ -305,7 +305,7 @@ async def test_leaving_while_an_engine_loads_beside_stops_it() -> None:
 
 
 class SlowHost(ScriptedHost):
-    """A host whose engines take a random number of turns of the loop to open; some can't."""
+    """A host whose engines take a random number of event loop turns to open, or fail."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
@@ -322,7 +322,7 @@ class SlowHost(ScriptedHost):
 
 
 @pytest.mark.parametrize("seed", range(60))
-async def test_no_order_of_loads_and_deaths_leaves_an_engine_that_nobody_owns(seed: int) -> None:
+async def test_no_order_of_loads_and_deaths_leaves_an_engine_without_owner(seed: int) -> None:
     chance = random.Random(seed)
     host = SlowHost(chance)
     controller = AppEngines(host, keep_alive_s=300.0, on_change=lambda: None, hang_s=0)

@@ -1,4 +1,4 @@
-"""The store from an event loop: order, errors, two processes, a database that is replaced under one's feet."""
+"""The store from an event loop: order, errors, two processes, and a database that is replaced meanwhile."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def chatting(folder: Path) -> AsyncIterator[Conversation]:
 
 
 async def ask(chat: Conversation, model: Model, text: str, answer: list[Step]) -> ScriptedEngine:
-    """Send one message to an engine of its own, and wait until everything is stored."""
+    """Send one message to a new engine, and wait until everything is stored."""
     engine = ScriptedEngine(model.spec, answers=[answer], load=[])
     async for event in engine.load():
         assert isinstance(event, EngineReady)
@@ -82,7 +82,7 @@ async def test_work_goes_on_when_its_caller_is_cancelled(tmp_path: Path) -> None
         await keeper.run(lambda store: store.last())
 
 
-async def test_two_on_one_folder_say_their_own(tmp_path: Path, model: Model) -> None:
+async def test_two_apps_store_their_own_messages_in_one_conversation(tmp_path: Path, model: Model) -> None:
     async with chatting(tmp_path) as one, chatting(tmp_path) as other:
         await ask(one, model, "one", ["1"])
         assert one.id is not None
@@ -110,7 +110,7 @@ async def test_a_replaced_database_loses_no_later_message(tmp_path: Path, model:
         assert texts(tmp_path) == ["before", "1", "after", "2"]
 
 
-async def test_a_conversation_that_another_purges_goes_on_in_a_new_one(tmp_path: Path, model: Model) -> None:
+async def test_a_conversation_purged_by_another_app_continues_as_a_new_one(tmp_path: Path, model: Model) -> None:
     async with chatting(tmp_path) as chat:
         await ask(chat, model, "before", ["1"])
         gone = chat.id
@@ -121,9 +121,7 @@ async def test_a_conversation_that_another_purges_goes_on_in_a_new_one(tmp_path:
         assert texts(tmp_path) == ["before", "1", "after", "2"]
 
 
-async def test_a_data_folder_that_is_deleted_is_filled_again_with_all_that_is_shown(
-    tmp_path: Path, model: Model
-) -> None:
+async def test_a_deleted_data_folder_is_filled_from_the_screen(tmp_path: Path, model: Model) -> None:
     async with chatting(tmp_path) as chat:
         for number in range(3):
             await ask(chat, model, f"question {number}", [f"answer {number}"])
@@ -163,7 +161,7 @@ async def test_a_conversation_stored_again_during_an_answer_is_stored_once(tmp_p
         store.close()
 
 
-async def test_an_answer_that_the_engine_dies_of_stays_in_part(tmp_path: Path, model: Model) -> None:
+async def test_a_partial_answer_stays_when_the_engine_dies(tmp_path: Path, model: Model) -> None:
     async with chatting(tmp_path) as chat:
         await ask(chat, model, "boom", ["half", Die("Out of memory.")])
         store = opened(Paths.below(tmp_path).data)
@@ -174,7 +172,7 @@ async def test_an_answer_that_the_engine_dies_of_stays_in_part(tmp_path: Path, m
         store.close()
 
 
-async def test_the_end_of_an_engine_that_we_end_is_a_stop(tmp_path: Path, model: Model) -> None:
+async def test_an_answer_of_an_engine_stopped_by_the_app_is_stopped(tmp_path: Path, model: Model) -> None:
     async with chatting(tmp_path) as chat:
         gate = asyncio.Event()
         engine = ScriptedEngine(model.spec, answers=[["half", Hold(gate)]], load=[])
@@ -218,7 +216,7 @@ async def test_a_stored_conversation_of_any_shape_becomes_exchanges(tmp_path: Pa
     assert not any(item.is_running for item in found)
 
 
-async def test_a_draft_alone_makes_a_conversation_and_its_end_takes_it_away(tmp_path: Path) -> None:
+async def test_a_draft_makes_a_conversation_and_an_empty_one_removes_it(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
         live, recorder = LiveConversation(model="shapes"), chat.recorder
         recorder.save_draft(live, StoredDraft(text="half a thought"))
@@ -245,7 +243,7 @@ def test_titles_are_one_short_line() -> None:
     assert len(long) <= 60 and long.endswith("…")
 
 
-async def test_a_store_that_cannot_be_opened_yet_is_tried_again(tmp_path: Path, model: Model) -> None:
+async def test_opening_the_store_is_retried(tmp_path: Path, model: Model) -> None:
     data = Paths.below(tmp_path).data
     data.parent.mkdir(parents=True, exist_ok=True)
     data.write_text("in the way")
@@ -259,7 +257,7 @@ async def test_a_store_that_cannot_be_opened_yet_is_tried_again(tmp_path: Path, 
         assert texts(tmp_path) == ["one", "1"]
 
 
-async def test_another_model_asked_in_a_conversation_is_noted(tmp_path: Path, model: Model) -> None:
+async def test_another_models_answer_changes_the_conversations_model(tmp_path: Path, model: Model) -> None:
     async with chatting(tmp_path) as chat:
         await ask(chat, model, "one", ["1"])
         other = msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, name="other"))

@@ -1,4 +1,4 @@
-"""The kind of engine that runs a model: how it is written, which routes a record has, and what a choice changes."""
+"""The choice of a backend: its syntax, a record's routes, and its effects."""
 
 from __future__ import annotations
 

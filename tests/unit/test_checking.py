@@ -1,4 +1,4 @@
-"""Engines held against what is recorded, or against the first engine."""
+"""Engines compared with a record, or with the first engine."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def changed(**values: object) -> CheckedSide:
     return msgspec.structs.replace(RECORDED, **values)
 
 
-async def test_each_engine_is_held_against_the_record() -> None:
+async def test_each_engine_is_compared_with_the_record() -> None:
     here, there = await results(RECORDED, {"here": RECORDED, "there": changed(answer="rot", answer_ids=(7, 9))})
     assert here.first is None and not here.error
     assert there.first is not None and there.first.stage is Stage.ANSWER
 
 
-async def test_another_prompt_is_no_other_answer() -> None:
+async def test_a_different_prompt_may_have_the_same_answer() -> None:
     (found,) = await results(RECORDED, {"here": changed(token_ids=(1, 5, 3))})
     outcomes = {one.stage: one.outcome for one in found.stages}
     assert outcomes[Stage.TOKENS] is StageOutcome.DIFFERS and outcomes[Stage.ANSWER] is StageOutcome.SAME
@@ -65,7 +65,7 @@ async def test_without_a_record_the_first_engine_is_the_base_and_has_no_row() ->
     assert (found.engine, found.first is not None) == ("engine", True)
 
 
-async def test_an_engine_that_failed_is_no_base() -> None:
+async def test_a_failed_engine_is_not_the_base() -> None:
     failed, here = await results(GOLDEN, {"gone": bad_input("No such server."), "here": RECORDED})
     assert (failed.engine, failed.case, failed.error) == ("gone", "", "No such server.")
     assert here.first is None and not here.error
@@ -89,8 +89,8 @@ def test_a_fingerprint_names_the_changes() -> None:
     }
 
 
-async def test_an_engine_is_asked_for_everything_that_it_can_report(tmp_path: Path) -> None:
-    """Its processor's values and log-probabilities are what most differences show in."""
+async def test_values_and_log_probabilities_are_requested_if_possible(tmp_path: Path) -> None:
+    """Most differences show in the processor's values and the log-probabilities."""
     engine = RepeatingEngine()
     asked: list[Request] = []
     generate = engine.generate

@@ -1,4 +1,4 @@
-"""The client against a real process that speaks the protocol, well or badly."""
+"""The client with a real process that follows the protocol or breaks it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Opening = Callable[..., Awaitable[WorkerClient]]
 
 @pytest.fixture
 def paths() -> Iterator[Paths]:
-    """Below a folder with a short name: a socket's path may not be long."""
+    """Paths below a folder with a short name, since a socket's path must be short."""
     with tempfile.TemporaryDirectory(prefix="vlmtui-test-") as folder:
         yield Paths.below(Path(folder))
 
@@ -153,7 +153,7 @@ async def test_death_mid_answer_fails_every_request(opening: Opening) -> None:
         await engine.status()
 
 
-async def test_kill_is_noticed_while_nothing_is_asked(opening: Opening) -> None:
+async def test_a_kill_is_noticed_without_a_request(opening: Opening) -> None:
     engine = await opening()
     pid = engine.pid
     waiting = asyncio.create_task(engine.closed())

@@ -1,4 +1,4 @@
-"""The conversation alone changes its exchanges, tells of it, and sends what the stored tree holds."""
+"""A conversation: its events, and requests that contain what the store has."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def say(conversation: Conversation, text: str, answer: str) -> None:
 
 
 def finished(text: str, turn: Turn, sampling: Sampling | None = None, model: Model = MODEL) -> Generation:
-    """An answer that somebody else took in."""
+    """Return an answer that ended elsewhere."""
     request = make_request(model.family, [turn], sampling or Sampling())
     answer = Answer(request.request_id, [text], tokens=1)
     answer.outcome = Finished(
@@ -77,7 +77,7 @@ def told(conversation: Conversation) -> list[ConversationEvent]:
 
 
 async def stored(conversation: Conversation) -> list[StoredTurn]:
-    """The branch that is shown, as the store has it."""
+    """Return the branch on screen, as stored."""
     assert conversation.id is not None
     id = conversation.id
     await conversation.recorder.settle(2.0)
@@ -118,7 +118,7 @@ async def test_an_unsubscribed_listener_hears_nothing(tmp_path: Path) -> None:
         assert events == [] and len(both) == 2
 
 
-async def test_an_answer_that_is_stopped_before_it_is_sent_never_goes_out(tmp_path: Path) -> None:
+async def test_a_request_stopped_before_it_is_sent_is_never_sent(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         engine = await engine_of(["never"])
         conversation.draft.text = "Hi"
@@ -155,7 +155,7 @@ async def test_every_exchange_has_an_outcome_whatever_dies(tmp_path: Path) -> No
         assert [turn.text for turn in await stored(conversation)] == ["Hi", "half "]
 
 
-async def test_a_seed_and_log_probabilities_are_of_one_request_and_not_of_the_settings(tmp_path: Path) -> None:
+async def test_a_seed_and_log_probabilities_apply_to_one_request(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         conversation.settings = ChatSettings("Be brief.", Sampling(temperature=0.7))
         engine = await engine_of(["Hello"])
@@ -168,7 +168,7 @@ async def test_a_seed_and_log_probabilities_are_of_one_request_and_not_of_the_se
         await conversation.answers.answer(engine, exchange)
 
 
-async def test_a_draft_that_a_family_cannot_take_stays_as_it_is(tmp_path: Path) -> None:
+async def test_a_draft_that_the_family_rejects_stays(tmp_path: Path) -> None:
     deaf = msgspec.structs.replace(MODEL.family, takes={"image": MODEL.family.takes["image"]})
     video = msgspec.structs.replace(PICTURE, modality="video")
     async with having(tmp_path) as conversation:
@@ -178,7 +178,7 @@ async def test_a_draft_that_a_family_cannot_take_stays_as_it_is(tmp_path: Path) 
         assert conversation.draft.text == "[Video #1] what?" and conversation.exchanges == []
 
 
-async def test_an_adopted_answer_stands_beside_the_earlier_ones(tmp_path: Path) -> None:
+async def test_an_adopted_answer_is_a_sibling_of_the_earlier_ones(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         await say(conversation, "Hi", "Hello")
         exchange = conversation.last
@@ -197,7 +197,7 @@ async def test_an_adopted_answer_stands_beside_the_earlier_ones(tmp_path: Path) 
             await conversation.adopt(exchange, finished("x", exchange.user))
 
 
-async def test_another_answer_is_asked_for_beside_the_first(tmp_path: Path) -> None:
+async def test_another_answer_is_a_sibling_of_the_first(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         with pytest.raises(VlmtuiError, match="no finished answer"):
             conversation.answer_again(MODEL)
@@ -211,7 +211,7 @@ async def test_another_answer_is_asked_for_beside_the_first(tmp_path: Path) -> N
         assert exchange.answer_siblings.count == 2
 
 
-async def test_another_wording_is_a_branch_beside_and_a_draft_is_taken(tmp_path: Path) -> None:
+async def test_another_wording_is_a_branch_and_a_draft_is_used_up(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         await say(conversation, "Hi", "Hello")
         await say(conversation, "How?", "Well")
@@ -234,7 +234,7 @@ async def test_another_wording_is_a_branch_beside_and_a_draft_is_taken(tmp_path:
         assert (await conversation.recorder.store.run(lambda store: store.draft(id))).text == ""
 
 
-async def test_a_message_is_edited_into_a_branch_of_its_own(tmp_path: Path) -> None:
+async def test_an_edited_message_makes_a_branch(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         for text in ("one", "two", "three"):
             await say(conversation, text, text.upper())
@@ -279,7 +279,7 @@ async def test_excluded_attachments_stay_excluded_until_included(tmp_path: Path)
 
 
 async def lose(conversation: Conversation) -> None:
-    """Purge the conversation as another process does, then write a draft in it."""
+    """Purge the conversation like another process, then write a draft in it."""
     gone = conversation.id
     assert gone is not None
     await conversation.recorder.flush()
@@ -375,7 +375,7 @@ async def test_an_earlier_prompt_is_shown_unchanged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chance", range(12))
 async def test_the_sent_branch_is_the_stored_branch(tmp_path: Path, chance: int) -> None:
-    """However one asks, edits, adopts, forks and walks: the turns of a request are those of the stored tree."""
+    """After any sends, edits, adoptions, forks and switches, a request has the turns of the stored branch."""
     dice = random.Random(chance)
     async with having(tmp_path) as conversation:
         conversation.settings = ChatSettings(dice.choice(["", "Be brief."]), Sampling())

@@ -1,4 +1,4 @@
-"""Further parameters by name: read, set, unset, fanned out, refused; structured answers checked."""
+"""Further sampling parameters: reading, setting, unsetting, fan-outs, errors, and checks of structured answers."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def test_values_are_read_set_shown_and_unset(name: str, text: str, value: object
 
 
 @pytest.mark.parametrize(("name", "text"), BAD)
-def test_other_values_are_refused(name: str, text: str) -> None:
+def test_invalid_values_are_refused(name: str, text: str) -> None:
     with pytest.raises(VlmtuiError):
         with_parameter(Sampling(), None, name, text)
 
 
 @given(st.sampled_from(sorted(DIALS)), st.text(max_size=20))
-def test_any_text_is_read_or_refused(name: str, text: str) -> None:
+def test_any_text_is_accepted_or_refused(name: str, text: str) -> None:
     try:
         value = read_dial(name, text, {})
     except VlmtuiError:
@@ -140,7 +140,7 @@ def test_a_schema_is_read_from_a_file(tmp_path: Path) -> None:
         with_parameters(Sampling(), None, ["json"])
 
 
-def test_any_of_them_is_fanned_out() -> None:
+def test_every_dial_can_be_fanned_out() -> None:
     turns = [user_turn("What?")]
     plan = parse_plan("max_pixels=12544,100352 temperature=0.5")
     assert plan.title == "2 processor.max_pixels values · temperature 0.5"
@@ -184,14 +184,14 @@ def test_a_structured_answer_is_checked(given_: str, answer: str, fits: bool | N
     assert check_structure(Sampling(), answer) is None
 
 
-def test_a_schema_that_never_ends_is_given_up() -> None:
+def test_a_check_that_takes_too_long_is_given_up() -> None:
     doubling = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
     schema = {"$defs": {**doubling, "d60": {"type": "integer"}}, "$ref": "#/$defs/d0"}
     checked = check_structure(with_parameters(Sampling(), None, [f"json={json.dumps(schema)}"]), "1", within_s=0)
     assert checked is not None and checked.fits is None and "could not be checked" in checked.message
 
 
-async def test_the_verdict_comes_with_the_end_of_the_answer() -> None:
+async def test_an_answers_structure_is_checked_at_its_end() -> None:
     sampling = with_parameters(Sampling(), None, [f"json={json.dumps(SCHEMA)}"])
     answer = Answer("1", ['<think>so {"n": 2}</think>', '{"n": 1}'])
     await check_end(answer, Delta(request_id="1", text="x", tokens=1), sampling)

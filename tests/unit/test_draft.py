@@ -1,4 +1,4 @@
-"""The message that is being written, and the tokens in it."""
+"""A message being written, and its tokens for attachments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_text_that_resembles_a_token_is_text() -> None:
     assert draft.parts == (Text(draft.text),)
 
 
-def test_a_file_that_is_looked_at_waits_and_a_bad_one_goes() -> None:
+def test_a_loading_file_has_a_token_and_a_bad_one_loses_it() -> None:
     draft = Draft()
     number = draft.reserve(above=4)
     assert number == 5
@@ -77,7 +77,7 @@ def test_attachments_are_numbered_by_the_prompt() -> None:
     assert draft.renumber(0, cursor=0) is None, "a file that is looked at keeps its number until it is"
 
 
-def test_two_slashes_begin_a_text_with_one() -> None:
+def test_two_leading_slashes_are_sent_as_one() -> None:
     draft = Draft()
     draft.fill(draft.reserve(), image())
     draft.text = "[Image #1]//tmp"
@@ -97,7 +97,7 @@ def test_nothing_written_is_lost(pieces: list[str | int]) -> None:
 
 
 def test_pending_attachments_are_kept_by_name() -> None:
-    """A later reader of the text does not know a number without an attachment."""
+    """A stored text has no numbers without attachments."""
     draft = Draft()
     draft.fill(draft.reserve(written="/a.png"), image())
     draft.text = "[Image #1]"
@@ -124,9 +124,7 @@ def test_pending_attachments_are_kept_by_name() -> None:
         ("[Image #1] //x", (Media(image("a")), Text("/x")), "//x"),
     ],
 )
-def test_the_space_behind_attachments_at_the_start_is_only_for_the_eye(
-    text: str, parts: tuple[Part, ...], words: str
-) -> None:
+def test_the_space_after_leading_attachments_is_not_sent(text: str, parts: tuple[Part, ...], words: str) -> None:
     draft = Draft()
     draft.put(text, {1: image("a"), 2: image("b")})
     assert (draft.parts, draft.words) == (parts, words)

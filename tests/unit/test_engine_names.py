@@ -1,4 +1,4 @@
-"""Engines by the names that people give them."""
+"""Finding an engine by the name that a user gives it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes on several engines: together where memory allows, else one after the other."""
+"""Lanes on several engines: at once if memory allows, else one after the other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODELS = [find_engine(name, SHAPES, REGISTRY, {}) for name in NAMES]
 
 
 class Garage:
-    """Engines of which `places` are loaded at once; writes down what happens."""
+    """An EngineSource with memory for `places` engines, which logs its calls."""
 
     def __init__(self, places: int, broken: str = "") -> None:
         self.places, self.broken = places, broken
@@ -58,7 +58,7 @@ def lanes_of() -> Lanes:
 
 
 async def run(garage: Garage, lanes: Lanes, names: dict[str, str] | None = None) -> list[str]:
-    """Return what was waited for, in order, each once."""
+    """Run the lanes; return their reasons for waiting, in order, without repetitions."""
     waited: list[str] = []
 
     def note(lane: Lane) -> None:
@@ -78,7 +78,7 @@ async def test_engines_that_fit_are_loaded_before_any_answers() -> None:
     assert sorted(garage.told[3:]) == ["bfloat16", "float16", "own"]
 
 
-async def test_without_room_each_answers_before_the_next_is_loaded() -> None:
+async def test_without_memory_each_engine_answers_before_the_next_is_loaded() -> None:
     garage, lanes = Garage(1), lanes_of()
     waited = await run(garage, lanes)
     steps = ["load own", "own", "unload", "load bfloat16", "bfloat16", "unload", "load float16", "float16"]
@@ -117,7 +117,7 @@ async def test_an_answer_stopped_while_it_waits_loads_nothing() -> None:
     assert isinstance(lanes[1].answer.outcome, Cancelled)
 
 
-def test_memory_is_added_up_over_all_that_is_to_be_loaded() -> None:
+def test_the_memory_of_all_engines_to_load_is_added_up() -> None:
     large = resolve(REGISTRY, "qwen2_vl")
     alone = memory_need([large], Machine((), 64 * GIB))
     assert alone.fits and "Needs about" in alone.text and "64 GiB RAM free" in alone.text

@@ -1,4 +1,4 @@
-"""Plans, lanes and the choice, without a screen."""
+"""Fan-outs without a screen: plans, lanes, and the choice of an answer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lanes(plan: Plan, engine: ScriptedEngine, *turns: Turn) -> FanOut:
         ('prompt="a = b" , "seed=1,2"', Plan("prompt", ("a = b", "seed=1,2"))),
     ],
 )
-def test_plans_that_are_typed(text: str, plan: Plan) -> None:
+def test_typed_plans_are_read(text: str, plan: Plan) -> None:
     assert parse_plan(text) == plan
 
 
@@ -74,17 +74,17 @@ def test_plans_that_are_typed(text: str, plan: Plan) -> None:
         ("seed=1,2,3,4,5,6,7,8,9", "2 to 8"),
     ],
 )
-def test_plans_that_are_none(text: str, said: str) -> None:
+def test_invalid_plans_are_refused(text: str, said: str) -> None:
     with pytest.raises(VlmtuiError, match=said):
         parse_plan(text)
 
 
-def test_prompts_are_one_a_line() -> None:
+def test_prompts_are_separated_by_line_breaks() -> None:
     assert read_values("prompt", " Hello \n\nGood morning, all\n") == ("Hello", "Good morning, all")
     assert read_values("seed", "1, 2  3,4") == (1, 2, 3, 4)
 
 
-def test_another_wording_keeps_the_pictures_where_they_are() -> None:
+def test_another_wording_keeps_the_images_in_place() -> None:
     composed = Turn("user", (Text("In "), Media(PICTURE), Text(" what?")))
     assert with_text(composed, "Which?").parts == (Media(PICTURE), Text("Which?"))
     after = Turn("user", (Text("What?"), Media(PICTURE)))
@@ -155,7 +155,7 @@ async def test_leaving_in_the_middle_cancels_every_request() -> None:
     assert not fan.is_running
 
 
-async def test_each_is_held_against_the_base() -> None:
+async def test_each_answer_is_compared_with_the_base() -> None:
     engine = await engine_of(["a ", "red ", "circle"], ["a ", "blue ", "circle"], ["a ", "blue ", "circle"])
     fan = lanes(plan_of("seed", (1, 2, 3)), engine)
     assert fan.difference(1) is None, "nothing has ended"

@@ -1,4 +1,4 @@
-"""Starting, finding and ending real processes (that host no engine)."""
+"""Starting, finding and ending real processes without an engine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ask(text: str) -> GenerateRequest:
 
 @pytest.fixture
 def paths() -> Iterator[Paths]:
-    """Below a folder with a short name: a socket's path may not be long."""
+    """Paths below a folder with a short name, since a socket's path must be short."""
     with tempfile.TemporaryDirectory(prefix="vlmtui-test-") as folder:
         yield Paths.below(Path(folder))
 
@@ -132,8 +132,8 @@ async def test_leftovers_of_a_killed_worker_end_before_the_next_start(host: Work
     await again.close()
 
 
-async def test_a_record_with_somebody_elses_pid_harms_nobody(host: WorkerHost, paths: Paths) -> None:
-    """The worker is long gone and its pid was given to another program."""
+async def test_a_reused_pid_is_not_killed(host: WorkerHost, paths: Paths) -> None:
+    """The worker has ended, and another program has its pid."""
     endpoint = Endpoint.of(paths, a_spec())
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
         record = WorkerRecord(spec=a_spec(), pid=bystander.pid, started_at=time.time(), log=str(endpoint.log))
@@ -159,7 +159,7 @@ async def test_a_worker_that_does_not_answer_is_found_and_can_be_stopped(paths: 
     assert await host.find_all() == []
 
 
-async def test_a_dead_workers_files_are_removed_when_somebody_looks(host: WorkerHost, paths: Paths) -> None:
+async def test_listing_the_workers_removes_a_dead_ones_files(host: WorkerHost, paths: Paths) -> None:
     engine = await host.open(a_spec(), client="test", keep_alive_s=60)
     os.kill(engine.pid, signal.SIGKILL)
     await engine.closed()

@@ -43,7 +43,7 @@ def another_holder(path: Path) -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
-async def test_a_pipe_is_readable_once_something_comes_or_its_end() -> None:
+async def test_a_pipe_is_readable_at_a_byte_or_its_end() -> None:
     reader, writer = os.pipe()
     assert not await readable(reader, 0.01)
     os.write(writer, b"1")

@@ -1,4 +1,4 @@
-"""Lanes over one turn: asked together, each with an outcome, one document of them all."""
+"""Lanes of one message: sent together, each with an outcome, and one document of all."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_lane_is_stopped_alone() -> None:
     assert isinstance(lanes[0].answer.outcome, Cancelled) and isinstance(lanes[1].answer.outcome, Finished)
 
 
-async def test_a_lane_beside_a_request_of_the_conversation_goes_out_with_it() -> None:
+async def test_a_lane_is_sent_together_with_the_conversations_request() -> None:
     engine = await engine_of(["raw"])
     sent, over = asyncio.Event(), asyncio.Event()
     chat, raw = lane_spec(SHAPES, TURNS, Sampling()), lane_spec(SHAPES, TURNS, Sampling(), mode="raw")
@@ -103,7 +103,7 @@ async def test_a_document_names_its_parameter_and_repeats_its_plan() -> None:
     assert [side.label for side in again.document(first=1).sides] == ["top-p 1", "top-p 0.5"]
 
 
-async def test_one_turn_is_asked_in_any_mode_or_as_it_is() -> None:
+async def test_a_turn_is_sent_in_any_mode_or_as_a_raw_prompt() -> None:
     chat, made = lane_spec(SHAPES, TURNS, Sampling()), lane_spec(SHAPES, TURNS, Sampling(), mode="raw", logprobs=2)
     given = lane_spec(SHAPES, TURNS, Sampling(), mode="raw", raw=RawPrompt(text="as it is"))
     assert isinstance(chat.request.prompt, ChatPrompt) and isinstance(made.request.prompt, RawPrompt)
@@ -113,7 +113,7 @@ async def test_one_turn_is_asked_in_any_mode_or_as_it_is() -> None:
     assert all(one.sampling == Sampling() for one in (chat, made, given))
 
 
-async def test_a_document_of_lanes_that_differ_in_more_than_numbers_asks_the_same_again() -> None:
+async def test_a_document_repeats_lanes_that_differ_in_more_than_numbers() -> None:
     engine = await engine_of(["a"], ["b"], ["c"], ["d"])
     lanes = Lanes([Lane(spec, engine) for spec in specs("max_pixels=12544,28224")])
     await lanes.run()

@@ -1,4 +1,4 @@
-"""Will it fit? With models on disk and models known only by their record."""
+"""Whether models fit in memory: those on disk, and those known only by their record."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def sized(registry: Registry, billions: float | None, **engine_args: object) -> 
         (7.0, None, Fit.UNKNOWN),
     ],
 )
-def test_fit(registry: Registry, billions: float | None, machine: Machine | None, expected: Fit) -> None:
+def test_whether_a_model_fits(
+    registry: Registry, billions: float | None, machine: Machine | None, expected: Fit
+) -> None:
     assert check_fit(sized(registry, billions, max_model_len=4096), machine).fit is expected
 
 

@@ -1,4 +1,4 @@
-"""The check whether a model fits beside the loaded one."""
+"""Whether a model fits in memory in addition to the loaded one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a picture that carries an answer, on an engine that looks at one place only."""
+"""Occlusion maps, with an engine that looks at only one part of the image."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def plan_of(image: Attachment, longer: int = 8) -> OcclusionPlan:
     return OcclusionPlan(prompt=prompt, image=image, ids=(1, 2, 3, 4), texts=TEXTS, prompt_tokens=96, longer=longer)
 
 
-async def test_the_place_that_matters_is_the_hottest(image: Attachment, tmp_path: Path) -> None:
+async def test_the_part_that_matters_is_the_hottest(image: Attachment, tmp_path: Path) -> None:
     engine, plan, seen = LooksAtOnePlace(), plan_of(image), list[int]()
     found = await occlusion_map(cast(Engine, engine), plan, tmp_path / "seen", seen.append)
     assert plan.grid == (4, 8)
@@ -92,7 +92,7 @@ def test_words_are_runs_of_tokens(image: Attachment) -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (4000, 10), (3, 700)])
-def test_cells_cover_pictures_of_any_shape(image: Attachment, size: tuple[int, int]) -> None:
+def test_cells_cover_images_of_any_shape(image: Attachment, size: tuple[int, int]) -> None:
     plan = plan_of(msgspec.structs.replace(image, width=size[0], height=size[1]))
     assert plan.box(plan.windows[0])[:2] == (0, 0)
     assert plan.box(plan.windows[-1])[2:] == size
@@ -112,7 +112,7 @@ def test_an_unmeasurable_answer_has_a_reason(image: Attachment) -> None:
         occlusion_plan(report, prompt, engine)
 
 
-def test_heat_is_drawn_over_the_picture() -> None:
+def test_heat_is_drawn_over_the_image() -> None:
     drawn = draw_heat(Image.new("RGB", (40, 20), "white"), [[0.0, 2.0], [-2.0, float("nan")]], (20, 0, 40, 10))
     assert drawn.getpixel((5, 5)) == (140, 140, 140)
     red, _, blue = cast(tuple[int, int, int], drawn.getpixel((30, 5)))

@@ -1,4 +1,4 @@
-"""Missing, grey, blurred, exchanged and smaller pictures, and sentences about an answer's likelihood."""
+"""Fan-outs over missing, grey, blurred, exchanged and smaller images, and verdicts on likelihoods."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LOOK = plan_of("picture", ["sent", "none"])
 
 @pytest.fixture
 def staged(tmp_path: Path) -> list[Attachment]:
-    """Two pictures of 64 × 48 pixels, red above blue, and blue all over."""
+    """Two images of 64 × 48 pixels: red above blue, and blue."""
     found = []
     for name, colours in (("two.png", ("red", "blue")), ("blue.png", ("blue", "blue"))):
         image = Image.new("RGB", (64, 48), colours[0])
@@ -63,7 +63,7 @@ def pixels(item: Attachment) -> Image.Image:
         return image.convert("RGB")
 
 
-def test_every_change_is_made_to_all_pictures_and_to_nothing_else(staged: list[Attachment], tmp_path: Path) -> None:
+def test_every_change_is_made_to_all_images_only(staged: list[Attachment], tmp_path: Path) -> None:
     one, other = staged
     turns = [user_turn("A", [one]), assistant_turn("B"), user_turn("C", [other])]
     changes = possible_changes(turns)
@@ -86,7 +86,7 @@ def test_every_change_is_made_to_all_pictures_and_to_nothing_else(staged: list[A
     assert [turn.text for turn in found["blurred"]] == ["A", "B", "C"]
 
 
-def test_a_picture_has_no_more_pixels_than_were_asked_for(staged: list[Attachment], tmp_path: Path) -> None:
+def test_an_image_has_at_most_the_pixels_of_the_plan(staged: list[Attachment], tmp_path: Path) -> None:
     turns = [user_turn("A", staged[:1])]
     made = changed_pictures([1000, 10_000], turns, tmp_path / "media")
     smaller, same = made[staged[0].sha256, 1000], made[staged[0].sha256, 10_000]
@@ -110,7 +110,7 @@ def test_an_unchangeable_attachment_is_reported(staged: list[Attachment], tmp_pa
         changed_pictures(["sent", "grey"], [user_turn("A", [video])], media)
 
 
-def test_a_system_prompt_takes_the_place_of_the_one_before_or_none() -> None:
+def test_a_system_prompt_replaces_or_removes_the_previous_one() -> None:
     turns = (system_turn("Old."), user_turn("A"))
     assert with_system(turns, "New.") == (system_turn("New."), user_turn("A"))
     assert with_system(turns, "") == (user_turn("A"),)

@@ -99,7 +99,7 @@ async def test_placeholders_name_their_attachment(cat: Attachment) -> None:
     assert text[second.start : second.end] == "<|image_pad|>"
 
 
-async def test_both_are_asked_at_the_same_time_with_one_seed(cat: Attachment) -> None:
+async def test_both_requests_are_sent_together_with_one_seed(cat: Attachment) -> None:
     both = asyncio.Event()
     engine = await ready(["a ", Hold(both), "cat"], ["a ", Hold(both), "cat"])
     comparison = comparing(cat, sampling=Sampling(temperature=0.7))
@@ -140,7 +140,7 @@ async def test_identical_prompts_and_answers_are_reported(cat: Attachment) -> No
     assert difference.divergence is None
 
 
-async def test_the_first_differing_token_has_its_log_probabilities_where_asked(cat: Attachment) -> None:
+async def test_the_first_differing_token_has_requested_log_probabilities(cat: Attachment) -> None:
     comparison, engine = comparing(cat), await ready(["a", " red", " circle"], ["a", " blue", " circle"])
     comparison.logprobs = True
     await filled(comparison, engine)

@@ -55,7 +55,7 @@ async def asked(engine: ScriptedEngine, text: str, *items: Attachment) -> Prompt
 
 
 def long_prompt(count: int) -> PromptReport:
-    """Return `count` tokens, with an image of half of them in the middle."""
+    """Return a prompt of `count` tokens, half of them an image in the middle."""
     ids = (*[5] * (count // 4), 1, *[9] * (count // 2), 2, *[6] * (count - count // 4 - count // 2 - 2))
     vocabulary = {
         1: Token(text="<|vision_start|>", special=True), 2: Token(text="<|vision_end|>", special=True),

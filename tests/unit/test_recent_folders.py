@@ -1,4 +1,4 @@
-"""The folders that files were attached from."""
+"""The folders of files that were attached lately."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from vlmtui.session.recent_folders import KEPT_MAX, RecentFolders
 
 
-def test_the_newest_is_first_and_each_is_there_once(tmp_path: Path) -> None:
+def test_folders_are_listed_once_newest_first(tmp_path: Path) -> None:
     recent = RecentFolders(tmp_path / "state" / "folders.json")
     assert recent.folders == []
     recent.remember([Path("/a/1.png"), Path("/a/2.png"), Path("/b/3.png")])
@@ -45,7 +45,7 @@ def test_a_damaged_file_is_an_empty_list(tmp_path: Path, content: bytes) -> None
     assert recent.folders == [Path("/a")]
 
 
-def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
     recent = RecentFolders(tmp_path / "state" / "folders.json")
     recent.remember([Path("/a/1.png")])

@@ -27,7 +27,7 @@ async def server() -> AsyncIterator[FaultServer]:
         yield found
 
 
-def test_a_name_or_an_address() -> None:
+def test_a_server_has_a_name_or_an_address() -> None:
     engines = {"box": EngineSettings(url="http://box:8000", api_key_file="~/key")}
     assert engine_settings(engines, "box") is engines["box"]
     assert engine_settings(engines, "box", key_env="K") == EngineSettings(url="http://box:8000", api_key_env="K")
@@ -36,7 +36,7 @@ def test_a_name_or_an_address() -> None:
         engine_settings(engines, "bux")
 
 
-async def test_models_and_the_adapters_below_them(server: FaultServer) -> None:
+async def test_adapters_follow_their_models(server: FaultServer) -> None:
     server.replies["/v1/models"] = [sends({"data": SERVED})]
     found = await asyncio.to_thread(look_at_server, REGISTRY, "box", EngineSettings(url=server.url))
     assert found.error is None
@@ -51,7 +51,7 @@ async def test_a_given_family_is_used(server: FaultServer) -> None:
     assert [model.family.family for model in found.models] == ["llava"]
 
 
-async def test_one_of_several_has_to_be_named(server: FaultServer) -> None:
+async def test_one_of_several_models_must_be_named(server: FaultServer) -> None:
     server.replies["/v1/models"] = [sends({"data": SERVED})] * 2
     engines = {"box": EngineSettings(url=server.url)}
     with pytest.raises(VlmtuiError, match=r"several models.*lora-a, other, qwen"):

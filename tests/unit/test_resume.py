@@ -1,4 +1,4 @@
-"""A stored conversation names a model; what is loaded is decided here."""
+"""A stored conversation names a model; this machine decides how to load it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def downloaded(cache: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("imported", [False, True])
-def test_the_bundled_model_is_taken_from_here(imported: bool) -> None:
-    """Its folder is another one on another machine."""
+def test_the_bundled_model_is_this_machines(imported: bool) -> None:
+    """Its folder differs between machines."""
     there = StoredModel(name="shapes", model="/opt/vlmtui/bundled/shapes", family="shapes")
     assert resumed_model(REGISTRY, {}, point(there, imported=imported)) == model_of(REGISTRY["shapes"])
 
@@ -55,7 +55,7 @@ def test_a_revision_and_the_kind_of_engine_are_kept_by_name() -> None:
 
 
 def test_nothing_else_can_be_stored() -> None:
-    """The engine arguments of the spec stay with the engine: the record has names alone."""
+    """The stored record contains only names, not the spec's engine arguments."""
     spec = LoadSpec(
         model="m", name="m", engine_args={name: "x" for words in GUARDED.values() for name in words}, typed=("url",)
     )
@@ -93,7 +93,7 @@ def test_a_folder_of_another_machine_is_not_loaded(family: str | None, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["evil", "owner/evil", "./evil", "~/evil"])
-def test_a_name_is_no_folder_near_by(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_name_never_means_a_local_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for folder in (tmp_path / "evil", tmp_path / "owner" / "evil"):
@@ -143,7 +143,7 @@ def test_unused_parts_of_a_document_are_reported() -> None:
         {"media_io_kwargs": {"video": {"num_frames": -1}}},
     ],
 )
-def test_of_a_stored_sampling_the_dials_are_taken(extra: dict[str, object]) -> None:
+def test_only_the_dials_of_a_stored_sampling_are_used(extra: dict[str, object]) -> None:
     dials = {
         "min_tokens": 3,
         "mm_processor_kwargs": {"size": {"longest_edge": 64}},

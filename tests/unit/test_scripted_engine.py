@@ -1,4 +1,4 @@
-"""The scripted engine keeps the contract that the real client keeps, so that what is tested with it holds."""
+"""The scripted engine behaves like the real client, so that tests with it are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures made of a processor's tensors; where they lie in what was sent."""
+"""Images made from a processor's tensors, and their place in the sent image."""
 
 from __future__ import annotations
 

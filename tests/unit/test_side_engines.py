@@ -1,4 +1,4 @@
-"""The engines of a comparison's sides as a stored comparison tells them."""
+"""The engines of a stored comparison's sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions with known answers: drawn the same each time, judged by their words."""
+"""The smoke test's questions about drawn images, and how answers are judged."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ async def bench(tmp_path: Path) -> Bench:
     return found
 
 
-def test_the_table_has_a_row_an_item(bench: Bench) -> None:
+def test_the_table_has_a_row_for_each_item(bench: Bench) -> None:
     target = bench.folder / "out.csv"
     write_csv(bench.output, target)
     rows = {row["line"]: row for row in csv.DictReader(target.open(encoding="utf-8", newline=""))}

@@ -1,4 +1,4 @@
-"""The output file of a batch: what a kill leaves behind is cut off, what is not ours is left alone."""
+"""The output file of a batch: incomplete lines are cut off, other files are left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items as they stand in files: OpenAI's batch format, the short form."""
+"""Items read from files in OpenAI's batch format and the short form."""
 
 # ruff: noqa: E501  (a case a line)
 
@@ -36,7 +36,7 @@ def refusal(value: object) -> str:
     return f"{found.failure.message} {found.failure.hint}".strip()
 
 
-def test_openai() -> None:
+def test_openais_format_is_read() -> None:
     content = [
         {"type": "text", "text": "what is "},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD", "detail": "low"}},
@@ -64,7 +64,7 @@ def test_openai() -> None:
     assert found.sources == (picture, other)
 
 
-def test_short_forms() -> None:
+def test_short_forms_are_read() -> None:
     found = one({"id": 7, "images": ["a.png", "/b.png"], "videos": "c.mp4", "prompt": "why?", "system": "s"})
     assert found.id == "7"
     assert [source.place for source in found.sources] == ["/data/a.png", "/b.png", "/data/c.mp4"]
@@ -106,7 +106,7 @@ def test_a_wrong_line_has_a_reason(value: object, said: str) -> None:
 
 
 def test_a_line_names_no_engine() -> None:
-    """The model of OpenAI's format has no effect; no other field of a line is one of the engine."""
+    """`model` in OpenAI's format has no effect, and no other field of a line selects an engine."""
     body = {"model": "/evil", "messages": [{"role": "user", "content": "x"}]}
     assert one({"custom_id": "a", "body": body}).id == "a"
     for name in ("model", "engine", "engine_args", "adapter", "lora", "chat_template", "mm_processor_kwargs", "url"):
@@ -121,13 +121,13 @@ def test_lines_are_counted_through_empty_ones_and_a_byte_order_mark() -> None:
     assert [(item.id, item.line) for item in found] == [("a", 1), ("b", 3)]
 
 
-def test_bytes_that_are_no_text_and_json_that_is_too_deep() -> None:
+def test_invalid_text_and_deep_json_are_reported() -> None:
     data = b'{"id": "\xff", "prompt": "x"}\n' + b"[" * 100_000 + b"\n" + b'{"id": "c", "prompt": "x"}\n'
     found = list(BatchReader(io.BytesIO(data), base=BASE))
     assert [isinstance(item, BadItem) for item in found] == [True, True, False]
 
 
-def test_sounds() -> None:
+def test_audio_is_read() -> None:
     found = one({"id": 1, "audios": ["a.wav", "clip.mp4#sound"], "prompt": "who speaks?"})
     assert [(source.modality, source.place) for source in found.sources] == [
         ("audio", "/data/a.wav"),
@@ -146,7 +146,7 @@ def test_sounds() -> None:
         assert "input_audio" in refusal({"id": 1, "messages": [{"role": "user", "content": content}]})
 
 
-async def test_the_sound_of_a_video_and_of_bytes(tmp_path: Path) -> None:
+async def test_audio_of_a_video_and_of_bytes_is_read(tmp_path: Path) -> None:
     clip = write_with_pictures(tmp_path / "clip.mp4")
     wave = write_tone(tmp_path / "a.wav")
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")

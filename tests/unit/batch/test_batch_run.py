@@ -40,7 +40,7 @@ async def test_answered_items_are_skipped(bench: Bench) -> None:
     assert len(bench.answers()) == 25
 
 
-async def test_changed_items_are_asked_again_and_counted(bench: Bench) -> None:
+async def test_changed_items_are_sent_again_and_counted(bench: Bench) -> None:
     for name in ("a", "b"):
         Image.new("RGB", (32, 32), "red").save(bench.folder / f"{name}.png")
     items: list[dict[str, object]] = [{"id": name, "images": [f"{name}.png"], "prompt": "what?"} for name in ("a", "b")]
@@ -113,7 +113,7 @@ async def test_a_repaired_line_loses_its_error(bench: Bench) -> None:
     assert set(bench.answers()) == {"0", "1"}
 
 
-async def test_items_of_an_engine_that_dies_are_asked_again(bench: Bench) -> None:
+async def test_items_of_a_dead_engine_are_sent_again(bench: Bench) -> None:
     deaths = iter(["question 7", "question 30", "question 31"])
     next_death = next(deaths)
 
@@ -157,7 +157,7 @@ async def test_the_item_that_kills_the_engine_is_found_and_the_others_are_answer
     assert bench.answers()["3"] is None
 
 
-async def test_cancelled_answers_are_asked_again(bench: Bench) -> None:
+async def test_cancelled_items_are_sent_again(bench: Bench) -> None:
     once = {"question 5"}
 
     def trouble(question: str) -> ErrorKind | None:
@@ -203,7 +203,7 @@ async def test_cancelling_keeps_the_answers(bench: Bench) -> None:
     assert not list((bench.folder / "cache" / "batches").iterdir())
 
 
-async def test_a_full_disk_stops_it_and_loses_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_stops_the_batch_and_loses_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.questions(range(100))
     room = 5_000
 
@@ -256,7 +256,7 @@ async def test_an_unexpected_exception_ends_the_batch(bench: Bench) -> None:
         await bench.run()
 
 
-async def test_a_full_cache_stops_it_and_is_no_fault_of_the_items(
+async def test_a_full_cache_folder_stops_the_batch_and_fails_no_item(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> object:
@@ -272,7 +272,7 @@ async def test_a_full_cache_stops_it_and_is_no_fault_of_the_items(
     assert (await bench.run()).answered == 1
 
 
-def test_a_name_that_is_no_text_is_an_id_all_the_same(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_text_becomes_an_id(tmp_path: Path) -> None:
     name = os.fsencode(tmp_path) + b"/\xff.png"
     with open(name, "wb") as file:  # noqa: PTH123  (bytes)
         file.write(b"\x89PNG\r\n\x1a\n")

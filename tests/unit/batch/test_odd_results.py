@@ -1,4 +1,4 @@
-"""Lines of an output file that somebody else changed end nothing."""
+"""Lines of an output file that were edited by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ODD = (
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_a_line_that_is_no_result_is_left_out_of_the_score(odd: bytes, tmp_path: Path) -> None:
+def test_the_score_ignores_lines_without_a_result(odd: bytes, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_bytes(odd + SOUND)
     assert score_of(path) == (1, 1)

@@ -1,4 +1,4 @@
-"""A variant of two tiny packages in a folder, and a process that installs it and may be killed."""
+"""A build of two tiny packages in a folder, and a process that installs it and may be killed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ print(record.name)
 
 
 def make_wheels(root: Path, *, tag: str = "py3-none-any", padding: int = 0) -> None:
-    """Write the wheels and their lock. `padding`: bytes that no compression makes fewer, in each of them."""
+    """Write the wheels and their lock. `padding`: incompressible bytes in each of them."""
     (root / "wheels").mkdir()
     lines = []
     for name, version in PACKAGES.items():

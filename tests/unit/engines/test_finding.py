@@ -1,4 +1,4 @@
-"""The search before an installation: the configuration, a build of PyTorch, the GPU, the engine to use."""
+"""What an installation finds out before: uv's configuration, a PyTorch build, the GPU, the engine to use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PYTHON = Path(sys.executable)
 
 
 def a_uv(folder: Path, *, offers: str) -> Uv:
-    """A program in uv's place, which has a package where its arguments hold `offers`."""
+    """A program in place of uv that has a package if its arguments contain `offers`."""
     program = folder / "uv"
     program.write_text(f'#!/bin/sh\ncase "$*" in *{offers}*) exit 0;; esac\nexit 1\n')
     program.chmod(0o755)
@@ -71,7 +71,7 @@ def test_a_gpu_is_used_where_its_driver_is_new_enough(
 
 
 def record(engines: Engines, variant: str, installed_at: float) -> EngineRecord:
-    """An engine that looks installed."""
+    """Write the record of an engine."""
     made = EngineRecord(
         name=f"vllm-1-{variant}", version="1.0", variant=variant, interpreter=sys.executable, installed_at=installed_at
     )

@@ -1,4 +1,4 @@
-"""An engine's installation: killed at each step, begun again, and what stands in its way."""
+"""Installing an engine: kills at each step, a second attempt, and errors."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_removed_engine_leaves_nothing(root_with_uv: Path) -> None:
         engines.remove("vllm-9")
 
 
-def test_an_engine_whose_python_went_is_not_used(root_with_uv: Path) -> None:
+def test_an_engine_without_its_python_is_not_used(root_with_uv: Path) -> None:
     install(root_with_uv)
     engines = engines_of(root_with_uv)
     [record] = engines.all()

@@ -1,4 +1,4 @@
-"""Faults during an engine's installation, on a real small disk and with a real server of packages."""
+"""Faults while an engine is installed, on a real small disk and with a real package server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def engines_of(root: Path) -> Engines:
 
 
 def assert_nothing_is_half_made(root: Path) -> None:
-    """No engine can be used, the one that was begun is known, and no process works on it."""
+    """Assert that no engine is usable, one is incomplete, and no process works on it."""
     assert engines_of(root).all() == []
     assert engines_of(root).incomplete() == [light_variant(root).name]
     assert [one for one in psutil.process_iter() if _is_in(root, one)] == []
@@ -86,7 +86,7 @@ def test_wheels_for_another_python_or_machine_are_reported(tmp_path: Path, tag: 
 
 
 class Index(SimpleHTTPRequestHandler):
-    """An index of packages, whose files may be cut off."""
+    """A package index whose files may be cut off."""
 
     cuts = True
 

@@ -1,4 +1,4 @@
-"""Other versions of vLLM: what is installed for them, which engine serves them, and which versions are refused."""
+"""Other versions of vLLM: their packages, the engine that serves them, and versions that are refused."""
 
 from __future__ import annotations
 
