@@ -60,21 +60,17 @@ def _nvidia_gpus() -> tuple[Gpu, ...]:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return ()
+    found = []
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(_gpu(handle) for handle in handles)
+        for number in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+            name, memory = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetMemoryInfo(handle)
+            found.append(Gpu(name if isinstance(name, str) else name.decode(), int(memory.free), int(memory.total)))
     except pynvml.NVMLError:
         return ()
     finally:
         pynvml.nvmlShutdown()
-
-
-def _gpu(handle: object) -> Gpu:
-    import pynvml
-
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    name = pynvml.nvmlDeviceGetName(handle)
-    return Gpu(name if isinstance(name, str) else name.decode(), int(memory.free), int(memory.total))
+    return tuple(found)
 
 
 _OVERHEAD = 1.5 * GIB
@@ -159,11 +155,12 @@ def check_fit(model: Model, machine: Machine | None) -> FitResult:
     asked = found.tensor_parallel_size
     if asked <= len(free) and found.per_gpu(asked) <= free[asked - 1]:
         return FitResult(Fit.YES if asked == 1 else Fit.SEVERAL, needed)
-    for gpus in _sizes(len(free)):
+    sizes = [size for size in (1, 2, 4, 8, 16) if size <= len(free)]  # of tensor parallelism: powers of two
+    for gpus in sizes:
         if found.per_gpu(gpus) <= free[gpus - 1]:
             return FitResult(Fit.SEVERAL if gpus > 1 else Fit.YES, needed, (f"tensor_parallel_size = {gpus}",))
     for share_of_context in (0.5, 0.25, 0.125):
-        for gpus in _sizes(len(free)):
+        for gpus in sizes:
             if found.max_model_len and found.per_gpu(gpus, context_share=share_of_context) <= free[gpus - 1]:
                 length = int(found.max_model_len * share_of_context)
                 also = (f"tensor_parallel_size = {gpus}",) if gpus != asked else ()
@@ -183,11 +180,6 @@ def fit_text(verdict: FitResult, machine: Machine) -> str:
         return "Size unknown; can't tell if it fits."
     about = f"Needs about {gib(verdict.needed)}; here: {machine.describe()}."
     return f"{about} It would fit with {verdict.advice}." if verdict.advice else about
-
-
-def _sizes(most: int) -> list[int]:
-    """Return the possible tensor-parallel sizes: powers of two."""
-    return [size for size in (1, 2, 4, 8, 16) if size <= most]
 
 
 def _smaller(model: Model) -> tuple[str, ...]:

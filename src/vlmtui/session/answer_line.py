@@ -64,17 +64,11 @@ def answer_marks(answer: Answer) -> str:
 
 def _why_late(answer: Answer) -> str:
     """Return `waited 3.2 s for other requests, cached 40 of 57 prompt tokens`; empty if it did not wait."""
-    queued_s = answer.timings.queued_s if answer.timings is not None else None
+    usage, queued_s = answer.usage, answer.timings.queued_s if answer.timings is not None else None
     if queued_s is None or queued_s < _LATE_S:
         return ""
-    cached = cached_text(answer)
-    return f"waited {seconds(queued_s)} for other requests" + (f", cached {cached} prompt tokens" if cached else "")
-
-
-def cached_text(answer: Answer) -> str:
-    """Return `40 of 57`; empty if no token of the prompt was in the prefix cache."""
-    usage = answer.usage
-    return f"{usage.cached_tokens:,} of {usage.prompt_tokens:,}" if usage.cached_tokens else ""
+    cached = f", cached {usage.cached_tokens:,} of {usage.prompt_tokens:,} prompt tokens" if usage.cached_tokens else ""
+    return f"waited {seconds(queued_s)} for other requests{cached}"
 
 
 def seconds(value: float) -> str:

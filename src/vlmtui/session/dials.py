@@ -22,7 +22,7 @@ from vlmtui.domain.dials import (
     read_dial,
 )
 from vlmtui.domain.sampling import PARAMETERS, Sampling, find_parameter
-from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.errors import bad_input
 from vlmtui.reading import read_whole
 from vlmtui.registry.schema import Family
 
@@ -35,8 +35,7 @@ def with_setting(sampling: Sampling, text: str, family: Family | None = None) ->
     """Return the sampling with `NAME VALUE` or `NAME=VALUE` applied. Raises VlmtuiError as `with_parameter` does."""
     match = re.fullmatch(r"([\w.-]+)\s*[=\s]\s*(.+)", text.strip(), re.DOTALL)
     if match is None:
-        names = ", ".join((*PARAMETERS, *DIALS, *(family.processor if family is not None else ())))
-        raise bad_input("/set takes a name and a value.", hint=f"Names: {names}; `default` unsets one.")
+        raise bad_input("/set takes a name and a value.", hint=f"Names: {_names(family)}; `default` unsets one.")
     return with_parameter(sampling, family, match[1], match[2])
 
 
@@ -57,7 +56,9 @@ def with_parameter(sampling: Sampling, family: Family | None, name: str, text: s
     arguments = _kinds(family)
     dial = dial_name(name, arguments)
     if dial is None:
-        raise _unknown(name, family)
+        lacks = f"{family.title} has" if family is not None else "There is"
+        hint = f"Names: {_names(family)}; processor.NAME passes any argument to the processor."
+        raise bad_input(f"{lacks} no parameter {name}.", hint=hint)
     if text.strip() == _DEFAULT:
         return _unset(sampling, dial)
     if names_file(dial, text):
@@ -84,12 +85,6 @@ def with_default_parameters(sampling: Sampling, family: Family | None, defaults:
             continue
         sampling = with_parameter(sampling, family, name, dial_text(dial, value))
     return sampling
-
-
-def with_default_arguments(sampling: Sampling, family: Family, defaults: Mapping[str, object]) -> Sampling:
-    """Return the sampling with only the defaults for the family's processor; values already set stay."""
-    wanted = {name: value for name, value in defaults.items() if name not in DIALS}
-    return with_default_parameters(sampling, family, wanted)
 
 
 def processor_arguments(sampling: Sampling, engine_args: Mapping[str, object]) -> dict[str, object]:
@@ -193,8 +188,5 @@ def _file_text(path: Path) -> str:
         raise bad_input(f"{path.name} is not UTF-8 text.") from error
 
 
-def _unknown(name: str, family: Family | None) -> VlmtuiError:
-    own = list(family.processor) if family is not None else []
-    known = ", ".join((*PARAMETERS, *DIALS, *own))
-    of = f"{family.title} has no parameter {name}." if family is not None else f"There is no parameter {name}."
-    return bad_input(of, hint=f"Names: {known}; processor.NAME passes any argument to the processor.")
+def _names(family: Family | None) -> str:
+    return ", ".join((*PARAMETERS, *DIALS, *_kinds(family)))

@@ -379,7 +379,9 @@ class AppEngines:
             error = await self._wait_for_end(held, held.engine)
             if error is None or held is not self._current or not held.is_loaded:
                 return
-            self._count_death()
+            now = time.monotonic()
+            self.deaths = 1 if now - self._died_at > self._forget_death_s else self.deaths + 1
+            self._died_at = now
             loads_again = self.deaths <= _RESTARTS
             self.on_death(error, loads_again)
             held.fail(error)
@@ -521,13 +523,6 @@ class AppEngines:
         stage = f" ({self.progress.stage.label.lower()})" if self.progress is not None else ""
         hint = "A message that you send now is queued."
         return VlmtuiError(ErrorKind.ENGINE_BUSY, f"{name} is still loading{stage}.", hint=hint)
-
-    def _count_death(self) -> None:
-        now = time.monotonic()
-        if now - self._died_at > self._forget_death_s:
-            self.deaths = 0
-        self.deaths += 1
-        self._died_at = now
 
 
 def engine_died() -> VlmtuiError:

@@ -483,27 +483,21 @@ def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
     if plan.values[scores.index(None)] != _UNCHANGED[plan.parameter]:
         return ""
     if plan.parameter == ADAPTER:
-        score = next((score for score in scores if score is not None), None)
-        return "" if score is None else _adapter_sentence(score)
+        if (score := next((score for score in scores if score is not None), None)) is None:
+            return ""
+        if score.is_equal:
+            return "The adapter changes nothing here: every token of the answer is as likely without it."
+        return f"The adapter changes the model: the answer is {score.times} as likely with it.{_most(score)}"
     by_change = {PictureChange(str(value)): score for value, score in zip(plan.values, scores, strict=True) if score}
     for change, words in _WITHOUT.items():
-        if score := by_change.get(change):
-            return _sentence(score, words)
+        if (score := by_change.get(change)) is None:
+            continue
+        if score.ratio < MATTERS:
+            return f"The answer is {score.times} as likely {words}.{_most(score)}"
+        if score.ratio > 1 / MATTERS:
+            return f"The answer is {score.times} as likely {words}: the picture makes it less likely."
+        return f"The answer is about as likely {words} ({score.times}): the model may not look at it."
     return ""
-
-
-def _adapter_sentence(score: LaneScore) -> str:
-    if score.is_equal:
-        return "The adapter changes nothing here: every token of the answer is as likely without it."
-    return f"The adapter changes the model: the answer is {score.times} as likely with it.{_most(score)}"
-
-
-def _sentence(score: LaneScore, words: str) -> str:
-    if score.ratio < MATTERS:
-        return f"The answer is {score.times} as likely {words}.{_most(score)}"
-    if score.ratio > 1 / MATTERS:
-        return f"The answer is {score.times} as likely {words}: the picture makes it less likely."
-    return f"The answer is about as likely {words} ({score.times}): the model may not look at it."
 
 
 def _most(score: LaneScore) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.domain.conversation import Turn
+from vlmtui.domain.dials import DIALS
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.registry.schema import Family
@@ -15,7 +16,7 @@ from vlmtui.session.dials import (
     described_extra,
     processor_arguments,
     with_arguments,
-    with_default_arguments,
+    with_default_parameters,
     without_arguments,
 )
 from vlmtui.session.generation import make_request
@@ -46,7 +47,8 @@ class ChatSettings(msgspec.Struct, frozen=True):
         if family.family in kept:
             sampling = with_arguments(sampling, kept.pop(family.family))
         else:
-            sampling = with_default_arguments(sampling, family, defaults)
+            own = {name: value for name, value in defaults.items() if name not in DIALS}
+            sampling = with_default_parameters(sampling, family, own)
         return msgspec.structs.replace(self, sampling=sampling, family=family.family, kept=kept, adapter="")
 
     def request(

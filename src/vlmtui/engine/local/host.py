@@ -169,8 +169,11 @@ class WorkerHost:
         for worker_id in sorted(await asyncio.to_thread(live_worker_ids, self._paths.runtime) - known):
             found.append(WorkerInfo(Endpoint.named(self._paths, worker_id), None, None))
         used = {client.endpoint.worker_id for client in self._in_use if client.is_connected}
-        others = [worker for worker in found if worker.endpoint.worker_id not in used]
-        return [_leftover(worker) for worker in others if await self._is_abandoned(worker.endpoint)]
+        return [
+            Leftover(id=one.endpoint.worker_id, title=f"{one.name} (pid {one.pid})" if one.pid else one.name)
+            for one in found
+            if one.endpoint.worker_id not in used and await self._is_abandoned(one.endpoint)
+        ]
 
     async def end(self, leftover: Leftover) -> None:
         await self.stop(Endpoint.named(self._paths, leftover.id))
@@ -288,11 +291,6 @@ async def _processes(endpoint: Endpoint) -> list[psutil.Process]:
     from vlmtui.engine.local.processes import worker_processes
 
     return await asyncio.to_thread(worker_processes, endpoint)
-
-
-def _leftover(worker: WorkerInfo) -> Leftover:
-    about = f"{worker.name} (pid {worker.pid})" if worker.pid else worker.name
-    return Leftover(id=worker.endpoint.worker_id, title=about)
 
 
 @asynccontextmanager

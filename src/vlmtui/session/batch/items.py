@@ -264,15 +264,20 @@ class BatchReader:
         elif given.prompt is not None:
             messages = question_messages(given.prompt, media, given.system)
         sampling, logprobs = _sampling_of(given.sampling)
+        if not 0 < len(id := str(given.id)) <= _ID_MAX:
+            raise bad_input(f"The id has {len(id)} characters; it has 1 to {_ID_MAX}.")
+        expect = Expectation(exact=given.expect) if isinstance(given.expect, str) else given.expect
+        if expect is not None:
+            expect.require_valid()
         return BatchItem(
             line=line,
-            id=_id(str(given.id)),
+            id=id,
             messages=messages,
             raw=given.raw,
             media=media if given.raw is not None else (),
             sampling=sampling,
             logprobs=logprobs,
-            expect=_expectation(given.expect),
+            expect=expect,
         )
 
     def _messages(self, messages: Sequence[_Message]) -> tuple[ItemMessage, ...]:
@@ -394,16 +399,3 @@ def _files(pattern: str) -> Iterator[str]:
     for name in sorted(glob.iglob(wanted, recursive=True)):  # noqa: PTH207  (a pattern may be absolute)
         if looks_like_media(Path(name)):
             yield name
-
-
-def _expectation(value: str | Expectation | None) -> Expectation | None:
-    found = Expectation(exact=value) if isinstance(value, str) else value
-    if found is not None:
-        found.require_valid()
-    return found
-
-
-def _id(value: str) -> str:
-    if not 0 < len(value) <= _ID_MAX:
-        raise bad_input(f"The id has {len(value)} characters; it has 1 to {_ID_MAX}.")
-    return value
