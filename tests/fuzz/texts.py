@@ -208,7 +208,7 @@ def _engine_records(_: Path) -> Sequence[bytes]:
 
 def _read_engines(folder: Path, data: bytes) -> None:
     engines = Engines(Paths.below(folder))
-    _put(engines.folder_of("mine"), "engine.json", data)
+    _put(engines.folder / "mine", "engine.json", data)
     engines.all()
     engines.incomplete()
 

@@ -52,7 +52,7 @@ def install(paths: Paths, folder: Path) -> str:
     code = "from tests.torture.server import run\n\nif __name__ == '__main__':\n    run()\n"
     (site / "vllm" / "entrypoints" / "cli" / "main.py").write_text(code)
     engines, name = Engines(paths), f"vllm-{VERSION}-{ADDED}"
-    engines.folder_of(name).mkdir(parents=True)
+    (engines.folder / name).mkdir(parents=True)
     engines.write(
         EngineRecord(
             name=name, version=VERSION, variant=ADDED, interpreter=sys.executable,

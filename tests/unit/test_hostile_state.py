@@ -62,7 +62,7 @@ def unfetched_answer(paths: Paths, make: Callable[[Path], object]) -> object:
 
 def fingerprint_of(paths: Paths, make: Callable[[Path], object]) -> object:
     engines = Engines(paths)
-    make(engines.folder_of("mine") / "engine.json")
+    make(engines.folder / "mine" / "engine.json")
     return engines.all() or None
 
 

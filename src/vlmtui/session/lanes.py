@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,28 +145,16 @@ class Lane:
             await self.engine.cancel(self.answer.request_id)
 
 
-class Lanes:
+class Lanes(tuple[Lane, ...]):
     """The lanes of one message, sent together."""
-
-    def __init__(self, lanes: Sequence[Lane]) -> None:
-        self._lanes = tuple(lanes)
-
-    def __len__(self) -> int:
-        return len(self._lanes)
-
-    def __iter__(self) -> Iterator[Lane]:
-        return iter(self._lanes)
-
-    def __getitem__(self, at: int) -> Lane:
-        return self._lanes[at]
 
     @property
     def is_running(self) -> bool:
-        return any(lane.is_running for lane in self._lanes)
+        return any(lane.is_running for lane in self)
 
     async def run(self, on_change: OnChange = lambda lane: None) -> None:
         """Run all lanes that have an engine until they end. Cancelling the caller cancels the requests."""
-        ready = [(lane, lane.engine) for lane in self._lanes if lane.engine is not None and lane.is_running]
+        ready = [(lane, lane.engine) for lane in self if lane.engine is not None and lane.is_running]
         runs = (self._run(lane, engine, on_change) for lane, engine in ready)
         results = await asyncio.gather(*runs, return_exceptions=True)
         for result in results:
@@ -175,7 +163,7 @@ class Lanes:
 
     async def stop(self) -> None:
         """Stop every running answer; keep the partial answers."""
-        for lane in self._lanes:
+        for lane in self:
             await lane.stop()
 
     def document(self, *, first: int = 0, generation_prompt: str = "") -> Comparison:
@@ -183,7 +171,7 @@ class Lanes:
 
         first: the lane that the others are compared with. generation_prompt: the family's, to detect that a raw prompt
         lacks it."""
-        order = [self._lanes[first], *(lane for at, lane in enumerate(self._lanes) if at != first)]
+        order = [self[first], *(lane for at, lane in enumerate(self) if at != first)]
         info = next((lane.info for lane in order if lane.info is not None), None)
         if info is None:
             raise VlmtuiError(ErrorKind.INTERNAL, "No request was sent: the engine was not ready.")
@@ -195,9 +183,9 @@ class Lanes:
 
     def attachments(self, first: int = 0) -> tuple[Attachment, ...]:
         """Return all attachments of all lanes: those of lane `first` in placeholder order, then the others."""
-        own = attachments_of(self._lanes[first].spec.request.prompt)
+        own = attachments_of(self[first].spec.request.prompt)
         known = {item.sha256 for item in own}
-        others = {item.sha256: item for lane in self._lanes for item in attachments_of(lane.spec.request.prompt)}
+        others = {item.sha256: item for lane in self for item in attachments_of(lane.spec.request.prompt)}
         return (*own, *(item for sha256, item in others.items() if sha256 not in known))
 
     async def _run(self, lane: Lane, engine: Engine, on_change: OnChange) -> None:
@@ -205,7 +193,7 @@ class Lanes:
             await lane.in_flight.over()
             on_change(lane)
             return
-        for other in self._lanes:
+        for other in self:
             if other.in_flight is not None:
                 await other.in_flight.sent()
         try:

@@ -98,7 +98,7 @@ def test_the_engine_that_fits_the_gpu_is_used(tmp_path: Path, monkeypatch: pytes
 def test_a_record_that_cannot_be_read_is_no_engine(tmp_path: Path) -> None:
     engines = Engines(Paths.below(tmp_path))
     made = record(engines, "cpu", 1.0)
-    (engines.folder_of(made.name) / "engine.json").write_bytes(b"\xff{")
+    (engines.folder / made.name / "engine.json").write_bytes(b"\xff{")
     assert engines.all() == []
     assert engines.incomplete() == [made.name]
 

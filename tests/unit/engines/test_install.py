@@ -130,7 +130,7 @@ def test_a_python_without_vllm_is_not_added(tmp_path: Path) -> None:
 
 
 def test_two_installations_at_once_wait_for_each_other(root_with_uv: Path) -> None:
-    folder = engines_of(root_with_uv).folder_of(light_variant(root_with_uv).name)
+    folder = engines_of(root_with_uv).folder / light_variant(root_with_uv).name
     folder.mkdir(parents=True)
     waits: list[int] = []
     with installation_lock(folder, lambda: None):
