@@ -74,7 +74,7 @@ async def batch(engine: Engine, model: Model, pictures: list[Path], *, most: int
     with closing(OutputFile(folder / "out.jsonl")) as output, source.open("rb") as file:
         sampling = Sampling(max_tokens=40)
         job = BatchJob(family=model.family, model="shapes", sampling=sampling, cache=folder / "cache")
-        items = map(output.meet, BatchReader(file, base=folder))
+        items = map(output.match, BatchReader(file, base=folder))
         started = time.monotonic()
         await answer_items(job, items, BatchEngine(opened, engine, most=most), output.append, tally)
         output.tidy()

@@ -159,7 +159,7 @@ class Bench:
             includes_prompt=includes_prompt,
         )
         with closing(OutputFile(self.output, retries_failed=retry_errors)) as output:
-            await answer_items(job, map(output.meet, self.items()), engine, output.append, tally)
+            await answer_items(job, map(output.match, self.items()), engine, output.append, tally)
             output.tidy()
         return tally
 

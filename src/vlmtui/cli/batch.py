@@ -234,17 +234,17 @@ class _Batch:
 
     async def _answer(self) -> bool:
         """Answer the items, tidy the output, print counts. Return False if verifying the media cache failed."""
-        met = map(self.output.meet, self.items)
+        matched = map(self.output.match, self.items)
         if self.arguments.on == "ray":
             from vlmtui.cli.batch_ray import answer_on_ray
 
-            await answer_on_ray(self.arguments, self.job, met, self.output, self.tally, self._show_progress)
+            await answer_on_ray(self.arguments, self.job, matched, self.output, self.tally, self._show_progress)
             await self._end()
             return True
         engine = BatchEngine(self._open, await self._open(), most=self.arguments.max_concurrency)
         self.started = time.monotonic()
         try:
-            await answer_items(self.job, met, engine, self.output.append, self.tally, self._items_written)
+            await answer_items(self.job, matched, engine, self.output.append, self.tally, self._items_written)
             await self._end()
             return not self.arguments.verify_mm_cache_hit_with_uuids or await self._verify(engine)
         finally:

@@ -22,7 +22,7 @@ import msgspec
 
 from vlmtui.cli.engine import open_loaded, prepare
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.session.batch.results import MetItem, OutputFile
+from vlmtui.session.batch.results import MatchedItem, OutputFile
 from vlmtui.session.batch.run import BatchEngine, BatchJob, Tally, answer_items
 from vlmtui.text import one_line
 
@@ -41,7 +41,7 @@ _ENVIRONMENT = {
 async def answer_on_ray(
     arguments: argparse.Namespace,
     job: BatchJob,
-    items: Iterator[MetItem],
+    items: Iterator[MatchedItem],
     output: OutputFile,
     tally: Tally,
     progress: Callable[[], None],
@@ -98,13 +98,15 @@ def _connected(arguments: argparse.Namespace) -> Any:
     return ray
 
 
-def _mapped(ray: Any, arguments: argparse.Namespace, job: BatchJob, items: Iterator[MetItem]) -> Iterator[_Answered]:
+def _mapped(
+    ray: Any, arguments: argparse.Namespace, job: BatchJob, items: Iterator[MatchedItem]
+) -> Iterator[_Answered]:
     """Yield the answer lines and counts of each actor's items, as they arrive. Blocking."""
     import pyarrow
 
     blocks = []
     while chunk := list(islice(items, _AT_ONCE)):
-        rows = pyarrow.array([pickle.dumps(met) for met in chunk], pyarrow.large_binary())
+        rows = pyarrow.array([pickle.dumps(matched) for matched in chunk], pyarrow.large_binary())
         blocks.append(ray.put(pyarrow.table({"item": rows})))
     if not blocks:
         return
@@ -139,10 +141,10 @@ class _Actor:
         """Answer a batch of items; return one row with the pickled answer lines and counts."""
         import pyarrow
 
-        met = [pickle.loads(row) for row in batch["item"].to_pylist()]
+        matched = [pickle.loads(row) for row in batch["item"].to_pylist()]
         lines: list[bytes] = []
         tally = Tally()
-        self._loop.run_until_complete(answer_items(self._job, iter(met), self._engine, lines.extend, tally))
+        self._loop.run_until_complete(answer_items(self._job, iter(matched), self._engine, lines.extend, tally))
         return pyarrow.table({"result": pyarrow.array([pickle.dumps((lines, tally))], pyarrow.large_binary())})
 
 

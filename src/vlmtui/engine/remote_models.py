@@ -121,14 +121,14 @@ async def _find(registry: Registry, engine: str, settings: EngineSettings, name:
     is_family = wanted is not None and wanted in registry and wanted not in {model.id for model in facts.models}
     served = facts.model(settings.model if is_family else wanted)
     family = registry[wanted] if is_family and wanted else None
-    return _model(registry, _called(engine, address), settings, served, facts, family)
+    return _model(registry, _server_name(engine, address), settings, served, facts, family)
 
 
 async def _look(registry: Registry, name: str, settings: EngineSettings) -> Server:
     try:
         async with asyncio.timeout(_LOOK_S):
             facts, address = await _ask(settings)
-        called = _called(name, address)
+        called = _server_name(name, address)
         own = [model for model in facts.models if model.parent is None]
         ordered = [one for model in own for one in (model, *(x for x in facts.models if x.parent == model.id))]
         ordered += [model for model in facts.models if model not in ordered]
@@ -168,7 +168,7 @@ async def _connected(settings: EngineSettings) -> AsyncIterator[ServerApi]:
         await api.close()
 
 
-def _called(engine: str, address: str) -> str:
+def _server_name(engine: str, address: str) -> str:
     """Return the server's name: the one in the settings, or its address."""
     return address if ":" in engine or "/" in engine else engine
 

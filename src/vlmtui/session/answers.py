@@ -117,7 +117,7 @@ class LiveAnswers:
         if running is not None:
             running.sent.set()
         if exchange.request.request_id in self._stopped:
-            exchange.answer.take(self._with_cause(_stopped(exchange.answer)))
+            exchange.answer.take(self._with_cause(_cancelled(exchange.answer)))
             self._end(engine, exchange)
             return
         self._notify(RequestSent(exchange))
@@ -155,7 +155,7 @@ class LiveAnswers:
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_WITHIN_S):
                 if await engine.closed() is None:
-                    return self._with_cause(_stopped(exchange.answer))
+                    return self._with_cause(_cancelled(exchange.answer))
         return event
 
     def _with_cause(self, event: Cancelled) -> Cancelled | Failed:
@@ -200,5 +200,5 @@ def _has_less(event: EngineEvent, answer: Answer, before: Answer) -> bool:
     return kind is ErrorKind.NOT_KEPT or (kind is ErrorKind.ENGINE_DIED and len(answer.text) <= len(before.text))
 
 
-def _stopped(answer: Answer) -> Cancelled:
+def _cancelled(answer: Answer) -> Cancelled:
     return Cancelled(request_id=answer.request_id, usage=answer.usage, timings=Timings())

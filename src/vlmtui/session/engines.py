@@ -309,19 +309,19 @@ class AppEngines:
         keep_former: keep the loaded model until then, for `go_back`; otherwise a model on this machine first stops the
         others on it."""
         if (loaded := self._find_beside(model)) is not None:
-            self._bring_forward(loaded)
+            self._make_current(loaded)
             return True
         if not keep_former and not is_remote(model):
             self._end_local_beside()
-        left, held = self._current, AppEngine(model, self._changed)
-        self._set_current(held)
+        left, app_engine = self._current, AppEngine(model, self._changed)
+        self._set_current(app_engine)
         if left is not None:
-            self._leave(left, held, keep_former=keep_former)
+            self._leave(left, app_engine, keep_former=keep_former)
         self._on_change()
-        await self._ended()
-        if held is self._current and held.state is EngineState.LOADING:
-            await held.load(self._host, self._keep_alive_s)
-        return held is self._current and held.state is EngineState.READY
+        await self._wait_for_endings()
+        if app_engine is self._current and app_engine.state is EngineState.LOADING:
+            await app_engine.load(self._host, self._keep_alive_s)
+        return app_engine is self._current and app_engine.state is EngineState.READY
 
     async def go_back(self) -> bool:
         """Make the former model the current one again, and stop the one that is loading. Return True if that is done:
@@ -340,26 +340,26 @@ class AppEngines:
         """Load a model in addition to the current one. Raises VlmtuiError."""
         if (loaded := self.engine_of(model)) is not None:
             return loaded
-        held = AppEngine(model, self._changed)
-        self._beside[held] = None
+        app_engine = AppEngine(model, self._changed)
+        self._beside[app_engine] = None
         try:
-            await held.load(self._host, self._keep_alive_s)
+            await app_engine.load(self._host, self._keep_alive_s)
         finally:
-            if held.state is not EngineState.READY:
-                self._beside.pop(held, None)
-                await held.stop()
-        if held.engine is None:
-            raise held.error or engine_died()
-        self._keep_beside(held)
+            if app_engine.state is not EngineState.READY:
+                self._beside.pop(app_engine, None)
+                await app_engine.stop()
+        if app_engine.engine is None:
+            raise app_engine.error or engine_died()
+        self._keep_beside(app_engine)
         self._on_change()
-        return held.engine
+        return app_engine.engine
 
     async def make_room(self) -> None:
         """Stop all engines on this machine; return when they have ended. `return_to` loads the current model again."""
         self._end_local_beside()
         if self.model is not None and not is_remote(self.model):
             await self.abort()
-        await self._ended()
+        await self._wait_for_endings()
 
     async def return_to(self, model: Model) -> bool:
         """Load a model again that `make_room` stopped, unless another was chosen meanwhile. Return as `start` does."""
@@ -375,22 +375,22 @@ class AppEngines:
 
     async def watch(self) -> None:
         """Watch the current engine: report hangs, and restart it when it dies. Run it in a task after READY."""
-        while (held := self._current) is not None and held.is_loaded and held.engine is not None:
-            error = await self._wait_for_end(held, held.engine)
-            if error is None or held is not self._current or not held.is_loaded:
+        while (app_engine := self._current) is not None and app_engine.is_loaded and app_engine.engine is not None:
+            error = await self._wait_for_end(app_engine, app_engine.engine)
+            if error is None or app_engine is not self._current or not app_engine.is_loaded:
                 return
             now = time.monotonic()
             self.deaths = 1 if now - self._died_at > self._forget_death_s else self.deaths + 1
             self._died_at = now
             loads_again = self.deaths <= _RESTARTS
             self.on_death(error, loads_again)
-            held.fail(error)
-            if not loads_again or not await self.start(held.model):
+            app_engine.fail(error)
+            if not loads_again or not await self.start(app_engine.model):
                 return
 
-    async def _wait_for_end(self, held: AppEngine, engine: Engine) -> VlmtuiError | None:
+    async def _wait_for_end(self, app_engine: AppEngine, engine: Engine) -> VlmtuiError | None:
         """Wait for an engine's end; return its cause as `Engine.closed` does. Meanwhile regularly ask how long the
-        engine has been silent, and note in `held` when it hangs or answers again."""
+        engine has been silent, and note in `app_engine` when it hangs or answers again."""
         closed = asyncio.ensure_future(engine.closed())
         deaf_s = silent_s = 0.0
         hangs = False
@@ -404,7 +404,7 @@ class AppEngines:
                 longest = max(deaf_s, silent_s)
                 if (longest >= self._hang_s) is not hangs and not closed.done():
                     hangs = not hangs
-                    held.heard(_silent(engine, longest) if hangs else None)
+                    app_engine.heard(_silent(engine, longest) if hangs else None)
             return await closed
         finally:
             closed.cancel()
@@ -417,35 +417,35 @@ class AppEngines:
         """Stop the load or the engine; return when its processes have ended."""
         if self._current is not None:
             await self._current.stop()
-        await self._ended()
+        await self._wait_for_endings()
 
     async def leave(self) -> bool:
         """Release the engines at exit; loaded ones stay for their keep-alive time. Return True if the current one
         stays."""
         former, self._former = self._former, None
-        for held in (*self._beside, *([former] if former is not None else [])):
-            self._forget(held)
-            if held.is_loaded and held.engine is not None:
-                await held.engine.close()
+        for app_engine in (*self._beside, *([former] if former is not None else [])):
+            self._forget(app_engine)
+            if app_engine.is_loaded and app_engine.engine is not None:
+                await app_engine.engine.close()
             else:
-                await held.stop()
-        await self._ended()
+                await app_engine.stop()
+        await self._wait_for_endings()
         if self.state is EngineState.READY and self.engine is not None:
             await self.engine.close()
             return self._keep_alive_s is None or self._keep_alive_s > 0
         await self.abort()
         return False
 
-    def _changed(self, held: AppEngine) -> None:
-        if held is not self._current:
+    def _changed(self, app_engine: AppEngine) -> None:
+        if app_engine is not self._current:
             return
-        if held.state is EngineState.READY:
-            self._end_former(held)
-            self.on_ready(held.model)
+        if app_engine.state is EngineState.READY:
+            self._end_former(app_engine)
+            self.on_ready(app_engine.model)
         self._on_change()
 
-    def _set_current(self, held: AppEngine) -> None:
-        self._current = held
+    def _set_current(self, app_engine: AppEngine) -> None:
+        self._current = app_engine
         self.log.clear()
 
     def _leave(self, left: AppEngine, loading: AppEngine, *, keep_former: bool) -> None:
@@ -456,8 +456,8 @@ class AppEngines:
             if keep_former or is_remote(left.model):
                 return
         elif is_other and not keep_former and self._former is not None and not is_remote(self._former.model):
-            self._end(self._former)
-        self._end(left)
+            self._start_stopping(self._former)
+        self._start_stopping(left)
 
     def _end_former(self, ready: AppEngine) -> None:
         """Keep the former engine beside the ready one if one of them is on a server; otherwise stop it."""
@@ -466,55 +466,55 @@ class AppEngines:
             if is_remote(former.model) or is_remote(ready.model):
                 self._keep_beside(former)
             else:
-                self._end(former)
+                self._start_stopping(former)
 
-    def _bring_forward(self, held: AppEngine) -> None:
+    def _make_current(self, app_engine: AppEngine) -> None:
         """Make an engine that is beside the current one the current one. The previous one stays beside it if it is
         ready."""
-        self._forget(held)
+        self._forget(app_engine)
         left, former = self._current, self._former
         self._former = None
-        self._set_current(held)
+        self._set_current(app_engine)
         for other in (left, former):
             if other is not None and other.state is EngineState.READY:
                 self._keep_beside(other)
             elif other is not None:
-                self._end(other)
-        self._changed(held)
+                self._start_stopping(other)
+        self._changed(app_engine)
 
     def _find_beside(self, model: Model) -> AppEngine | None:
         return next((one for one in self._beside if one.is_loaded and one.model.spec == model.spec), None)
 
-    def _keep_beside(self, held: AppEngine) -> None:
-        self._beside[held] = asyncio.ensure_future(self._until_gone(held))
+    def _keep_beside(self, app_engine: AppEngine) -> None:
+        self._beside[app_engine] = asyncio.ensure_future(self._forget_when_closed(app_engine))
 
-    async def _until_gone(self, held: AppEngine) -> None:
+    async def _forget_when_closed(self, app_engine: AppEngine) -> None:
         """Wait until an engine beside the current one closes, then forget it."""
-        if (engine := held.engine) is not None:
+        if (engine := app_engine.engine) is not None:
             await engine.closed()
-            del self._beside[held]
+            del self._beside[app_engine]
             self._on_change()
             await engine.close()
 
-    def _forget(self, held: AppEngine) -> None:
+    def _forget(self, app_engine: AppEngine) -> None:
         """Remove an engine from those beside the current one."""
-        watching = self._beside.pop(held, None)
+        watching = self._beside.pop(app_engine, None)
         if watching is not None:
             watching.cancel()
 
     def _end_local_beside(self) -> None:
         """Start stopping the engines of this machine that are beside the current one."""
-        for held in [one for one in self._beside if not is_remote(one.model)]:
-            self._forget(held)
-            self._end(held)
+        for app_engine in [one for one in self._beside if not is_remote(one.model)]:
+            self._forget(app_engine)
+            self._start_stopping(app_engine)
 
-    def _end(self, held: AppEngine) -> None:
+    def _start_stopping(self, app_engine: AppEngine) -> None:
         """Start stopping an engine, in a task that nothing interrupts."""
-        ending = asyncio.ensure_future(held.stop())
+        ending = asyncio.ensure_future(app_engine.stop())
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
 
-    async def _ended(self) -> None:
+    async def _wait_for_endings(self) -> None:
         if self._endings:
             await asyncio.wait(set(self._endings))
 

@@ -338,7 +338,7 @@ async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
     scored = [scoring_lane(one.engine, one.request.prompt, ids, adapter=one.request.adapter) for one in lanes]
     found = await scores_of(Lanes(scored))
     texts = [lane.answer.vocabulary[token].text if token in lane.answer.vocabulary else f"⟨{token}⟩" for token in ids]
-    return [None if at == base else _compared(found[base], other, texts) for at, other in enumerate(found)]
+    return [None if at == base else _lane_score(found[base], other, texts) for at, other in enumerate(found)]
 
 
 def scoring_lane(engine: Engine | None, prompt: Prompt, ids: tuple[int, ...], *, adapter: str = "") -> Lane:
@@ -373,7 +373,7 @@ def times(log_ratio: float) -> str:
     return f"{value:.0f}×" if value >= 10 else f"{float(f'{value:.2g}'):g}×"
 
 
-def _compared(own: Sequence[float], other: Sequence[float], texts: Sequence[str]) -> LaneScore:
+def _lane_score(own: Sequence[float], other: Sequence[float], texts: Sequence[str]) -> LaneScore:
     pairs = list(zip(own, other, strict=False))
     losses = [after - before for before, after in pairs]
     drop = None
@@ -402,15 +402,15 @@ def find_engine(
         if len(arguments) > 1 or "=" in "".join(arguments):
             raise bad_input(f"{head} is a server: it has its own engine arguments.", hint="Name one of its models.")
         return find_remote_model(registry, servers, head, key_env=key_env, name=next(iter(arguments), None))
-    return with_engine_args(_local(head, base, registry, loaded), arguments)
+    return with_engine_args(_find_local(head, base, registry, loaded), arguments)
 
 
-def _local(head: str, base: Model | None, registry: Registry, loaded: Sequence[tuple[str, Model]]) -> Model:
+def _find_local(head: str, base: Model | None, registry: Registry, loaded: Sequence[tuple[str, Model]]) -> Model:
     if head == HERE:
-        return _based(base, head)
+        return _require_base(base, head)
     if head in _BACKENDS or "==" in head:
         choice = read_backend(head)
-        of = _based(base, head)
+        of = _require_base(base, head)
         found = resolve(registry, of.spec.name if of.spec.name in registry else of.spec.model, choice)
         return _with_permission(found, of)
     known = next((model for called, model in loaded if called == head), None)
@@ -423,7 +423,7 @@ def _local(head: str, base: Model | None, registry: Registry, loaded: Sequence[t
         raise VlmtuiError(error.kind, message, detail=error.detail, hint=EXAMPLES) from error
 
 
-def _based(base: Model | None, head: str) -> Model:
+def _require_base(base: Model | None, head: str) -> Model:
     if base is None:
         raise bad_input(f"{head} needs a model.", hint=EXAMPLES)
     return base

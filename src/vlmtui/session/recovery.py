@@ -72,12 +72,12 @@ class InterruptedAnswers:
         self._show = show
         self._load = load
         self._opens_another = opens_another
-        self._engine_moved = asyncio.Event()
+        self._engine_change = asyncio.Event()
 
     def engine_changed(self) -> None:
         """Wake tasks that wait for a change of the app's engines."""
-        self._engine_moved.set()
-        self._engine_moved = asyncio.Event()
+        self._engine_change.set()
+        self._engine_change = asyncio.Event()
 
     async def bring_back(self) -> None:
         """Complete the stored answers with the engines' and their files' events, then delete copies that are no longer
@@ -86,7 +86,7 @@ class InterruptedAnswers:
         for turn, title in await store.run(_interrupted):
             for _ in range(_LOOKS):
                 unfetched = await self._find(turn, title)
-                if unfetched is None or await self._bring_back(unfetched):
+                if unfetched is None or await self._complete(unfetched):
                     break
         if kept := await host.unfetched_answers():
             # A killed app leaves copies of answers that are complete in the store.
@@ -100,10 +100,10 @@ class InterruptedAnswers:
         events = None if spec is not None else await self._host.unfetched_answer(request_id)
         return UnfetchedAnswer(turn, title, spec, tuple(events or ())) if spec is not None or events else None
 
-    async def _bring_back(self, unfetched: UnfetchedAnswer) -> bool:
+    async def _complete(self, unfetched: UnfetchedAnswer) -> bool:
         """Return False if the answer is no longer kept."""
         if self._may_show(unfetched):
-            return await self._go_on_with(unfetched)
+            return await self._show_and_resume(unfetched)
         answer = await self._fetch(unfetched)
         if answer is not None:
             _tell_end(self._holder.teller, unfetched.title, answer)
@@ -119,7 +119,7 @@ class InterruptedAnswers:
         is_free = chat is None or (chat.id is None and not chat.draft.text)
         return not self._opens_another and is_free and (model is None or unfetched.spec in (None, model.spec))
 
-    async def _go_on_with(self, unfetched: UnfetchedAnswer) -> bool:
+    async def _show_and_resume(self, unfetched: UnfetchedAnswer) -> bool:
         """Show the answer and receive the rest of it. Return False if its engine no longer keeps it."""
         chat = self._holder.require_chat()
         await self._holder.store.run(lambda store: store.activate(unfetched.turn.id))
@@ -179,7 +179,7 @@ class InterruptedAnswers:
         """Return the app's engine with this spec once it is loaded; None if that fails."""
         controller = self._holder.engines
         while controller.model is None or controller.model.spec != spec or controller.state is EngineState.LOADING:
-            await self._engine_moved.wait()
+            await self._engine_change.wait()
         return controller.engine if controller.is_loaded else None
 
 

@@ -51,7 +51,7 @@ class _Row(msgspec.Struct, gc=False):
     """Its line in the input, from 1; 0: not read yet."""
 
 
-class MetItem(NamedTuple):
+class MatchedItem(NamedTuple):
     """An item of the input, and its newest line in the output."""
 
     item: Item
@@ -112,16 +112,16 @@ class OutputFile:
         for line in lines:
             self._note(msgspec.json.decode(line, type=LineHead))
 
-    def meet(self, item: Item) -> MetItem:
+    def match(self, item: Item) -> MatchedItem:
         """Note that an item was read from the input, and return it with its newest line's key. A second item with the
         same id becomes a bad item."""
         row = self._rows.setdefault(item.line if item.id is None else item.id, _Row("", False, -1, 0))
         if row.line and item.id is not None:
             error = bad_input(f"The id {quoted(item.id)} is that of line {row.line}, too.", hint="Give it another id.")
-            return self.meet(BadItem(line=item.line, failure=Failure.of(error)))
+            return self.match(BadItem(line=item.line, failure=Failure.of(error)))
         row.line = item.line
         is_new = row.number < 0 or (row.failed and self._retries_failed)
-        return MetItem(item) if is_new else MetItem(item, row.key, row.failed)
+        return MatchedItem(item) if is_new else MatchedItem(item, row.key, row.failed)
 
     def tidy(self) -> None:
         """Replace the file atomically by one with only the newest line of each item, without errors about input lines

@@ -26,7 +26,7 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.batch.items import BadItem, BatchItem, Item, failed_at_line
 from vlmtui.session.batch.media_desk import MediaDesk
-from vlmtui.session.batch.results import MetItem
+from vlmtui.session.batch.results import MatchedItem
 from vlmtui.session.generation import Answer, PromptMode, make_request, request_for, whole_answer
 
 _SPEED_ONLY = frozenset(
@@ -338,7 +338,7 @@ async def check_media_cache(engine: BatchEngine, results: Sequence[ItemResult]) 
 
 async def answer_items(
     job: BatchJob,
-    items: Iterator[MetItem],
+    items: Iterator[MatchedItem],
     engine: BatchEngine,
     write: Callable[[Sequence[bytes]], None],
     tally: Tally,
@@ -370,7 +370,7 @@ class _Run:
     is_read: bool = False
     preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PREPARING_MAX))
 
-    async def run(self, items: Iterator[MetItem]) -> None:
+    async def run(self, items: Iterator[MatchedItem]) -> None:
         answering, writing = asyncio.create_task(self._answer_all(items)), asyncio.create_task(self._write_all())
         try:
             await asyncio.wait({answering, writing}, return_when=asyncio.FIRST_COMPLETED)
@@ -382,7 +382,7 @@ class _Run:
             self.results.put_nowait(None)
             await writing
 
-    async def _answer_all(self, items: Iterator[MetItem]) -> None:
+    async def _answer_all(self, items: Iterator[MatchedItem]) -> None:
         """Run tasks that each take one item after another: for the requests in flight, and to prepare the next."""
         try:
             async with asyncio.TaskGroup() as workers:
@@ -391,7 +391,7 @@ class _Run:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from errors
 
-    async def _work(self, items: Iterator[MetItem]) -> None:
+    async def _work(self, items: Iterator[MatchedItem]) -> None:
         while not self.is_read:
             media: list[Attachment] = []
             try:
@@ -408,25 +408,25 @@ class _Run:
                 if media:
                     await asyncio.to_thread(self.desk.remove, media)
 
-    async def _next(self, items: Iterator[MetItem], media: list[Attachment]) -> ItemResult | None:
+    async def _next(self, items: Iterator[MatchedItem], media: list[Attachment]) -> ItemResult | None:
         """Read the next item and prepare it as `_prepared` does; None also after the last item."""
         async with self.reading:
-            met = None if self.is_read else await asyncio.to_thread(next, items, None)
-            self.is_read = met is None
-        return None if met is None else await self._prepared(met, media)
+            matched = None if self.is_read else await asyncio.to_thread(next, items, None)
+            self.is_read = matched is None
+        return None if matched is None else await self._prepared(matched, media)
 
-    async def _prepared(self, met: MetItem, media: list[Attachment]) -> ItemResult | None:
+    async def _prepared(self, matched: MatchedItem, media: list[Attachment]) -> ItemResult | None:
         """Return an item with its request or its failure; None if it keeps its line. Adds its media to `media`."""
-        item, was_answered = met.item, met.key is not None and not met.failed
+        item, was_answered = matched.item, matched.key is not None and not matched.failed
         key = ""
         try:
             if isinstance(item, BadItem):
                 raise item.failure.error()
             contents = await asyncio.to_thread(lambda: [self.desk.content(source) for source in item.sources])
             key = self.job.key(item, contents, self.desk.sampling, self.engine_key)
-            if met.key == key:
+            if matched.key == key:
                 self.tally.answered_before += was_answered
-                self.tally.failed_before += met.failed
+                self.tally.failed_before += matched.failed
                 return None
             for source in item.sources:
                 media.append(await self.desk.prepare(source))
