@@ -60,8 +60,20 @@ def test_an_open_route_leads_to_an_architecture_that_is_there(family: Family) ->
     for other in family.routes:
         if other.engine == "plugin":
             assert other.architecture in known.plugin
+        elif other.until and other.model_class:  # a later vLLM's own class needs no mending
+            assert any(one.architecture == other.architecture and not one.until for one in family.routes)
         elif other.until and other.engine == "vllm":
             assert known.removed[other.architecture] == other.until
+
+
+@pytest.mark.parametrize(("version", "is_own"), [("0.32.0", True), ("0.33.0", False)])
+def test_a_class_of_vlmtui_ends_with_the_vllm_that_needs_it(
+    monkeypatch: pytest.MonkeyPatch, version: str, is_own: bool
+) -> None:
+    monkeypatch.setattr(routes, "vllm_version", lambda: version)
+    route = open_route(Registry.bundled()["interns1_pro"])
+    assert route is not None and bool(route.model_class) is is_own
+    assert route.architecture == "InternS1ProForConditionalGeneration"
 
 
 @OF_EVERY_FAMILY

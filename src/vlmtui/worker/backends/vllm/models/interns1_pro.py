@@ -1,6 +1,6 @@
 """Intern-S1-Pro: vLLM 0.32's class reads `self.model_config`, which it never sets, so that no model loads.
 
-Report to send: docs/upstream/vllm-interns1-pro.md; look at vLLM 0.34.
+vLLM 0.33 sets it: docs/upstream/vllm-interns1-pro.md.
 """
 
 from __future__ import annotations
