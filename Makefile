@@ -42,8 +42,8 @@ test-textual: setup ## run the screen tests on another Textual, for instance VER
 	@folder=$$(mktemp -d) && $(BIN)/python -m pip -q install --no-deps --target $$folder textual==$(VERSION) && \
 		PYTHONPATH=$$folder $(PYTEST) -q tests/ui $(ARGS); status=$$?; rm -r $$folder; exit $$status
 
-test-vllm: setup ## run the zoo with another vLLM's Python code, for instance VERSION=0.33.0 (20 minutes; ARGS="-m pytest -n 0 tests/engine": other tests)
-	@$(BIN)/python tools/other_vllm.py $(VERSION) $(or $(ARGS),-m tests.zoo)
+test-vllm: setup ## run the zoo with another vLLM's Python code, for instance VERSION=0.33.0 (20 minutes; ARGS="-m pytest -n 0 tests/engine": other tests; WITH=PACKAGE: what it needs besides)
+	@$(BIN)/python tools/other_vllm.py $(VERSION) $(addprefix --with=,$(WITH)) $(or $(ARGS),-m tests.zoo)
 
 coverage: setup ## measure what `test-fast` reaches: a table, and what is below 85 %
 	@status=0; $(PYTEST) --dist worksteal -q --cov --cov-report= $(FAST) $(ARGS) || status=$$?; \

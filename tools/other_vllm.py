@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Run Python with the code of another vLLM: `python tools/other_vllm.py VERSION ARGUMENTS-OF-PYTHON…`.
+"""Run Python with the code of another vLLM: `python tools/other_vllm.py VERSION [--with=PACKAGE…] PYTHON-ARGUMENTS…`.
 
 Lays that release's wheel over the compiled parts of the installed vLLM, in a temporary folder, and puts the folder on
 `PYTHONPATH`. So a release can be tried before there is a build of it for the CPU. The kernels and all other packages
-stay those that are installed; it names the packages that the release wants in other versions.
+stay those that are installed; it names the packages that the release wants in other versions. `--with` adds one of them
+to the folder.
 
 Exits as Python does.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
+from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -72,7 +74,7 @@ def main(version: str = "", *arguments: str) -> int:
     if not version[:1].isdigit():
         print("Name a version: make test-vllm VERSION=0.33.0", file=sys.stderr)
         return 2
-    installed = importlib.util.find_spec("vllm")
+    installed = find_spec("vllm")
     if installed is None or installed.origin is None:
         print("vLLM is not installed: `make setup` installs it.", file=sys.stderr)
         return 1
@@ -82,10 +84,14 @@ def main(version: str = "", *arguments: str) -> int:
         wheel = download(version, folder / "wheel")
         wanted = lay_over(wheel, Path(installed.origin).parent, folder)
         wheel.unlink()
+        added = [one.removeprefix("--with=") for one in takewhile(lambda one: one.startswith("--with="), arguments)]
+        if added:
+            install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", made, *added]
+            subprocess.run(install, check=True)
         print(f"vLLM {version}, with packages that it wants otherwise:", *unmet(wanted), sep="\n  ", flush=True)
         path = os.pathsep.join(filter(None, [str(SITE), str(folder), os.environ.get("PYTHONPATH")]))
         return subprocess.run(
-            [sys.executable, *arguments], env={**os.environ, "PYTHONPATH": path}, check=False
+            [sys.executable, *arguments[len(added) :]], env={**os.environ, "PYTHONPATH": path}, check=False
         ).returncode
 
 
