@@ -1,4 +1,4 @@
-"""The app on a scripted engine."""
+"""Fixtures: the app with a scripted engine."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from vlmtui.ui.services import Delays, ExitReport, Services
 
 GIB = 2**30
 MACHINE = Machine(gpus=(Gpu("Test GPU", free=24 * GIB, total=24 * GIB),), ram_free=32 * GIB)
-"""The hardware of every test's machine."""
+"""The hardware that every test pretends to have."""
 MEASURE: object = Machine.__dict__["measure"]
-"""The function that asks the real machine."""
+"""The real `Machine.measure`."""
 
 AppPilot = Pilot[ExitReport | None]
 MakeApp = Callable[..., VlmtuiApp]
@@ -58,7 +58,7 @@ def answers_of(node: DOMNode) -> list[AnswerBlock]:
 
 @dataclass
 class Chat:
-    """The app with its chat screen shown."""
+    """The app, which shows its chat screen."""
 
     app: VlmtuiApp
     host: ScriptedHost
@@ -91,7 +91,7 @@ class Chat:
         return answers_of(self.screen)[-1].parts.answer
 
     def answer_lines(self) -> str:
-        """The lines of the newest answer, as wide as they are laid out, with its marks and failure."""
+        """Return the lines of the newest answer as they are laid out, with its marks and failure."""
         return "\n".join(line.plain for line in answers_of(self.screen)[-1].lines)
 
     def screen_text(self) -> str:
@@ -110,14 +110,14 @@ class Chat:
         await self.pilot.press("enter")
 
     async def say(self, text: str) -> None:
-        """Send and wait for the end of the answer."""
+        """Send a message, and wait for the end of the answer."""
         count = len(self.controller.exchanges)
         await self.send(text)
         await self.until(lambda: len(self.controller.exchanges) > count and not self.last.is_running)
         await self.until(lambda: answers_of(self.screen)[-1].answer.outcome is not None)
 
     async def lead(self, key: str) -> None:
-        """The leader, then a key, and wait until the strip is gone."""
+        """Press the leader and a key, and wait until the strip of leader keys is gone."""
         await self.pilot.press("ctrl+x")
         await self.until(lambda: isinstance(self.app.screen, LeaderScreen))
         await self.pilot.press(key)
@@ -132,7 +132,7 @@ StartChat = Callable[..., AbstractAsyncContextManager[Chat]]
 
 
 class PlainChat(Screen[None]):
-    """The text of `plain_chat`."""
+    """A widget with the text of `plain_chat`."""
 
     SCOPE = "chat"
     stopped = 0
@@ -147,7 +147,7 @@ class PlainChat(Screen[None]):
 
 @pytest.fixture(autouse=True)
 def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same machine and terminal for every test."""
+    """Give every test the same machine and terminal."""
     monkeypatch.setattr(Machine, "measure", classmethod(lambda cls: MACHINE))
     monkeypatch.setattr(routes, "vllm_version", lambda: "0.32.0")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -187,7 +187,7 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
 
 @pytest.fixture
 def plain_chat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty screen in the chat's place."""
+    """Replace the chat by an empty screen."""
 
     def chat_screen(app: VlmtuiApp) -> PlainChat | None:
         stack = app.screen_stack
@@ -221,7 +221,7 @@ def chatting(make_app: MakeApp) -> StartChat:
 
 
 def picture(folder: Path, name: str = "cat.png") -> Path:
-    """A small picture file."""
+    """Return a small image file."""
     path = folder / name
     Image.new("RGB", (32, 24), "red").save(path)
     return path
@@ -229,7 +229,7 @@ def picture(folder: Path, name: str = "cat.png") -> Path:
 
 @pytest.fixture
 def eighty_families() -> Registry:
-    """A registry as large as the real one is meant to be: the bundled family and 79 invented ones."""
+    """Return a registry of a realistic size: the bundled family and 79 invented ones."""
     shapes = Registry.bundled()["shapes"]
     return Registry({"shapes": shapes, **{f"family{n}": _invented(shapes, n) for n in range(79)}})
 

@@ -1,4 +1,4 @@
-"""The app's flow: from picker to chat and back, and every way it ends."""
+"""The app from the list of models to the chat and back, and every way in which it ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("plain_chat")
 
 
 def held() -> ScriptedHost:
-    """A host whose engines never finish loading."""
+    """Return a host whose engines never finish loading."""
     return ScriptedHost(load=[Hold(asyncio.Event())])
 
 
@@ -225,7 +225,7 @@ def test_the_theme_of_the_settings(make_app: MakeApp, setting: str, theme: str) 
 
 
 class SlowHost(ScriptedHost):
-    """Its `open` never returns; it notes that it was cancelled."""
+    """A host whose `open` never returns. Records that it was cancelled."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ import pytest
 pytestmark = pytest.mark.process
 
 WAITING_MAX = 32 * 1024
-"""A little, so that a slow machine fills it too."""
+"""Small, so that a slow machine fills it too."""
 
 _PROGRAM = f"""
 import asyncio, sys
@@ -61,7 +61,7 @@ _LEAVE_ALTERNATE_SCREEN = b"\x1b[?1049l"
 
 @pytest.fixture
 def loading_app(tmp_path: Path) -> tuple[int, int]:
-    """The app in the middle of a load: its pid, and our end of its terminal."""
+    """Start the app, and wait until it loads a model. Yield its pid, and our end of its terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
         # readline, which pytest brings, leaves LINES and COLUMNS in the environment that `execv` would hand on; a
@@ -109,7 +109,7 @@ def test_a_signal_during_a_load_ends_the_engine_and_restores_the_terminal(
 
 
 def is_stalled(terminal: int) -> bool:
-    """Have the screen drawn again and again, and take nothing of it: whether as much waits as fits in."""
+    """Make the app redraw again and again without reading its output; return whether the terminal's buffer is full."""
     waiting = 0
     for number in range(400):
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100 + number % 2, 0, 0))
@@ -121,7 +121,7 @@ def is_stalled(terminal: int) -> bool:
 
 
 def ended(pid: int, *, within_s: float = 30.0) -> int | None:
-    """The status of a process, whose terminal nobody reads; None where it does not end."""
+    """Return the exit code of a process; kill it and return None if it does not end."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         found, status = os.waitpid(pid, os.WNOHANG)

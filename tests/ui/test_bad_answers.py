@@ -1,5 +1,5 @@
-"""Answers that no layout is made for, at their full size: at the end the terminal shows what Textual draws, memory is
-bounded, and keys are heeded while they come. `-s` prints the figures."""
+"""Huge and odd answers: in the end the terminal shows what Textual draws, memory is limited, and keys work while the
+answers arrive. `-s` prints the figures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_an_answer_that_no_layout_is_made_for(tmp_path: Path, kind: str, size: i
 
 
 def test_over_a_slow_line_nothing_is_lost_and_keys_are_answered(tmp_path: Path) -> None:
-    """10 kB/s, and 200 ms there and back."""
+    """The line has 10 kB/s, and a round trip of 200 ms."""
     with streaming(tmp_path, link=Link(10_000, 0.1)) as app:
         name = app.give("code", 2_000)
         waited = app.echoes(KEYS, every_s=0.5)
@@ -72,10 +72,10 @@ def test_over_a_slow_line_nothing_is_lost_and_keys_are_answered(tmp_path: Path) 
 
 
 def of_one_cell(char: str) -> int:
-    """A terminal that takes one cell for an emoji."""
+    """Return a character's cells in a terminal that draws an emoji in one cell."""
     return min(1, wcwidth(char)) if ord(char) > 0xFFFF else wcwidth(char)
 
 
 def of_two_cells(char: str) -> int:
-    """A terminal that takes two cells for each part of an emoji, joiners and variants included."""
+    """Return a character's cells in a terminal that takes two for each part of an emoji, even a joiner."""
     return 2 if ord(char) > 0xFFFF or char in "\u200d\ufe0f" else wcwidth(char)

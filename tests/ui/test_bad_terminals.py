@@ -1,5 +1,5 @@
-"""Terminals that are resized all the time, take nothing for a while, or are not of the size that they tell: at the end
-they show what Textual draws, memory is bounded, and keys are heeded."""
+"""Terminals that are resized all the time, stop reading for a while, or report a wrong size: in the end they show what
+Textual draws, memory is limited, and keys work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.support.streaming_app import SIZE, streaming, text_of
 
 MEMORY_MAX = 60_000_000
-"""Bytes that an answer of some thousand tokens may take, however the terminal behaves."""
+"""Most bytes for an answer of several thousand tokens."""
 
 pytestmark = pytest.mark.process
 
@@ -58,7 +58,7 @@ def test_a_terminal_that_takes_nothing_for_a_while(tmp_path: Path, stall_s: floa
 
 @pytest.mark.parametrize("size", [(150, 50), (100, 40)])
 def test_a_terminal_may_report_a_wrong_size(tmp_path: Path, size: tuple[int, int]) -> None:
-    """Cells on both screens are right; the last column of a narrower screen has the last character."""
+    """Cells that both sizes have are right. The last column of a narrower screen shows the last character."""
     columns, rows = (min(one, other) for one, other in zip(size, SIZE, strict=True))
     with streaming(tmp_path) as app:
         app.ask(300, 100)

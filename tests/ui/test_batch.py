@@ -1,4 +1,4 @@
-"""The results of a batch in the app: what is shown, and an item in the inspector."""
+"""The screen with the results of a batch, and an item of it in the inspector."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ERROR = {"kind": "bad_input", "message": "Line 3: nowhere.png does not exist.", 
 
 
 def line(number: int, answer: str = "", **fields: object) -> dict[str, object]:
-    """A line of a batch's output."""
+    """Return a line of a batch's output file."""
     return {
         "id": f"item-{number}",
         "line": number,

@@ -1,4 +1,4 @@
-"""Confirmations of changes, savings and waits, shown where they happen."""
+"""The app says what changed, what was saved, and what it waits for."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ HOSTILE = "\x1b[2J[/x] \u202egnp"
 
 @dataclass
 class Listing:
-    """The app with the screen shown."""
+    """The app, which shows the list."""
 
     app: VlmtuiApp
     pilot: AppPilot
@@ -88,7 +88,7 @@ class Listing:
         await self.pilot.press(*keys)
 
     def press_at_once(self, *keys: str) -> None:
-        """Press keys together, as they come over a slow connection."""
+        """Press several keys at once, as they arrive over a slow connection."""
         for key in keys:
             character = "/" if key == "slash" else key if len(key) == 1 else None
             self.app.post_message(events.Key("space" if key == " " else key, character))
@@ -107,7 +107,7 @@ Fill = Callable[[Store], object]
 def talk(
     store: Store, title: str, *said: tuple[str, str], attachments: list[Attachment] | None = None, model: str = "shapes"
 ) -> ConversationId:
-    """Store a conversation with these pairs of question and answer."""
+    """Store a conversation of (question, answer) pairs."""
     conversation = store.new_conversation(title=title, model=model)
     for question, text in said:
         leaf = store.conversation(conversation).leaf
@@ -127,7 +127,7 @@ def three(store: Store) -> list[ConversationId]:
 
 @pytest.fixture
 def listing(plain_chat: None, make_app: MakeApp, tmp_path: Path) -> ShowList:
-    """`async with listing(fill, size=…) as shown`: the screen over the picker, the store filled before."""
+    """`async with listing(fill, size=…) as shown`: the app with the list; `fill` fills the store before."""
 
     @asynccontextmanager
     async def start(
@@ -317,7 +317,7 @@ async def test_the_app_purges_conversations_after_keep_deleted(
 
 
 def damage(paths: Paths) -> None:
-    """Zero the database's header."""
+    """Overwrite the database's header with zeros."""
     with (paths.data / FILE).open("r+b") as file:
         file.write(bytes(100))
 
@@ -603,7 +603,7 @@ async def test_the_chat_goes_on_with_the_chosen_conversation_and_begins_new_ones
 
 
 def bring(store: Store) -> ConversationId:
-    """A conversation that was imported."""
+    """Store an imported conversation."""
     original = talk(store, "Results", ("Who?", "Two cats."))
     data = to_json_document(document_of(store, original), Place(inline=True)).text.encode()
     store.purge(original)

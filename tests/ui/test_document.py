@@ -1,4 +1,4 @@
-"""The view of a document, used as a person does."""
+"""The view of a document, with keys and mouse."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ async def test_a_block_that_is_marked_has_another_bar() -> None:
 
 
 class Drawing(Block):
-    """A line that draws itself, in no style."""
+    """A row of an image that draws itself without a style."""
 
     def lay_out(self, width: int) -> Lines:
         return [PictureLine("", drawn=lambda widget, style: Strip([Segment("a picture")]))]

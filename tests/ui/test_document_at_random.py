@@ -1,4 +1,4 @@
-"""Whatever happened to a view before, it shows what a new view of the same blocks shows at the same place."""
+"""After random changes, a view shows the same as a new view of the same blocks at the same place."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Seen = list[list[Segment]]
 
 
 class Shelf(App[None]):
-    """Two views of the same size beside each other."""
+    """An app with two views of the same size."""
 
     CSS = "DocumentView { width: 1fr; height: 1fr; }"
 
@@ -66,7 +66,7 @@ class Shelf(App[None]):
             yield DocumentView()
 
     async def new_view(self) -> DocumentView:
-        """Put a view that has shown nothing yet in place of the second one."""
+        """Replace the second view by a new one."""
         await self.query(DocumentView).last().remove()
         view = DocumentView(follows=self.follows)
         await self.query_one(Horizontal).mount(view)
@@ -78,7 +78,7 @@ def words(random: Random) -> str:
 
 
 def seen(view: DocumentView) -> Seen:
-    """Return what is drawn, of which the view and Textual keep what they hold to be unchanged."""
+    """Return the drawn lines, including those that the view and Textual did not draw again."""
     strips = view.render_lines(Region(0, 0, *view.size))
     return [list(Segment.simplify(strip)) for strip in strips]
 
@@ -109,7 +109,7 @@ async def rest(pilot: Pilot[None], view: DocumentView) -> None:
 
 
 class Reader:
-    """Does anything to a view."""
+    """Does random things to a view."""
 
     def __init__(self, view: DocumentView, pilot: Pilot[None], random: Random) -> None:
         self.view = view
@@ -133,7 +133,7 @@ class Reader:
         return PromptBlock([Content(line) for line in words(random).split("\n")], edge="$accent", margin=margin)
 
     async def step(self) -> tuple[str, list[Block]]:
-        """Do something. Returns what, and the blocks whose content it changed."""
+        """Do a random thing. Return its name, and the blocks whose content it changed."""
         random, view, blocks = self._random, self.view, list(self.view.document.blocks)
         kind = random.randrange(10) if blocks else 0
         match kind:

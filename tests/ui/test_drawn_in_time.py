@@ -1,4 +1,4 @@
-"""The terminal shows the screen, whatever comes between a layout and its drawing."""
+"""The terminal shows the right screen, whatever happens between a layout and its drawing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LayerDriver(HeadlessDriver):
 
 
 class DrawnApp(App[None]):
-    """A bare app that shows its updates as ours does."""
+    """A minimal app that sends updates to the driver as ours does."""
 
     CSS = "DocumentView { height: 1fr; } #box { height: auto; } Static { height: auto; }"
 

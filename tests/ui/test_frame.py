@@ -1,4 +1,4 @@
-"""The frame of the chat: title, and what the newest prompt and answer cost."""
+"""The frame of the chat: its title, and the tokens of the newest prompt and answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDE, NARROW = (120, 40), (80, 24)
 
 
 def panel(chat: Chat, name: str) -> list[str]:
-    """The rows of a panel of the side pane."""
+    """Return the rows of a panel of the side pane."""
     found = chat.screen.query_one(f"#{name}-panel", Static)
     return [" ".join(row.split()) for row in str(found.render()).splitlines()] if found.display else []
 
@@ -34,7 +34,7 @@ def title(chat: Chat) -> str:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """Another process's look at what the app keeps."""
+    """Open the app's store a second time, as another process does."""
     found = opened(Paths.below(tmp_path).data)
     yield found
     found.close()

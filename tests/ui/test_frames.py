@@ -82,7 +82,7 @@ class Host(App[None]):
         return str(self.dialog.query_one(where, Static).render())
 
     def times(self) -> list[str]:
-        """Return the times as the sheet shows them."""
+        """Return the times on the contact sheet."""
         lines = self.dialog.query("#sheet .times, #sheet .list").results(Static)
         return "  ".join(str(line.render()) for line in lines).replace(" s", "s").split()
 
@@ -92,7 +92,7 @@ def screen_text(app: Host) -> str:
 
 
 async def sheet_of(pilot: Pilot[None], app: Host, sampling: VideoSampling) -> Sheet:
-    """The sheet of that sampling, shown."""
+    """Wait for the contact sheet of a sampling, and return it."""
     await until(pilot, lambda: app.dialog.sheet is not None and app.dialog._wanted is not None
                 and app.dialog._wanted[0] == sampling)  # fmt: skip
     await pilot.pause()
@@ -105,7 +105,7 @@ def colour(number: int) -> tuple[int, int, int]:
 
 
 def make_film(folder: Path, count: int, *, size: tuple[int, int] = (96, 64), name: str = "film.mp4") -> Attachment:
-    """A video of plain frames, four a second, each of another colour."""
+    """Return a video with four frames a second, each of another colour."""
     write_video(folder / name, [np.asarray(Image.new("RGB", size, colour(number))) for number in range(count)])
     return stage(folder / name, folder / "store")
 

@@ -1,4 +1,4 @@
-"""The drawing of pictures, and the terminal's reports."""
+"""How images are drawn, and what terminals answer about it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_placeholders_tell_their_place_however_they_are_cut() -> None:
 
 @pytest.mark.parametrize("symbols", ["halfcell", "quadrant", "sextant"])
 def test_symbols_draw_their_own_shapes_exactly(symbols: Symbols) -> None:
-    """Two colours in a cell are drawn as they are, whichever pixels have which."""
+    """A cell with two colours is drawn exactly, whatever their pixels."""
     across, down = GRIDS[symbols]
     count = across * down
     image = Image.new("RGB", (across << count, down), (10, 20, 30))
@@ -152,7 +152,7 @@ def test_a_picture_keeps_its_aspect_ratio_and_is_never_enlarged(
 
 
 class OnePicture(App[None]):
-    """Shows one picture."""
+    """An app that shows one image."""
 
     def __init__(self, mode: GraphicsMode) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ print("MODE", graphics.mode, *graphics.cell, flush=True)
 
 @pytest.mark.parametrize(("answer", "told"), [(b"\x1b[6;24;12t\x1b[?62;4c", "sixel 12 24"), (b"", "quadrant 10 20")])
 def test_the_terminal_is_asked_and_left_as_it_was(answer: bytes, told: str) -> None:
-    """In a terminal of its own, which answers, or never does."""
+    """The terminal is a pseudo-terminal that answers, or does not."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ["TERM"] = "xterm-256color"

@@ -1,4 +1,4 @@
-"""The help screen and the command palette: both are made of the action table."""
+"""The help screen and the command palette, which come from the action table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Continuing a conversation that somebody else made: what the person sees, and what is opened."""
+"""Continuing an imported conversation: what the user sees, and which model is loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vlmtui.ui.models.screen import ModelsScreen
 
 
 def imported(folder: Path, **made_by: str) -> ResumePoint:
-    """A conversation of somebody else, made with this model."""
+    """Import a conversation that somebody else had with this model; return how to resume it."""
     recipe = {
         "model": "m", "engine": "vLLM", "engine_version": "0.32.0", "adapter": "/their/lora",
         "engine_args": {"reasoning_parser_plugin": "/tmp/evil.py"}, "made_by": made_by,

@@ -1,4 +1,4 @@
-"""The inspector: what the model was really given."""
+"""The inspector: the prompt as the model got it, and the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl+C with nothing to copy or to stop says how to quit, on screens and in dialogs; a second one quits."""
+"""Ctrl+C, with nothing to copy or stop, shows how to quit, on screens and in dialogs; a second one quits."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_the_hint_says_that_a_second_ctrl_c_quits(
 
 
 async def quits(chat: Chat) -> None:
-    """The first Ctrl+C says it, on this screen; the second one quits."""
+    """Press Ctrl+C twice: the first shows how to quit, the second quits."""
     shown = chat.app.screen
     await chat.pilot.press("ctrl+c")
     await chat.until(lambda: SAID in chat.notes)

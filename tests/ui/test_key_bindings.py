@@ -1,4 +1,4 @@
-"""`[keys]` of config.toml: the active keys, warnings about wrong ones, and the app that obeys them."""
+"""`[keys]` of config.toml: the active keys, warnings about wrong entries, and their effect in the app."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from vlmtui.ui.widgets.footer_bar import FooterBar
 
 
 def changed(keys: KeyBindings) -> dict[str, str]:
-    """The part of the keymap that says something else than the table."""
+    """Return the part of the keymap that differs from the action table."""
     return {id: key for id, key in keys.keymap.items() if key != (",".join(default_keys(id)) or UNBOUND)}
 
 

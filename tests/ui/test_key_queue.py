@@ -1,4 +1,4 @@
-"""Keys that come all at once, to a small app with what the real one has: screens, fields, actions that take a while."""
+"""Keys that arrive all at once in a small app with screens, fields, and actions that take a while."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vlmtui.ui.terminal.key_queue import TURN_S, TURNS, KeyQueue, ask_user, run_
 
 
 class Field(Screen[object]):
-    """A dialog with one line."""
+    """A dialog with a text field."""
 
     BINDINGS = [Binding("escape", "dismiss('')", "Back")]
 
@@ -29,7 +29,7 @@ class Field(Screen[object]):
 
 
 class Small(App[None]):
-    """Notes what is pressed on its own screen."""
+    """An app that records the keys pressed on its first screen."""
 
     BINDINGS = [
         Binding("o", "open", "Open"),
@@ -72,12 +72,12 @@ class Small(App[None]):
         run_before_keys(self, steps)
 
     async def _take_a_while(self) -> None:
-        """Longer than all that a key sets going by itself."""
+        """Wait longer than the direct effect of a key lasts."""
         for _ in range(200):
             await asyncio.sleep(0)
 
     def come(self, *keys: str) -> None:
-        """All of them at once, as a slow connection brings them."""
+        """Press all keys at once, as they arrive over a slow connection."""
         for key in keys:
             self.post_message(events.Key(key, key if len(key) == 1 else None))
 

@@ -1,4 +1,4 @@
-"""Faults that only a real terminal or two screens show: keys that never arrive, styles that collide."""
+"""Faults that only a real terminal or two screens show, such as keys that never arrive; and rules for texts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def every_binding() -> Iterator[tuple[str, Binding]]:
 
 
 def arrives_as(written: str) -> list[str]:
-    """The keys that a terminal of the usual kind brings with these characters."""
+    """Return the keys that Textual reads from these characters."""
     parser = XTermParser()
     return [event.key for event in (*parser.feed(written), *parser.feed("")) if isinstance(event, events.Key)]
 
@@ -62,7 +62,7 @@ def test_every_key_with_alt_and_a_letter_arrives() -> None:
 
 
 def test_every_binding_comes_from_the_action_table() -> None:
-    """Ids are unique: `ACTIONS` would lose one, and each says where it belongs."""
+    """Ids are unique, otherwise `ACTIONS` would lose an action, and begin with their scope."""
     root = Path(vlmtui.ui.__file__).parent
     found = [file.relative_to(root).as_posix() for file in root.rglob("*.py") if "Binding(" in file.read_text()]
     assert found == ["actions/action.py"]
@@ -117,7 +117,7 @@ def test_no_two_widgets_share_a_name_and_with_it_their_styles() -> None:
 
 
 def test_screens_are_awaited_only_through_ask_user() -> None:
-    """`ask_user` does; Textual's own way would let keys go to the screen below."""
+    """Textual's own `push_screen_wait` would let keys go to the screen below."""
     root = Path(vlmtui.ui.__file__).parent
     assert [file.name for file in root.rglob("*.py") if "push_screen_wait" in file.read_text()] == []
 
@@ -134,7 +134,7 @@ PLACEHOLDER = re.compile(r"(?<!#)\{([a-z_.]+)\}")  # `#{...}` is tmux's
 
 
 def sentences(file: Path) -> Iterator[str]:
-    """The texts of a module that have several words, without its docstrings."""
+    """Return the texts of a module that have several words, without docstrings."""
     tree = ast.parse(file.read_text())
     told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -143,7 +143,7 @@ def sentences(file: Path) -> Iterator[str]:
 
 
 def test_no_sentence_writes_a_key_that_may_be_another_one() -> None:
-    """It names the action (`with_keys`, `Remedy`)."""
+    """A sentence names the action instead (`with_keys`, `Remedy`), since users rebind keys."""
     root = Path(vlmtui.ui.__file__).parent.parent
     files = [*(root / "ui").rglob("*.py"), *(root / "session").rglob("*.py"), root / "errors.py"]
     places = {file: file.relative_to(root).as_posix() for file in files}

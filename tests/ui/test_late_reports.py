@@ -1,4 +1,4 @@
-"""Late reports of a slow terminal, and bytes that are no text, in a real terminal."""
+"""Late reports of a slow terminal, and bytes that are not text, in a pseudo-terminal."""
 
 from __future__ import annotations
 

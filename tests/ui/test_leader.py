@@ -1,4 +1,4 @@
-"""The leader: a strip that says what one more key does, on every screen, also while text is written."""
+"""The leader key: its strip lists what the next key does, on every screen, also in text fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""readline's keys where text is written: lines are those that were written, however they are wrapped."""
+"""readline's keys in text fields. A line ends at a line break, not where it is wrapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/lint`: what is wrong with a template, and where."""
+"""The screen of `/lint`: findings, and the template."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ GEMMA = model_of(Registry.bundled()["gemma3"])
 
 
 def shown(screen: Screen[Any], view: str = "#source") -> list[str]:
-    """The lines in view."""
+    """Return the lines in view."""
     document = screen.query_one(view, DocumentView)
     return [document.render_line(y).text.rstrip() for y in range(document.size.height)]
 
 
 class BrokenReader:
-    """Reads the record's template with one fault: BOS twice."""
+    """Returns the record's template with a fault: BOS twice."""
 
     def read(self, request: ReadRequest) -> ModelReading:
         templates = {name: source.replace("<bos>", "<bos><bos>") for name, source in request.templates.items()}

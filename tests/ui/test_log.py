@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("plain_chat")
 
 
 def seen(view: LogView) -> list[str]:
-    """The lines in view."""
+    """Return the lines in view."""
     return [view.render_line(y).text.rstrip() for y in range(view.size.height)]
 
 

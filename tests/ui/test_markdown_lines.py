@@ -143,7 +143,7 @@ HUGE = {
     "emoji with joiners": "👨\u200d👩\u200d👧 " * 20_000,
     "right to left, and tabs": "שלום\tعليكم\t" * 12_000,
 }
-"""Blocks that are much longer than what is laid out at a time."""
+"""Blocks that are much longer than a piece of the layout."""
 
 
 @pytest.mark.parametrize("what", HUGE)
@@ -198,7 +198,7 @@ def test_a_long_list_is_laid_out_in_pieces_between_its_items() -> None:
 
 @pytest.mark.parametrize("filler", range(0, 120, 7))
 def test_long_code_ends_where_its_fence_closes(filler: int) -> None:
-    """The filler moves the end of the code over the ends of pieces."""
+    """The filler moves the end of the code across the end of a piece."""
     code = "".join(f"line {number}\n" for number in range(2_000))
     source = f"{'x' * filler}\n\n```python\n{code}```\n\nafter\n\n" + "more text\n\n" * 2_000
     shown = plain(source)

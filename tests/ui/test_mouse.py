@@ -1,4 +1,4 @@
-"""The mouse: a click does what one expects where one clicks, and dragging selects text."""
+"""The mouse: clicks act on what is clicked, and dragging selects text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def screen_text(app: App[Any]) -> str:
 
 
 async def click(pilot: Pilot[Any], text: str, *, right: int = 0) -> None:
-    """Click on a text that is to be seen."""
+    """Click on a visible text."""
     await pilot.click(offset=place_of(pilot.app, text) + Offset(right, 0))
     await pilot.pause()
 

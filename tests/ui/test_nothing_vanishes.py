@@ -1,4 +1,4 @@
-"""Whatever a model says, and whatever happens meanwhile, can be read on the screen."""
+"""All text of an answer can be read on the screen, whatever happens meanwhile."""
 
 from __future__ import annotations
 

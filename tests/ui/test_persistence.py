@@ -54,7 +54,7 @@ from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """Another process's look at what the app keeps."""
+    """Open the app's store a second time, as another process does."""
     found = opened(Paths.below(tmp_path).data)
     yield found
     found.close()
@@ -62,7 +62,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @contextmanager
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No database in this process can write."""
+    """Make every write of a database in this process fail."""
 
     class Full(sqlite3.Error):
         sqlite_errorcode = sqlite3.SQLITE_FULL
@@ -76,7 +76,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def turns(store: Store) -> list[StoredTurn]:
-    """The branch that is shown of the conversation that was changed last."""
+    """Return the shown branch of the most recently changed conversation."""
     last = store.last()
     return [] if last is None else store.path(last)
 
@@ -89,7 +89,7 @@ def said(store: Store) -> list[str]:
 async def started(
     make_app: MakeApp, host: ScriptedHost, *, model: str | None = "shapes", resume: ConversationId | None = None
 ) -> AsyncIterator[Chat]:
-    """The app, as soon as its chat is shown."""
+    """Start the app, and wait for its chat."""
     app = make_app(host, initial_model=model, resume=resume)
     async with app.run_test(size=(100, 30)) as pilot:
         await until_chat(pilot)
@@ -208,7 +208,7 @@ async def test_drafts_are_kept_with_their_attachments_and_come_back(
 async def test_a_file_that_is_still_looked_at_comes_back_by_its_name(
     make_app: MakeApp, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large picture or a slow web server, and the app is killed or left meanwhile."""
+    """The app ends while a large image or a slow download is still being attached."""
 
     async def slow(source: Path | str, *_: object) -> Attachment:
         if str(source).endswith("slow.png"):
@@ -330,7 +330,7 @@ SPEC = resolve(Registry.bundled(), "shapes").spec
 
 
 def interrupted(store: Store, request_id: str = "kept") -> tuple[ConversationId, TurnId]:
-    """Leave the files of a process that was killed during an answer."""
+    """Write the files that a process leaves if it is killed during an answer."""
     conversation = store.new_conversation(title="Count to three", model="shapes")
     asked = store.add_turn(conversation, None, user_turn("Count"))
     spec = resolve(Registry.bundled(), "shapes").spec
@@ -341,7 +341,7 @@ def interrupted(store: Store, request_id: str = "kept") -> tuple[ConversationId,
 
 
 def left_behind(folder: Path) -> tuple[ConversationId, TurnId]:
-    """The same, by a process that has gone."""
+    """Write the same files in the name of a process that has ended."""
     dead = opened(Paths.below(folder).data)
     try:
         return interrupted(dead)
@@ -350,7 +350,7 @@ def left_behind(folder: Path) -> tuple[ConversationId, TurnId]:
 
 
 def holding(spec: LoadSpec, request_id: str = "kept") -> ScriptedHost:
-    """A host whose engine went on with that request."""
+    """Return a host whose engine has continued a request."""
     host = ScriptedHost(load=[])
     prompt = ChatPrompt(turns=(user_turn("Count"),))
     request = GenerateRequest(request_id=request_id, prompt=prompt, sampling=Sampling())
@@ -376,7 +376,7 @@ async def test_an_answer_that_went_on_is_fetched_shown_and_completed(
 
 
 async def test_a_stored_answer_is_deleted_from_the_spool(make_app: MakeApp, tmp_path: Path, store: Store) -> None:
-    """An app that is killed when it has stored an answer's end cannot say so any more."""
+    """Otherwise an app that is killed after storing an answer's end would leave it there."""
     _, answer = interrupted(store, "ended")
     store.write_answer(answer, "One two", COMPLETE)
     last = Cancelled(request_id="", usage=Usage(), timings=Timings())
@@ -390,7 +390,7 @@ async def test_a_stored_answer_is_deleted_from_the_spool(make_app: MakeApp, tmp_
 async def test_text_typed_while_an_answer_is_fetched_stays(
     make_app: MakeApp, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A draft that was read from the store took the place of what was typed meanwhile."""
+    """A draft from the store once replaced the text that was typed meanwhile."""
     conversation, answer = left_behind(tmp_path)
     host, fetching, may_read = holding(SPEC), asyncio.Event(), asyncio.Event()
     read = Conversation._read
@@ -430,7 +430,7 @@ async def test_an_answer_of_another_model_is_completed_without_being_shown(
 
 
 def finished(kept: KeptAnswer, text: str) -> KeptAnswer:
-    """The same answer, when it has come to its end."""
+    """Return the same answer, finished."""
     usage = Usage(completion_tokens=3)
     kept.said = text
     kept.outcome = Finished(request_id="kept", finish_reason="stop", usage=usage, timings=Timings())
@@ -543,7 +543,7 @@ async def test_quitting_stops_the_answer(chatting: StartChat, store: Store) -> N
 async def test_another_user_in_the_workers_place_is_reported(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And ends nothing: the model is loaded, and the chat goes on."""
+    """It stops nothing: the model is loaded, and the chat works."""
 
     async def leftovers(_: ScriptedHost) -> list[Leftover]:
         raise VlmtuiError(ErrorKind.FOREIGN_PEER, "Another user (uid 4711) is there.")

@@ -1,4 +1,4 @@
-"""Pictures in terminals, directly and through the real tmux: the sent bytes are decoded and compared."""
+"""Images in terminals, directly and through the real tmux and screen: the sent bytes are decoded and compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.picture_terminal import CELL, KINDS, PictureTerminal, Pixels
 
 _APP = [sys.executable, "-m", "tests.support.picture_app"]
 _ANSWERS_WITHIN_S = "20"
-"""Seconds to wait for reports that will come; the machine may be busy."""
+"""Seconds to wait for expected reports, on a busy machine."""
 _NOT_LONG_S = "1"
 """Seconds to wait for reports that never come."""
 _MOST_DIFFERENT = 6.0
@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def in_tmux(kind: str, folder: Path, *, passthrough: str, status: str = "off") -> Iterator[PictureTerminal]:
-    """The app in tmux, in a terminal of this kind."""
+    """Run the app in tmux, in a terminal of this kind."""
     # pyte lacks `indn` and `rin`, and moves the cursor wrongly below a scroll region
     options = [f"set -g allow-passthrough {passthrough}", f"set -g status-position top; set -g status {status}"]
     options += ["set -g set-clipboard off", "set -ga terminal-overrides ',*:RGB:indn@:rin@:csr@'"]
@@ -56,7 +56,7 @@ def in_tmux(kind: str, folder: Path, *, passthrough: str, status: str = "off") -
 
 @contextmanager
 def in_screen(kind: str, folder: Path) -> Iterator[PictureTerminal]:
-    """The app in GNU screen, in a terminal of this kind."""
+    """Run the app in GNU screen, in a terminal of this kind."""
     folder.chmod(0o700)
     # pyte lacks what SF and SR are, and moves the cursor wrongly below a scroll region
     (folder / "conf").write_text("startup_message off\ndefutf8 on\ntermcapinfo * 'SF@:SR@:cs@'\n")
@@ -76,7 +76,7 @@ def alone(kind: str) -> Iterator[PictureTerminal]:
 
 
 def expected(top: int, *, first_line: int = 0, covered: frozenset[tuple[int, int]] = frozenset()) -> Pixels:
-    """The picture with its first row in line `top`, of a screen that begins at `first_line`."""
+    """Return the image with its first row in line `top` of a screen that begins at line `first_line`."""
     image, found = make_picture(), {}
     for row in range(ROWS):
         for x in range(COLUMNS):
@@ -92,7 +92,7 @@ def is_same(one: Image.Image, other: Image.Image) -> bool:
 
 
 def shows(terminal: PictureTerminal, wanted: Pixels) -> Callable[[], bool]:
-    """Return whether exactly these parts of the picture are visible, each in its place."""
+    """Return whether exactly these parts of the image are visible, each in its place."""
 
     def found() -> bool:
         seen = terminal.pixels()
@@ -102,7 +102,7 @@ def shows(terminal: PictureTerminal, wanted: Pixels) -> Callable[[], bool]:
 
 
 def walk_through(terminal: PictureTerminal, *, first_line: int = 0) -> None:
-    """Scroll the picture half out of the screen and back, cover a part of it, and remove it."""
+    """Scroll the image half out of the screen and back, cover a part of it, and remove it."""
     top = first_line + ABOVE
     terminal.read_until(shows(terminal, expected(top)))
     terminal.type("jjj")
@@ -150,7 +150,7 @@ def test_pictures_that_cannot_be_passed_on_are_drawn_with_characters(
 @needs_screen
 @pytest.mark.parametrize("kind", ["kitty", "xterm"])
 def test_screen_gets_characters_of_256_colours(kind: str, tmp_path: Path) -> None:
-    """screen takes true colours for other attributes. Every cell of the picture has one colour."""
+    """screen mistakes true colours for other attributes. Every cell of this image has one colour."""
     with in_screen(kind, tmp_path) as terminal:
         terminal.read_until(lambda: terminal.text()[ABOVE + ROWS].startswith("below 0"))
         assert terminal.sequences == 0

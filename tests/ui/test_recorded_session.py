@@ -1,4 +1,4 @@
-"""Two terminals show a recorded session as Textual draws it. The whole session: `benchmarks.streaming.moments`."""
+"""Two terminals show a part of a recorded session as Textual draws it. All of it: `benchmarks.streaming.moments`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Widgets and screens that are removed before they were drawn: an answer that is fetched while its chat is left."""
+"""Widgets and screens that are removed before they were drawn."""
 
 from __future__ import annotations
 

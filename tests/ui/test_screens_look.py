@@ -1,4 +1,4 @@
-"""The look of the screens, from a small terminal to a large one, dark and light. Clock and spinner stand still."""
+"""Snapshots of the screens in terminals of several sizes, dark and light. Clock and spinner stand still."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ LOOKS = pytest.mark.parametrize(
     [Look((60, 20)), Look((80, 24)), Look((120, 40)), Look((200, 60)), Look((120, 40), "light")],
     ids=lambda look: look.id,
 )
-"""For the screens that one works in; the others are looked at in `SIZES`."""
+"""For the main screens; the others only have snapshots in `SIZES`."""
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
 
 def still(app: VlmtuiApp) -> VlmtuiApp:
-    """Without animations."""
+    """Switch animations off."""
     app.animation_level = "none"
     return app
 
@@ -64,7 +64,7 @@ def of(pilot: AppPilot) -> VlmtuiApp:
 
 
 async def stop_the_clock(app: VlmtuiApp, pilot: AppPilot, host: ScriptedHost) -> None:
-    """Twelve seconds after the load began, some log on the screen."""
+    """Stop the clock twelve seconds after the load began, with lines in the log."""
     screen = await loading(app, pilot)
     screen._clock = lambda: app.engines.started_at + 12
     for number in range(1, 4):

@@ -117,7 +117,7 @@ SET = ["stop=a\tb", "min_tokens=3", "choice=yes|no", "max_pixels=50176", "proces
 
 
 async def edited(*changes: tuple[str, str]) -> Sampling | None:
-    """Change fields of a form that has `SET`; None if it is not accepted."""
+    """Change fields of a form that shows `SET`, and apply; return the sampling, None if it is refused."""
     app = Host(ChatSettings(sampling=with_parameters(Sampling(), QWEN, SET)), model_of(QWEN, "m"))
     async with app.run_test(size=(80, 24)) as pilot:
         for field, value in changes:

@@ -1,4 +1,4 @@
-"""Sentences that were asked for by someone who read every screen: they are on the screen as asked."""
+"""Sentences that a reader of all screens asked for."""
 
 from __future__ import annotations
 

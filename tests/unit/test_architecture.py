@@ -1,7 +1,6 @@
-"""How the house is built, read from its source by `tools/architecture.py`.
+"""Rules for the code, checked by `tools/architecture.py`.
 
-A list here names what is allowed, with the reason. What stands in a list under "still to go" is to be mended; nothing
-may be added to it.
+The lists here name the exceptions, each with its reason. Those under "still to go" are to be removed; add none.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SLEEPS = {
     "ui/models/loading.py: set_interval in LoadingScreen.on_mount": "a clock on the screen",
     "ui/models/loading.py: set_interval in StageList.on_mount": "a clock on the screen",
 }
-"""Where the source sleeps or looks again and again, and why it has to."""
+"""Places that sleep or poll, each with its reason."""
 BROAD_EXCEPTS = {
     "cli/main.py: except Exception in main": "the edge of the command line",
     "worker/engine_thread.py: except Exception in EngineThread.start.live": "the edge of a load",
@@ -102,7 +101,7 @@ SLICES = {
     "worker.model_reader.reader": "reads a model; its importer is the program",
     "worker.requests": "the requests that run; the server has the connections",
 }
-"""The modules that only a sibling imports, and why they stand apart."""
+"""Modules that only a sibling imports, each with the reason why it is a module."""
 PRIVATES_MAX = 15
 PRIVATES = {
     "_compositor": "the two kinds of update that are written as frames: the one output seam",
@@ -112,7 +111,7 @@ PRIVATES = {
     "_sixel": "textual-image's renderables ask the terminal for the size of its cells, which is known here",
     "_xterm_parser": "keys are read without blocking, and without the terminal's late reports",
 }
-"""The private names of Textual, Rich and textual-image that the screens use, and why."""
+"""Private names of Textual, Rich and textual-image that the screens use, each with its reason."""
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +124,7 @@ def short(path: str) -> str:
 
 
 def without_lines(places: Iterable[Place]) -> set[str]:
-    """Findings by file and what was found: lines move."""
+    """Return findings without line numbers, which change often."""
     return {f"{short(place.path)}: {place.what}" for place in places}
 
 
@@ -139,7 +138,7 @@ def test_nothing_waits_by_looking_again_and_again(house: House) -> None:
 
 
 def test_no_process_takes_code_from_the_current_folder(house: House) -> None:
-    """`tests/unit/test_current_folder.py` runs them in a folder of hostile modules."""
+    """`tests/unit/test_current_folder.py` also runs the processes in a folder with hostile modules."""
     assert without_lines(architecture.process_starts(house)) == set(STARTS)
     assert without_lines(architecture.open_commands(house)) == OPEN_COMMANDS
 
@@ -149,7 +148,7 @@ def test_all_errors_are_caught_at_the_edges_only(house: House) -> None:
 
 
 def test_the_screens_use_few_private_names_of_others_each_for_a_reason(house: House) -> None:
-    """A workaround is a tax for good: look for the public way first, or live with what the library does."""
+    """A private name is a lasting burden: look for a public way first, or accept what the library does."""
     places = [place for place in architecture.foreign_privates(house) if place.path.startswith("vlmtui/ui/")]
     assert {architecture.private_name(place) for place in places} == set(PRIVATES)
     assert len(PRIVATES) <= PRIVATES_MAX and all(PRIVATES.values())
@@ -172,7 +171,7 @@ def test_every_module_is_in_an_import_contract(house: House) -> None:
 
 
 def made(folder: Path, **files: str) -> House:
-    """A house of these modules."""
+    """Write a package with these modules, and read it."""
     (folder / "vlmtui").mkdir()
     for name, text in files.items():
         (folder / "vlmtui" / f"{name}.py").write_text(text)

@@ -1,4 +1,4 @@
-"""The command line as a shell sees it: what goes where, exit codes, signals. No engine is loaded."""
+"""The command line as a shell sees it: stdout and stderr, exit codes, signals. No engine is loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLIP = str(bundled("samples") / "moving-circle.mp4")
 
 
 class Shell:
-    """Runs `vlmtui` in a folder of its own, with a fake worker."""
+    """Runs `vlmtui` with its own data folder and a fake worker."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = Paths.below(folder)
@@ -40,7 +40,7 @@ class Shell:
     def run(
         self, *arguments: str, stdin: str = "", options: Mapping[str, object] | None = None
     ) -> tuple[int, str, str]:
-        """Exit code, stdout, stderr."""
+        """Run `vlmtui`; return exit code, stdout and stderr."""
         done = subprocess.run(
             [*fake_cli(), *arguments],
             input=stdin,
@@ -63,7 +63,7 @@ class Shell:
         )
 
     def processes(self) -> list[psutil.Process]:
-        """The processes of all workers started here."""
+        """Return the processes of all workers that were started here."""
         return [process for endpoint in Endpoint.all(self.paths) for process in worker_processes(endpoint)]
 
 

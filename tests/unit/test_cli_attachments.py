@@ -1,4 +1,4 @@
-"""The arguments of --image and --video, and their places in the question."""
+"""The options --image and --video, and where their files stand in the question."""
 
 from __future__ import annotations
 

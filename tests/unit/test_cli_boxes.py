@@ -1,4 +1,4 @@
-"""`vlmtui ask --boxes`, with a worker that repeats its prompt."""
+"""`vlmtui ask --boxes`, with a worker that answers with its prompt."""
 
 from __future__ import annotations
 

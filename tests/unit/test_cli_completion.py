@@ -21,7 +21,7 @@ TITLE = "What is in \x1b[31mcat.png?"
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
-    """Folders with a downloaded model."""
+    """Return folders with a downloaded model."""
     monkeypatch.setenv("VLMTUI_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     paths = Paths.default()
@@ -34,7 +34,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
 
 
 def offered(folder: Path, typed: str) -> dict[str, str]:
-    """The words that a shell is offered, each with what it means."""
+    """Return the words that a shell is offered, each with its description."""
     line = f"vlmtui {typed}"
     shell = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "fish", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_DFS": "\t"}
     asked = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / "words")}
@@ -88,7 +88,7 @@ def test_names_that_a_shell_would_take_apart_are_not_offered(paths: Paths, tmp_p
 
 @pytest.fixture
 def bin_folder(tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the path with a `vlmtui` that completes as the real one, and otherwise notes its arguments."""
+    """Return a folder on PATH with a `vlmtui` that completes like the real one, and otherwise records its arguments."""
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "vlmtui"

@@ -32,7 +32,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 @pytest.fixture
 def filled(cli: CommandLine) -> ConversationId:
-    """A conversation about a cat, changed before one about a dog."""
+    """Store a conversation about a cat, and then one about a dog."""
     store = Store.open(cli.paths.data, cli.paths.media)
     cat = attachment(cli.paths.media, b"\x89PNG\r\n\x1a\n cat", name=f"{EVIL}.png")
     conversation = store.new_conversation(title=f"A cat {EVIL}", model="shapes")
@@ -227,7 +227,7 @@ def test_export_and_import_print_json(cli: CommandLine, tmp_path: Path) -> None:
 
 
 def commands(parser: argparse.ArgumentParser, name: str = "") -> dict[str, argparse.ArgumentParser]:
-    """Every command and action by its words."""
+    """Return the words of every command and action."""
     found = {name: parser} if name else {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

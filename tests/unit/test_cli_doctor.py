@@ -1,4 +1,4 @@
-"""The check of the terminal and its pictures in `vlmtui doctor`."""
+"""How `vlmtui doctor` checks the terminal and its ways to draw images."""
 
 from __future__ import annotations
 

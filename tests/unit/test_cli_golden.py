@@ -1,4 +1,4 @@
-"""`vlmtui golden`: recorded, checked, and changed on purpose in each way."""
+"""`vlmtui golden`: records prompts, and finds every kind of change in them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def edit(path: Path, change: Callable[[Json], None]) -> None:
 
 
 def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the test that docs/lab.md gives."""
+    """Run the test that docs/lab.md shows."""
     page = (ROOT / "docs/lab.md").read_text(encoding="utf-8")
     (folder / "test_golden.py").write_text(page.partition("```python\n")[2].partition("```")[0])
     bin_folder = str(Path(sys.executable).parent)

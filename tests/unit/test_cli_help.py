@@ -1,4 +1,4 @@
-"""`vlmtui help` and the page of settings: both made from what the program is."""
+"""`vlmtui help`, and the generated page about settings."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 @pytest.fixture
 def closed_family(tmp_path: Path) -> str:
-    """The name of a family that only an old vLLM ran, as a record of the user's own."""
+    """Write a user's record of a family that only an old vLLM runs; return the family's name."""
     families = Paths.below(tmp_path).families
     families.mkdir(parents=True)
     text = skeleton("closed").partition("[[routes]]")[0]

@@ -1,4 +1,4 @@
-"""`vlmtui replay` and `ask --on`, with a worker that repeats its prompt behind them."""
+"""`vlmtui replay` and `ask --on`, with a worker that answers with its prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vlmtui doctor --report`: what may be published, and nothing else, however hostile the machine is."""
+"""`vlmtui doctor --report` prints only facts that are safe to publish, even on a hostile machine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ VARIABLES = (
 
 @pytest.fixture
 def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
-    """Folders in which every name and every text is private, and an environment of the same kind."""
+    """Return folders and an environment in which every name and text is private."""
     paths = Paths.below(tmp_path / SECRET)
     for folder in (paths.config, paths.data, paths.logs, paths.families):
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)

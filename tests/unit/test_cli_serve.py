@@ -1,4 +1,4 @@
-"""`vlmtui serve`: the command line from the record, what each flag is for, and what is refused."""
+"""`vlmtui serve`: the command line from a record, the reasons for its flags, and refused models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vlmtui ask` with a raw prompt, both prompts, several values, documents: with a worker that repeats its prompt."""
+"""`vlmtui ask` with raw prompts, both modes, fan-outs and exports, with a worker that answers with its prompt."""
 
 from __future__ import annotations
 

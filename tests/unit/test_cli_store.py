@@ -27,7 +27,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def damage(cli: CommandLine) -> None:
-    """Zero the header."""
+    """Overwrite the database's header with zeros."""
     with (cli.paths.data / FILE).open("r+b") as file:
         file.write(bytes(100))
 

@@ -1,7 +1,7 @@
-"""Nothing of the current folder runs: it may be a data set or a checkpoint that someone else made.
+"""Nothing in the current folder runs: it may be a data set or a checkpoint that someone else made.
 
-It holds modules with the names of those that our processes import, and programs with the names of those that we start.
-Each leaves a line in a file when it runs.
+In these tests the folder has modules with the names of those that our processes import, and programs with the names of
+those that we start. Each writes a line to a file when it runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROGRAMS = ("nvidia-smi", "python3", "python3.13", "tmux", "uv", "wl-paste", "xc
 
 
 class HostileFolder:
-    """The current folder."""
+    """A current folder with such modules and programs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,7 +81,7 @@ def vlmtui(hostile: HostileFolder, *words: str) -> subprocess.CompletedProcess[s
 
 
 def test_modules_of_the_folder_would_run(hostile: HostileFolder) -> None:
-    """The canaries work."""
+    """The modules and programs do record that they run."""
     subprocess.run([sys.executable, "-c", "import PIL"], check=False)
     assert "sitecustomize.py" in hostile.ran() and "PIL/__init__.py" in hostile.ran()
 
@@ -114,13 +114,13 @@ async def test_a_worker_starts(hostile: HostileFolder, short_path: Path) -> None
 
 @pytest.mark.engine
 def test_the_engine_answers(hostile: HostileFolder) -> None:
-    """Guardian, server, engine core, and all that vLLM starts besides."""
+    """This starts guardian, server, engine core, and the other processes of vLLM."""
     done = vlmtui(hostile, "ask", "--keep-alive", "0", "--image", "paper.pdf", "What is in this image?")
     assert (done.returncode, hostile.ran()) == (0, ""), done.stderr
 
 
 def test_engines_are_listed_added_and_set_up(hostile: HostileFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All steps of an installation up to where it needs the network."""
+    """This runs all steps of an installation that need no network."""
     assert vlmtui(hostile, "engines").returncode == 0
     describe_interpreter(Path(sys.executable))
     find_hardware()

@@ -1,4 +1,4 @@
-"""The pages name things that exist: links, commands, options, keys, make targets, paths and settings."""
+"""The pages only name links, commands, options, keys, make targets, paths and settings that exist."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _README_MAX = 200
 _WIDEST = 100
 """Columns of a line; tables and pictures may be wider."""
 _OTHER_COMMANDS = re.compile(r"make |ARGS=|python|uv |git |pip|sqlite3 ")
-"""The beginnings of commands that are not vlmtui's."""
+"""First words of commands other than vlmtui."""
 _SERVER_PATHS = {"/v1", "/inference", "/metrics", "/tokenize", "/detokenize", "/invocations"}
 """Paths of a vLLM server, which look like commands of the app."""
 
 
 def blocks(page: Path) -> Iterator[str]:
-    """The text between a page's code fences."""
+    """Return the text between a page's code fences."""
     yield from re.findall(r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Every call of `vlmtui` in a code block, with the page it stands on."""
+    """Return every call of `vlmtui` in a code block, with its page."""
     for page in PAGES:
         for block in blocks(page):
             for line in block.splitlines():
@@ -49,7 +49,7 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def all_options(parser: argparse.ArgumentParser) -> set[str]:
-    """Return the options of a command line and of its commands."""
+    """Return the options of a parser and of its commands."""
     parser.format_help()  # a command adds its arguments when they are needed
     options = {option for action in parser._actions for option in action.option_strings}
     subparsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
@@ -81,7 +81,7 @@ def test_keys_after_the_leader_exist() -> None:
 
 
 def test_options_exist() -> None:
-    """Options in running text: of `vlmtui`, of `vllm serve`, or of a script in this repository."""
+    """Options in the text are those of `vlmtui`, of `vllm serve`, or of a script in this repository."""
     known = all_options(make_parser())
     versions = json.loads((ROOT / "tests/data/vllm_arguments.json").read_text(encoding="utf-8"))
     known |= {f"--{name.replace('_', '-')}" for names in versions.values() for name in names}

@@ -1,4 +1,4 @@
-"""Writing: whole or not at all, for the owner alone, never through a link; nothing is left behind by a failure."""
+"""Files are written completely or not at all, private, never through a link; failures leave nothing behind."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_failed_write_leaves_the_old_file_alone(
         raise OSError(code, os.strerror(code))
 
     class Full:
-        """A file on a disk without room."""
+        """A file on a full disk."""
 
         def __init__(self, file: object) -> None:
             self.file = file
@@ -141,7 +141,7 @@ def test_interrupted_writing_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_planted_link_is_never_written_through(tmp_path: Path) -> None:
-    """Neither under the file's name nor under that of the unfinished one, which nobody can guess."""
+    """Neither at the file's name nor at the unfinished file's, which nobody can guess."""
     other = tmp_path / "other"
     other.write_text("somebody else's")
     for name, write in WRITERS.items():
@@ -269,7 +269,7 @@ files.write_atomically(Path(sys.argv[1]), b"theirs")
 
 @contextmanager
 def stopped(target: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that stops before the last step of a write, and its unfinished file's name."""
+    """Start a process that stops before the last step of a write; return it, and its unfinished file's name."""
     command = [sys.executable, "-c", _STOPPED, str(target)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:

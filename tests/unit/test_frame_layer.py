@@ -1,4 +1,4 @@
-"""After any frames the terminal shows the same as after a full repaint."""
+"""After any sequence of frames, the terminal shows the same as after a full repaint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vlmtui.ui.terminal.frames import FrameLayer
 
 SIZE = (48, 14)
 PANE = 33
-"""The column at which a panel begins that stays when lines beside it move."""
+"""The column where a panel begins that does not move with the lines beside it."""
 _STYLES = [
     Style(),
     Style(color="#ff0000"),
@@ -42,7 +42,7 @@ _CONSOLE = Console(color_system="truecolor", force_terminal=True)
 
 
 class Screens:
-    """A screen of two columns of strips, as the compositor hands them over, changed at random."""
+    """A screen with two columns of strips, as the compositor returns them, changed at random."""
 
     def __init__(self, random: Random, texts: Sequence[str]) -> None:
         self._random = random
@@ -53,7 +53,7 @@ class Screens:
         return LayoutUpdate(list(self.rows), Region(0, 0, *SIZE))
 
     def change(self) -> LayoutUpdate | ChopsUpdate:
-        """Change something, as an app does."""
+        """Change a part of the screen, as an app does."""
         kind = self._random.choice(["line", "line", "tail", "move", "move", "move", "pane", "nothing", "all"])
         before = [list(row) for row in self.rows]
         if kind == "all":
@@ -99,7 +99,7 @@ class Screens:
 
 
 def shown_by(terminal: Pyte | Tmux, screens: Screens, *, frames: int, random: Random) -> FrameLayer:
-    """Feed a terminal frame by frame; some updates become one frame."""
+    """Send frames to a terminal, some of them for several updates; return the layer that made them."""
     layer = FrameLayer()
     assert layer.take(screens.full())
     terminal.feed(layer.send())
@@ -112,7 +112,7 @@ def shown_by(terminal: Pyte | Tmux, screens: Screens, *, frames: int, random: Ra
 
 
 def repainted(screens: Screens) -> str:
-    """A full frame, as Textual draws it."""
+    """Return the text of a full frame, as Textual draws it."""
     return screens.full().render_segments(_CONSOLE)
 
 

@@ -1,4 +1,4 @@
-"""Files of ours that something else wrote, or that were cut off: a value or a named error, always."""
+"""Damaged or foreign files in vlmtui's folders: reading returns a value or raises a VlmtuiError."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_pipe_in_its_place_holds_nobody_up(
 def test_a_file_that_is_exchanged_while_it_is_opened(
     other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The checked path is a file; another thing is opened."""
+    """The path is a file when it is checked, and something else when it is opened."""
     file = put(tmp_path / "a.json", b"{}")
     if other == "folder":
         (tmp_path / "other").mkdir()

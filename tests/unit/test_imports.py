@@ -1,5 +1,5 @@
-"""The app's process stays light: no engine package is ever imported into it, and nothing before the first frame that
-it does not need."""
+"""The app's process never imports an engine's packages, and imports nothing before the first frame that the frame does
+not need."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ sys.stdin.read()
 
 @contextmanager
 def reading() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that ends when its stdin is closed."""
+    """Start a process that ends when its stdin is closed."""
     with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as process:
         yield process
 
 
 @contextmanager
 def another_holder(path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that holds the lock until its stdin is closed."""
+    """Start a process that holds the lock until its stdin is closed."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdin=pipe, stdout=pipe) as process:
         assert process.stdout is not None

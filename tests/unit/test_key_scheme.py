@@ -40,11 +40,11 @@ ALIKE = [
         "difference template",
     )
 ]
-"""Names of actions that mean the same, each on a screen of its own: such may share a key."""
+"""Names of actions that mean the same on different screens, and may share a key."""
 OPENS = {"inspector.close": "inspect"}
-"""A key that opens a screen closes it there too: that is its one meaning."""
+"""Keys that open a screen, and on that screen close it."""
 FREE = {"enter", "space", "left", "right", "up", "down"}
-"""Enter does what a screen is for, Space chooses or unfolds what is highlighted, and arrows go that way."""
+"""Keys with a fixed kind of meaning: Enter runs the main action, Space chooses or unfolds, arrows move."""
 
 
 def scopes_of(action: Action) -> list[str]:
@@ -77,7 +77,7 @@ def test_every_key_of_the_chat_after_the_leader_stands_under_a_heading() -> None
 
 
 def test_nothing_is_reached_by_a_function_key_or_alt_alone() -> None:
-    """A terminal, a desktop or a Mac may take those: each has a twin by Ctrl, a letter, the leader or a command."""
+    """Terminals, desktops and Macs may take them, so Ctrl, a letter, the leader or a slash command does it too."""
 
     def is_safe(key: str) -> bool:
         return not (key.startswith("alt+") or (key[0] == "f" and key[1:].isdecimal()))

@@ -1,4 +1,4 @@
-"""A family's own arguments of its processor: sent with several images, and exchanged when another family's model is
+"""Processor arguments of a model family: sent with several images, and replaced when a model of another family is
 loaded."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plain mode: its commands, sessions in pseudo-terminals, and what becomes of the words that were typed."""
+"""Plain mode: its commands, and sessions in pseudo-terminals in which no typed text is lost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def services(
     resumed: ResumePoint | None = None,
     settings: Settings | None = None,
 ) -> Services:
-    """The parts of plain mode, with files in a folder and a scripted engine."""
+    """Return the services of plain mode, with files in a folder and a scripted engine."""
     paths = Paths.below(folder)
     return Services(
         paths=paths,
@@ -70,7 +70,7 @@ def services(
 
 
 async def said(folder: Path, *lines: str, host: ScriptedHost | None = None, **others: Any) -> tuple[str, ExitReport]:
-    """Run a session of these lines; return what it wrote, and its report."""
+    """Run a session with these input lines; return its output and its report."""
     terminal = TypedLines(lines)
     _, report = await Repl(services(folder, host, **others), terminal).run()
     return terminal.text, report
@@ -219,7 +219,7 @@ def opened_store(folder: Path) -> Iterator[Store]:
 
 
 class Session:
-    """A session in a dumb pseudo-terminal."""
+    """A session in a pseudo-terminal of type dumb."""
 
     def __init__(self, folder: Path, spawned: pexpect.spawn[bytes]) -> None:
         self.folder = folder
@@ -241,7 +241,7 @@ class Session:
         self.wait(*texts)
 
     def end(self) -> int:
-        """Read the rest; the exit code."""
+        """Read the rest of the output; return the exit code."""
         self.process.expect(pexpect.EOF)
         self.process.close()
         code: int | None = self.process.exitstatus
@@ -249,7 +249,7 @@ class Session:
         return code
 
     def turns(self) -> list[StoredTurn]:
-        """The turns of the newest conversation."""
+        """Return the turns of the newest conversation."""
         with opened_store(self.folder) as store:
             found = store.last()
             return store.path(found) if found is not None else []
@@ -265,7 +265,7 @@ class Session:
 def opened(
     folder: Path, answers: Sequence[Sequence[str]] = (), *, program: Sequence[str] = (), **env: str
 ) -> Iterator[Session]:
-    """Plain mode with these answers. `program`: what starts it; otherwise it is started in the terminal itself."""
+    """Start plain mode with these answers. `program`: what starts it; None: the terminal itself."""
     (folder / "answers.json").write_text(json.dumps(answers))
     command, *arguments = program or (sys.executable, "-m", "tests.support.plain_app", str(folder))
     variables: dict[str, Any] = {"TERM": "dumb", "LANG": "C.UTF-8", "HOME": str(folder), "PATH": os.environ["PATH"]}
@@ -438,7 +438,7 @@ _EMACS = """
   (say "/quit" ".*[$#] $")
   (princ (with-current-buffer buffer (buffer-substring-no-properties (point-min) (point-max)))))
 """
-"""Emacs' shell, which edits lines itself."""
+"""The environment of Emacs' shell, which edits lines itself."""
 
 
 @pytest.mark.process

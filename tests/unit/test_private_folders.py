@@ -39,7 +39,7 @@ def loose_umask() -> Iterator[None]:
 
 @pytest.mark.usefixtures("loose_umask")
 def test_whatever_the_commands_make_is_private(line: CommandLine, root: Path, short_path: Path) -> None:
-    """Settings, records, the cache of records, trusted code, conversations, media, logs, sockets."""
+    """This covers settings, records, the cache of records, trusted code, conversations, media, logs and sockets."""
     store = Store.open(line.paths.data, line.paths.media)
     cat = attachment(line.paths.media, b"\x89PNG cat")
     store.add_turn(store.new_conversation(title="A cat"), None, Turn("user", (Text("Is "), Media(cat))))
@@ -73,7 +73,7 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 @pytest.mark.parametrize("place", [".", "config", "config/families", "data", "state"])
 def test_another_users_folder_is_refused(line: CommandLine, root: Path, place: str, command: tuple[str, ...]) -> None:
-    """Otherwise his settings and records would count, and he could read the conversations."""
+    """Otherwise the other user's settings and records would apply, and that user could read the conversations."""
     (root / place).mkdir(parents=True)
     os.chown(root / place, NOBODY, NOBODY)
     ran = line(*command)

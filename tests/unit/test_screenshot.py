@@ -1,4 +1,4 @@
-"""Screenshots show each character as it is."""
+"""Screenshots show each character without ligatures."""
 
 from __future__ import annotations
 

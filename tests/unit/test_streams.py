@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or take only some characters: the documented exit codes, and no traceback."""
+"""Standard streams that are closed, full, or lack characters lead to the documented exit codes without a traceback."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_json_is_json_in_every_encoding(encoding: str, tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_a_full_disk_can_be_read(tmp_path: Path) -> None:
-    """No file may grow, as on a disk without room: SQLite finds no place for what it keeps beside the database."""
+    """No file may grow, as on a full disk: SQLite has no room for its files beside the database."""
     store = Store.open(tmp_path / "data" / "data")
     conversation = store.new_conversation(title="A cat")
     exchange(store, conversation, 1)

@@ -1,4 +1,4 @@
-"""Reports of a terminal in its input, in one piece and cut anywhere."""
+"""Reports of a terminal in the input, whole and split anywhere."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_endless_data_is_given_up() -> None:
 
 @given(st.lists(st.sampled_from([*REPORTS, *KEYS]), max_size=12), st.randoms(use_true_random=False))
 def test_keys_between_reports_keep_their_order(pieces: list[str], random: Random) -> None:
-    """Cut into reads of any size; a lone Escape before something else is that key with Alt, and left out here."""
+    """The input is split into reads of any size. A single Escape before another key means Alt, and is left out here."""
     pieces = [piece for piece in pieces if piece != "\x1b"]
     text = "".join(pieces)
     reports, passed, at = ReportFilter(), "", 0
