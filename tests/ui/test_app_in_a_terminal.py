@@ -133,7 +133,9 @@ def ended(pid: int, *, within_s: float = 30.0) -> int | None:
     return None
 
 
-def test_a_signal_is_heeded_though_the_terminal_takes_nothing(loading_app: tuple[int, int], tmp_path: Path) -> None:
+def test_a_signal_ends_the_app_although_the_terminal_does_not_read(
+    loading_app: tuple[int, int], tmp_path: Path
+) -> None:
     pid, terminal = loading_app
     assert is_stalled(terminal)
     os.kill(pid, signal.SIGTERM)
@@ -150,7 +152,7 @@ def test_a_stalled_terminal_that_goes_away_leaves_nothing_behind(loading_app: tu
     assert (tmp_path / "ended").exists()
 
 
-def test_a_terminal_that_takes_again_shows_the_whole_screen(loading_app: tuple[int, int]) -> None:
+def test_a_terminal_that_reads_again_shows_the_whole_screen(loading_app: tuple[int, int]) -> None:
     pid, terminal = loading_app
     assert is_stalled(terminal)
     said, display = b"", [""]

@@ -58,7 +58,7 @@ def test_an_answer_that_no_layout_is_made_for(tmp_path: Path, kind: str, size: i
     assert taken < MEMORY_MAX
 
 
-def test_over_a_slow_line_nothing_is_lost_and_keys_are_answered(tmp_path: Path) -> None:
+def test_nothing_is_lost_and_keys_work_over_a_slow_line(tmp_path: Path) -> None:
     """The line has 10 kB/s, and a round trip of 200 ms."""
     with streaming(tmp_path, link=Link(10_000, 0.1)) as app:
         name = app.give("code", 2_000)

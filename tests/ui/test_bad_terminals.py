@@ -36,7 +36,7 @@ def test_a_terminal_that_is_resized_fifty_times_a_second(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("stall_s", [6.0, pytest.param(60.0, marks=pytest.mark.slow)])
-def test_a_terminal_that_takes_nothing_for_a_while(tmp_path: Path, stall_s: float) -> None:
+def test_a_terminal_that_does_not_read_for_a_while(tmp_path: Path, stall_s: float) -> None:
     with streaming(tmp_path) as app:
         memory = app.recording.memory
         app.ask(4000, 1000)

@@ -124,7 +124,7 @@ def test_a_line_that_is_being_written_is_left_out(output: Path) -> None:
     table.close()
 
 
-def test_of_an_id_that_is_too_long_the_end_is_shown() -> None:
+def test_a_long_id_is_cut_at_its_start() -> None:
     rows = [decode_result(json.dumps(line(1, "a", id=id)).encode()) for id in ("short", "pictures/of/猫/0001.png")]
     shown = [row_content(row).plain.split() for row in rows if row is not None]
     assert [row[1] for row in shown] == ["short", "…es/of/猫/0001.png"]

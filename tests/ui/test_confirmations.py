@@ -45,7 +45,7 @@ async def test_applied_settings_list_the_changes_and_stay_in_view(chatting: Star
         await chat.until(lambda: "No setting has changed." in chat.notes)
 
 
-def test_a_system_prompt_that_is_another_one_is_changed() -> None:
+def test_a_different_system_prompt_counts_as_changed() -> None:
     before = ChatSettings("Be brief.", Sampling(max_tokens=10))
     after = msgspec.structs.replace(before, system_prompt="Be long.", sampling=Sampling(max_tokens=None))
     assert before.changed_to(after) == "max tokens 10 → what the context holds · system prompt changed"

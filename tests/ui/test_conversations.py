@@ -243,7 +243,7 @@ async def test_escape_and_an_empty_title_leave_the_old_one(listing: ShowList) ->
         assert shown.titles == ["Receipts", "Cats", "Shapes"]
 
 
-async def test_a_pinned_one_stands_first(listing: ShowList) -> None:
+async def test_pinned_conversations_come_first(listing: ShowList) -> None:
     async with listing() as shown:
         await shown.press("end", "asterisk")
         await shown.until(lambda: shown.titles == ["Shapes", "Receipts", "Cats"])
@@ -281,7 +281,7 @@ async def test_the_open_conversation_is_marked_and_not_deleted(listing: ShowList
         assert shown.titles == ["Receipts", "Cats", "Shapes"]
 
 
-async def test_the_last_deleted_one_is_brought_back_from_elsewhere(tmp_path: Path) -> None:
+async def test_deleted_conversations_are_restored_the_last_one_first(tmp_path: Path) -> None:
     keeper = AsyncStore(Paths.below(tmp_path))
     ids = await keeper.run(three)
     for one in ids[:2]:
@@ -387,7 +387,7 @@ async def test_damage_that_is_met_in_a_chat_asks_and_the_chat_is_saved_in_the_ba
         assert [turn.text for turn in said if turn.role == "user"] == ["one", "two", "three"]
 
 
-async def test_the_newest_are_listed_and_a_search_finds_older_ones(
+async def test_the_newest_conversations_are_listed_and_search_finds_older_ones(
     listing: ShowList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversation_list, "LISTED_MAX", MANY - 50)

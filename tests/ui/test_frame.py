@@ -77,7 +77,7 @@ async def test_the_side_pane_depends_on_the_width(chatting: StartChat) -> None:
         await chat.until(lambda: not chat.screen.query_one(SidePane).region and "A cat." in chat.screen_text())
 
 
-async def test_the_title_is_the_conversations(chatting: StartChat, store: Store) -> None:
+async def test_the_title_shows_the_conversation(chatting: StartChat, store: Store) -> None:
     async with chatting(["A ", "cat."], size=WIDE) as chat:
         await chat.until(lambda: title(chat) == "New chat")
         await chat.say("What is [b]this?")

@@ -194,7 +194,7 @@ print("MODE", graphics.mode, *graphics.cell, flush=True)
 
 
 @pytest.mark.parametrize(("answer", "told"), [(b"\x1b[6;24;12t\x1b[?62;4c", "sixel 12 24"), (b"", "quadrant 10 20")])
-def test_the_terminal_is_asked_and_left_as_it_was(answer: bytes, told: str) -> None:
+def test_the_terminal_is_questioned_and_its_settings_restored(answer: bytes, told: str) -> None:
     """The terminal is a pseudo-terminal that answers, or does not."""
     pid, terminal = pty.fork()
     if pid == 0:

@@ -82,7 +82,7 @@ def test_some_keys_arrive_as_others_in_most_terminals() -> None:
         assert ARRIVES_AS[key] in arrives_as(sent)
 
 
-def test_without_any_the_defaults_are_in_force_and_the_keymap_is_empty() -> None:
+def test_without_settings_the_defaults_apply_and_the_keymap_is_empty() -> None:
     keys = KeyBindings()
     assert keys.of("attach") == ("ctrl+o",) and keys.of("inspect") == ("f12", "alt+x") and keys.of("branch") == ()
     assert not keys.keymap and not keys.warnings
@@ -218,7 +218,7 @@ async def test_all_warnings_are_shown_at_once_at_the_start(make_app: MakeApp) ->
         assert where.endswith("config.toml)") and len(app._notifications) == 1
 
 
-def test_of_many_warnings_the_first_and_the_count_are_shown() -> None:
+def test_many_warnings_are_shown_as_the_first_and_a_count() -> None:
     bindings = KeyBindings(dict.fromkeys("abcde", "f1"))
     assert bindings.first_warnings(5) == bindings.warnings and len(bindings.warnings) == 5
     assert bindings.first_warnings(3) == [*bindings.warnings[:3], "… and 2 more, listed by `vlmtui config show`"]

@@ -95,7 +95,7 @@ class Small(App[None]):
         ("r x p escape r y", ["refused", "x", "answer ''", "refused", "y"]),
     ],
 )
-async def test_each_key_acts_on_the_result_of_the_one_before(keys: str, noted: list[str]) -> None:
+async def test_each_key_acts_on_the_result_of_the_previous_key(keys: str, noted: list[str]) -> None:
     app = Small()
     async with app.run_test() as pilot:
         app.come(*keys.split())
@@ -125,7 +125,7 @@ async def test_a_process_that_stands_still_changes_no_order() -> None:
         await until(pilot, lambda: app.noted == ["answer 'dabc'"])
 
 
-async def test_an_endless_key_handler_delays_the_others_for_a_while() -> None:
+async def test_an_endless_key_handler_delays_other_keys_only_for_a_while() -> None:
     class Stuck(Static, can_focus=True):
         async def on_key(self, event: events.Key) -> None:
             if event.key == "w":

@@ -81,7 +81,7 @@ async def test_a_dialog_shows_its_own_and_global_keys(chatting: StartChat) -> No
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
 
 
-async def test_before_a_chat_there_is_one_too_and_another_key_can_lead(make_app: MakeApp) -> None:
+async def test_the_leader_works_before_a_chat_and_can_be_rebound(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(load=[]), settings=Settings(graphics="off", keys={"leader": "ctrl+g"}))
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))

@@ -108,7 +108,7 @@ def test_colours_go_and_every_other_control_character_is_visible() -> None:
     assert log_line("\x1b[1;31mred\x1b[0m\x1b[2J\r\u202e") == "red␛[2J␍<U+202E>"
 
 
-def test_long_lines_are_indented_where_they_go_on_and_copied_as_written() -> None:
+def test_wrapped_lines_are_indented_and_copied_as_written() -> None:
     def rows(text: str, width: int) -> list[str]:
         lines = hanging(text, width)
         assert as_written((line, 0, None) for line in lines) == text

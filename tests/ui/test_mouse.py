@@ -163,7 +163,7 @@ async def test_the_title_of_the_chat_opens_the_list_of_conversations(chatting: S
         await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
 
 
-async def test_more_below_goes_there(chatting: StartChat) -> None:
+async def test_a_click_on_more_below_goes_to_the_end(chatting: StartChat) -> None:
     async with chatting(["\n\n".join(f"Line {number}." for number in range(60))], size=(80, 24)) as chat:
         await chat.say("Count.")
         chat.screen.query_one(Transcript).scroll_home(animate=False)

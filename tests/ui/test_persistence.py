@@ -166,7 +166,7 @@ async def test_a_full_disk_is_reported_once_and_everything_is_written_later(
 
 
 @pytest.mark.parametrize("stays", ["enter", "escape"])
-async def test_leaving_with_a_full_disk_is_asked_about(
+async def test_the_app_asks_before_quitting_with_a_full_disk(
     chatting: StartChat, store: Store, monkeypatch: pytest.MonkeyPatch, stays: str
 ) -> None:
     async with chatting(["One."]) as chat:
@@ -610,7 +610,7 @@ async def test_a_conversation_may_be_shown_before_its_screen_is_ready(chatting: 
         await chat.until(lambda: "One." in chat.screen_text())
 
 
-async def test_a_draft_alone_knows_which_model_it_is_written_to(chatting: StartChat, store: Store) -> None:
+async def test_a_conversation_with_only_a_draft_keeps_its_model(chatting: StartChat, store: Store) -> None:
     async with chatting() as chat:
         await chat.write("not sent yet")
         await chat.until(lambda: store.last() is not None)
@@ -673,7 +673,7 @@ async def test_the_adapter_of_a_conversation_lasts(make_app: MakeApp, store: Sto
         assert host.engine.requests[-1].adapter == ""
 
 
-async def test_the_adapters_near_are_offered(
+async def test_nearby_adapters_are_offered(
     make_app: MakeApp, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b"):

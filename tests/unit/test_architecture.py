@@ -132,7 +132,7 @@ def test_keys_stand_in_the_action_table(house: House) -> None:
     assert architecture.bindings_outside(house) == []
 
 
-def test_nothing_waits_by_looking_again_and_again(house: House) -> None:
+def test_nothing_polls_without_a_reason(house: House) -> None:
     waits = {place for place in architecture.sleeps(house) if not place.what.startswith("yield")}
     assert without_lines(waits) == set(SLEEPS)
 

@@ -168,7 +168,7 @@ def test_keep_alive_0_leaves_nothing_behind(shell: Shell) -> None:
 
 
 @pytest.mark.process
-def test_a_keep_alive_that_is_asked_for_changes_a_running_workers(shell: Shell) -> None:
+def test_keep_alive_changes_that_of_a_running_worker(shell: Shell) -> None:
     shell.run("ask", "one")
     assert "until it is stopped" in shell.run("ask", "--keep-alive", "forever", "two")[2]
     assert json.loads(shell.run("ps", "--json")[1])[0]["keep_alive_s"] is None

@@ -112,7 +112,7 @@ def test_an_animation_is_image_or_video_as_requested(paths: Paths, tmp_path: Pat
         stage(paths, ("video", str(CIRCLE)))
 
 
-def test_many_files_of_one_name_need_a_word(cli: CommandLine, paths: Paths, tmp_path: Path) -> None:
+def test_many_files_for_one_argument_need_many(cli: CommandLine, paths: Paths, tmp_path: Path) -> None:
     folder = tmp_path / "many"
     folder.mkdir()
     for number in range(21):

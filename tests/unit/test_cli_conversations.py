@@ -52,7 +52,7 @@ def in_store(cli: CommandLine, conversation: str) -> Any:
         store.close()
 
 
-def test_nothing_is_kept_yet(cli: CommandLine) -> None:
+def test_without_conversations_the_commands_say_so(cli: CommandLine) -> None:
     assert cli("conversations") == (0, "", "No conversations yet.\n")
     assert cli.json("conversations") == []
     assert cli("export", "--all", "-o", "x").err == "No conversations yet.\n"
@@ -111,7 +111,9 @@ def test_every_format(cli: CommandLine, filled: ConversationId, tmp_path: Path) 
     assert [part["type"] for part in messages[0]["content"]] == ["text", "image_url", "text"]
 
 
-def test_all_of_them_a_file_each(cli: CommandLine, filled: ConversationId, tmp_path: Path) -> None:
+def test_all_conversations_are_exported_as_a_file_each(
+    cli: CommandLine, filled: ConversationId, tmp_path: Path
+) -> None:
     assert cli("export", "--all", "--format", "json", "-o", str(tmp_path / "all")).code == 0
     names = sorted(path.name for path in (tmp_path / "all").glob("*.json"))
     assert len(names) == 2
@@ -168,7 +170,7 @@ def test_where_files_live_and_which_settings_are_in_force(cli: CommandLine, monk
     assert cli("config", "show").code == 2
 
 
-def test_another_place_by_an_option(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_changes_the_data_folder(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for arguments in (("--data-dir", "other", "config", "paths"), ("config", "paths", "--data-dir", "other")):
         monkeypatch.setenv("VLMTUI_DATA_DIR", str(cli.paths.data.parent))

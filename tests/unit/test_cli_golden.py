@@ -90,7 +90,7 @@ def test_golden_prompts_are_recorded_and_each_change_is_found(vlmtui: CommandLin
 
 
 @pytest.mark.timeout(600)
-def test_a_question_of_ones_own_and_a_test_of_it(vlmtui: CommandLine, tmp_path: Path) -> None:
+def test_a_user_question_is_recorded_and_tested(vlmtui: CommandLine, tmp_path: Path) -> None:
     golden, picture = tmp_path / "golden", tmp_path / "pictures" / "mine.png"
     picture.parent.mkdir()
     shutil.copyfile(bundled("samples") / "three-shapes.png", picture)

@@ -26,7 +26,7 @@ def test_help_alone_lists_every_page_of_docs(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("topic", sorted(topics()))
-def test_a_page_is_plain_when_it_goes_to_a_pipe(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_is_plain_text_in_a_pipe(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     page = told(capsys, topic)
     assert "\x1b" not in page
     assert "](" not in for_terminal(topics()[topic].read_text(encoding="utf-8")).replace("](http", "")

@@ -169,7 +169,7 @@ def test_several_values_at_the_same_time(cli: CommandLine) -> None:
     assert "At temperature 0" not in cli("ask", "one", "--temperature", "1", "--fan-out", "seed=1,2").err
 
 
-def test_whatever_the_app_fans_out_over_the_command_line_does_too(cli: CommandLine, tmp_path: Path) -> None:
+def test_the_command_line_fans_out_over_everything_that_the_app_does(cli: CommandLine, tmp_path: Path) -> None:
     document = tmp_path / "a.json"
     found = cli.json("ask", "one", "--fan-out", "max_tokens = 5, 7 temperature=0.7 seed=3", "--export", str(document))
     assert [answer["max_tokens"] for answer in found["answers"]] == [5, 7]
@@ -180,7 +180,7 @@ def test_whatever_the_app_fans_out_over_the_command_line_does_too(cli: CommandLi
     assert cli("replay", str(document)).code == 0
 
 
-def test_one_that_fails_does_not_take_the_others_answers(cli: CommandLine) -> None:
+def test_a_failed_lane_keeps_the_other_answers(cli: CommandLine) -> None:
     ran = cli("ask", "one", "--mode", "both", "--raw-prompt", raw("half fail "), "--json")
     assert ran.code == 1
     found = json.loads(ran.out)

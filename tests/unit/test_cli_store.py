@@ -32,7 +32,7 @@ def damage(cli: CommandLine) -> None:
         file.write(bytes(100))
 
 
-def test_a_sound_store(cli: CommandLine) -> None:
+def test_a_store_without_faults_has_no_findings(cli: CommandLine) -> None:
     assert cli("store", "verify") == (0, "", "No findings in 1 conversation, 2 turns, 0 stored files.\n")
     assert cli.json("store", "verify")["findings"] == []
     refused = cli("store", "restore")

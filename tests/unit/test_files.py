@@ -165,7 +165,7 @@ def test_private_folders_are_made_and_closed_to_others(tmp_path: Path) -> None:
         write_private(tmp_path / "link" / "b.json", b"{}")
 
 
-def test_a_new_file_replaces_none(tmp_path: Path) -> None:
+def test_a_new_file_replaces_no_other(tmp_path: Path) -> None:
     write_new(tmp_path / "a.txt", b"one")
     with pytest.raises(VlmtuiError, match="already exists"):
         write_new(tmp_path / "a.txt", b"two")
@@ -191,7 +191,7 @@ def test_numbered_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_two_that_want_the_same_name_get_two_files(tmp_path: Path) -> None:
+def test_two_writers_of_the_same_name_get_two_files(tmp_path: Path) -> None:
     barrier, paths = threading.Barrier(8), list[Path]()
 
     def save(number: int) -> None:

@@ -158,7 +158,7 @@ def test_tmux_shows_the_cells_of_textuals_own_repaint(seed: int, tmp_path: Path)
         assert not differences(found, terminal.cells())
 
 
-def test_an_unchanged_frame_is_nothing() -> None:
+def test_an_unchanged_screen_needs_no_frame() -> None:
     screens, layer = Screens(Random(1), _PLAIN), FrameLayer()
     assert layer.take(screens.full())
     assert layer.send()
@@ -198,7 +198,7 @@ def test_sequences_for_the_terminal_are_not_taken(segment: Segment) -> None:
     assert not layer.knows((8, 1))
 
 
-def test_a_picture_of_kitty_is_not_moved() -> None:
+def test_a_kitty_image_is_not_scrolled() -> None:
     part = Segment("\U0010eeee\u0305\u0305")
     letters = Random(1)
     texts = ["".join(letters.choices("abcdefgh ", k=SIZE[0] - 1)) for _ in range(40)]

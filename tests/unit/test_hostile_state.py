@@ -76,14 +76,14 @@ READERS = (raw_draft, worker_record, unfetched_answer, fingerprint_of, recent_fo
 
 @pytest.mark.parametrize("data", NO_VALUE.values(), ids=NO_VALUE)
 @pytest.mark.parametrize("read", READERS)
-def test_empty_values_count_as_missing(
+def test_damaged_content_counts_as_missing(
     read: Callable[[Paths, Callable[[Path], object]], object], data: bytes, tmp_path: Path
 ) -> None:
     assert read(Paths.below(tmp_path), lambda file: put(file, data)) is None
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_a_pipe_in_its_place_holds_nobody_up(
+def test_a_pipe_instead_of_the_file_blocks_nothing(
     read: Callable[[Paths, Callable[[Path], object]], object], tmp_path: Path
 ) -> None:
     def make(file: Path) -> None:
@@ -121,12 +121,12 @@ def test_a_file_that_is_exchanged_while_it_is_opened(
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + (other == "socket")
 
 
-def test_half_characters_are_replaced(tmp_path: Path) -> None:
+def test_lone_surrogates_are_replaced(tmp_path: Path) -> None:
     file = put(tmp_path / "a.json", rb'{"\ud800": ["\udfff x", 1, null, "\ud83d\ude00"]}')
     assert read_json(file, bytes_max=1000) == {"?": ["? x", 1, None, "😀"]}
 
 
-def test_a_yes_can_be_stored_beside_half_characters(tmp_path: Path) -> None:
+def test_trust_can_be_stored_beside_lone_surrogates(tmp_path: Path) -> None:
     paths = Paths.below(tmp_path)
     put(paths.config / "trusted.json", rb'["\ud800", "owner/name@abc"]')
     store, code = TrustStore(paths), RemoteCode(model="other/name", revision="def")
@@ -143,7 +143,7 @@ def test_a_history_that_was_cut_off_loses_one_entry_only(tmp_path: Path) -> None
     assert [again.older(""), again.older(""), again.older(""), again.older("")] == ["fourth", "third", "first", None]
 
 
-def test_of_a_long_history_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_is_read_from_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vlmtui.session.prompt_history._BYTES_MAX", 20)
     history = PromptHistory(put(tmp_path / "history.jsonl", b'"a long first entry"\n"second"\n"third"\n'))
     assert [history.older(""), history.older(""), history.older("")] == ["third", "second", None]
@@ -165,7 +165,7 @@ def test_typed_json(tmp_path: Path) -> None:
             read_struct(put(tmp_path / "a.json", data), Point, bytes_max=1_000_000)
 
 
-def test_a_name_that_no_file_can_have_is_none() -> None:
+def test_a_name_that_no_file_can_have_is_not_a_path() -> None:
     for name in ("a" * 100_000, "a\0b", "\ud800"):
         assert not is_folder(Path(name)) and not is_file(Path(name))
 

@@ -57,7 +57,7 @@ def test_a_stalled_terminal_delays_nothing_and_is_redrawn_later(pipe: tuple[int,
     assert output.close(10)
 
 
-def test_unencodable_and_half_characters_are_harmless(pipe: tuple[int, int]) -> None:
+def test_unencodable_characters_and_surrogates_are_harmless(pipe: tuple[int, int]) -> None:
     output = Output(pipe[1], encoding="ascii", on_caught_up=lambda: None)
     output.write("a\udc80é")
     output.write("b")
@@ -65,7 +65,7 @@ def test_unencodable_and_half_characters_are_harmless(pipe: tuple[int, int]) -> 
     assert os.read(pipe[0], 100) == b"a??b"
 
 
-def test_a_terminal_that_has_gone_is_no_error(pipe: tuple[int, int]) -> None:
+def test_a_lost_terminal_is_not_an_error(pipe: tuple[int, int]) -> None:
     output = Output(pipe[1], on_caught_up=lambda: None)
     os.close(pipe[0])
     output.write("a")

@@ -203,7 +203,7 @@ async def test_the_sound_of_a_video_and_a_page_of_a_tiff_are_attached_by_name(tm
 
 
 @pytest.mark.parametrize("line", ["/detach", "/branch"])
-async def test_a_number_of_thousands_of_digits_is_no_number(line: str, tmp_path: Path) -> None:
+async def test_a_text_of_thousands_of_digits_is_not_a_number(line: str, tmp_path: Path) -> None:
     text, _ = await said(tmp_path, f"{line} {'9' * 5000}")
     assert "Error: " in text
 

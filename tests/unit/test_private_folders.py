@@ -38,7 +38,7 @@ def loose_umask() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("loose_umask")
-def test_whatever_the_commands_make_is_private(line: CommandLine, root: Path, short_path: Path) -> None:
+def test_all_files_of_the_commands_are_private(line: CommandLine, root: Path, short_path: Path) -> None:
     """This covers settings, records, the cache of records, trusted code, conversations, media, logs and sockets."""
     store = Store.open(line.paths.data, line.paths.media)
     cat = attachment(line.paths.media, b"\x89PNG cat")
