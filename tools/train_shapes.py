@@ -61,6 +61,7 @@ SPECIALS = (
 )  # fmt: skip
 CHAT_TEMPLATE = """{%- for message in messages -%}
 <|im_start|>{{ message['role'] }}
+{% if thinking is defined and thinking and message['role'] == 'user' %}Think first. {% endif -%}
 {% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] -%}
 {%- if part['type'] == 'image' or 'image' in part or 'image_url' in part -%}
 <|vision_start|><|image_pad|><|vision_end|>

@@ -14,7 +14,7 @@ import pytest
 import vlmtui.worker
 from tests.support.pictures import Easel
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.dials import DIALS
+from vlmtui.domain.dials import DIALS, PROMPT_DIALS, THINKING_BUDGET
 from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.registry.match import Model
@@ -48,6 +48,7 @@ NUMBERS = {
     "frequency_penalty": -0.5, "max_tokens": 5, "seed": 11,
 }  # fmt: skip
 OWN: dict[str, tuple[str, object]] = {
+    "thinking_budget": ("64", 64),
     "stop": ("zzz", ["zzz"]),
     "stop_token_ids": ("7,8", [7, 8]),
     "bad_words": ("qqq", ["qqq"]),
@@ -98,13 +99,14 @@ def requests_of(made: list[Sampling]) -> list[dict[str, object]]:
 
 
 def test_every_parameter_is_a_field_of_vllms_own_request() -> None:
-    assert NUMBERS.keys() == PARAMETERS.keys() and OWN.keys() == DIALS.keys()
+    assert NUMBERS.keys() == PARAMETERS.keys() and {*OWN, *PROMPT_DIALS} == DIALS.keys()
     typed = {**{name: (str(value), value) for name, value in NUMBERS.items()}, **OWN}
     made = [with_parameters(Sampling(temperature=0.7), None, [f"{name}={text}"]) for name, (text, _) in typed.items()]
     plain, *found = requests_of([Sampling(temperature=0.7), *made])
     assert len(found) == len(typed)
     for (name, (_, wanted)), request in zip(typed.items(), found, strict=True):
-        assert request[name] == wanted != plain.get(name), name
+        field = THINKING_BUDGET if name == "thinking_budget" else name
+        assert request[field] == wanted != plain.get(field), name
 
 
 async def test_the_engine_samples_with_every_number(engine: WorkerClient, shapes: Model) -> None:

@@ -304,7 +304,7 @@ class _Ask:
             application.paths, arguments.media or (), num_frames=setup.model.spec.num_frames, many=arguments.many
         )
         turns = turns_with_placed(application.settings.system_prompt, question, attachments)
-        sampling = sampling_of(application, family, arguments.set_parameters)
+        sampling = sampling_of(application, setup.model, arguments.set_parameters)
         if arguments.boxes is not None:
             sampling = _with_special_tokens(sampling, _grounding_for(setup, arguments, attachments))
         raw = None

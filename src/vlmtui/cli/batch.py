@@ -394,7 +394,9 @@ def _sampling(setup: AskSetup, arguments: argparse.Namespace) -> Sampling:
     """Return the sampling of items without their own: settings, options, --set. With --num-prompts, vLLM's example
     replaces the settings unless the model family has its own sampling. Raises VlmtuiError."""
     settings, family = setup.application.settings, setup.model.family
-    sampling = with_default_parameters(settings.sampling.over(family.sampling), family, settings.parameters)
+    sampling = with_default_parameters(
+        settings.sampling.over(family.sampling), family, settings.parameters_of(family.family, setup.model.spec.name)
+    )
     if arguments.num_prompts is not None and family.sampling is None:
         unset = {name: value for name, value in _EXAMPLE_SAMPLING.items() if getattr(arguments, name) is None}
         sampling = msgspec.structs.replace(sampling, **unset)

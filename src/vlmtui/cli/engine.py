@@ -22,7 +22,6 @@ from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.match import Model, resolve, with_engine_args, with_trust
 from vlmtui.registry.routes import model_closed
-from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import NONE, find_adapter, rank_for
 from vlmtui.session.dials import with_default_parameters, with_parameters
 from vlmtui.session.engines import is_remote, release
@@ -96,10 +95,11 @@ def prepare(arguments: argparse.Namespace) -> AskSetup:
     return AskSetup(application, model, arguments.keep_alive is not None, arguments.json)
 
 
-def sampling_of(application: Application, family: Family, given: list[str] | None) -> Sampling:
+def sampling_of(application: Application, model: Model, given: list[str] | None) -> Sampling:
     """Return the settings' sampling over that of the family's record, with --set (`given`). Raises VlmtuiError."""
-    settings = application.settings
-    sampling = with_default_parameters(settings.sampling.over(family.sampling), family, settings.parameters)
+    settings, family = application.settings, model.family
+    parameters = settings.parameters_of(family.family, model.spec.name)
+    sampling = with_default_parameters(settings.sampling.over(family.sampling), family, parameters)
     return with_parameters(sampling, family, given or [])
 
 

@@ -21,7 +21,7 @@ from vlmtui.media.describe import attachment_line
 from vlmtui.registry.estimate import estimated_tokens
 from vlmtui.registry.match import Model, engine_args_of, resolve
 from vlmtui.registry.routes import why_closed
-from vlmtui.session.dials import described_extra, processor_arguments
+from vlmtui.session.dials import described_extra, processor_arguments, variables_of
 from vlmtui.session.generation import make_request
 from vlmtui.text import visible
 
@@ -80,7 +80,7 @@ def prompt(arguments: argparse.Namespace) -> int:
     ]
     counts = Counter(item.modality for item in attachments)
     turns = turns_with_placed(application.settings.system_prompt, question, attachments)
-    sampling = sampling_of(application, model.family, arguments.set_parameters)
+    sampling = sampling_of(application, model, arguments.set_parameters)
     request = make_request(model.family, turns, sampling, mode=arguments.mode)
     shown = request.prompt
     if arguments.json:
@@ -131,6 +131,7 @@ def _as_json(
         "stop": list(sampling.stop_tokens),
         "engine_args": arguments,
         "mm_processor_kwargs": processor_arguments(sampling, arguments),
+        "chat_template_kwargs": variables_of(sampling),
         "parameters": {name: value for name, value in described_extra(sampling).items() if name in DIALS},
         "sampling": chosen,
         "lora": {"name": lora.name, "id": lora.id, "path": lora.path} if lora else None,

@@ -67,7 +67,7 @@ def check_engines(engines: Mapping[str, EngineSettings], source: str) -> None:
 
 Graphics = Literal["auto", "kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"]
 ENVIRONMENT_PREFIX = "VLMTUI_"
-_ONLY_IN_FILE = frozenset({"keys", "engines", "parameters"})
+_ONLY_IN_FILE = frozenset({"keys", "engines", "models", "parameters"})
 _BYTES_MAX = 1_000_000
 
 
@@ -121,11 +121,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     parameters: dict[str, object] = {}
     """Further parameters of new conversations by name, as for `/set`: `stop = "END"`, `max_pixels = 200704`. Arguments
     of a processor apply to the models whose processor has them."""
+    models: dict[str, dict[str, object]] = {}
+    """The same for one model, by its name or its family: `[models."Qwen/Qwen3.5-9B"]`, `thinking = false`."""
     keys: dict[str, object] = {}
     """Key bindings by action id: `attach = "ctrl+a"`, a list of keys, or `""` for none. The app checks them; an invalid
     one is a warning."""
     engines: dict[str, EngineSettings] = {}
     """Servers by name, for `--engine NAME` and the list of models."""
+
+    def parameters_of(self, family: str, model: str) -> dict[str, object]:
+        """Return the further parameters of a model: those for its name, over those for its family, over the others."""
+        return {**self.parameters, **self.models.get(family, {}), **self.models.get(model, {})}
 
     @property
     def keep_alive_s(self) -> float | None:
@@ -214,11 +220,13 @@ def _with(settings: Settings, given: Mapping[str, object], source: str, *, stric
         raise bad_input(f"{source}: hang_s: not a number of seconds.", hint="30 is usual; 0 turns it off.")
     if problem := made.sampling.over(None).problem():
         raise bad_input(f"{source}: sampling: {problem}.")
-    for name, value in default_parameters(made.parameters):
-        try:
-            check_default(name, value)
-        except VlmtuiError as error:
-            raise bad_input(f"{source}: parameters.{name}: {error.message}", hint=error.hint) from error
+    tables = {"parameters": made.parameters, **{f"models.{name}": table for name, table in made.models.items()}}
+    for table, parameters in tables.items():
+        for name, value in default_parameters(parameters):
+            try:
+                check_default(name, value)
+            except VlmtuiError as error:
+                raise bad_input(f"{source}: {table}.{name}: {error.message}", hint=error.hint) from error
     check_engines(made.engines, source)
     return made
 

@@ -2,7 +2,7 @@
 and arguments of the model's processor. `/set`, the command line and fan-outs read this table; it imports nothing heavy.
 
 Their values are in `Sampling`: `stop`, `stop_token_ids` and `skip_special_tokens` are fields of it; all others are in
-`Sampling.extra` under vLLM's names.
+`Sampling.extra` under vLLM's names. `thinking`, `effort` and `template.NAME` are variables of the chat template there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Container, Iterator, Mapping
 from enum import Enum, auto
 from typing import Literal, NamedTuple, NoReturn
 
+from vlmtui.domain.template import TEMPLATE
 from vlmtui.errors import bad_input
 
 PROCESSOR = "mm_processor_kwargs"
@@ -26,6 +27,9 @@ _KINDS: dict[ArgumentKind, tuple[tuple[type, ...], str]] = {
 }
 """For each kind, the accepted Python types and the words for them in errors."""
 _PREFIX = "processor."
+_TEMPLATE_PREFIX = "template."
+THINKING_BUDGET = "thinking_token_budget"
+"""vLLM's name for the most tokens of reasoning."""
 _LONGEST = 100_000
 """Maximum length of a value, in characters."""
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -62,6 +66,9 @@ class Dial(NamedTuple):
 DIALS = {
     dial.name: dial
     for dial in (
+        Dial("thinking", DialKind.FLAG, "reasoning before the answer: on or off"),
+        Dial("effort", DialKind.TEXT, "the effort of reasoning: none, low, medium, high or max"),
+        Dial("thinking_budget", DialKind.COUNT, "the most tokens of reasoning"),
         Dial("stop", DialKind.TEXTS, "a string that ends the answer, or a JSON list of them"),
         Dial("stop_token_ids", DialKind.TOKENS, "ids of tokens that end the answer: 1,2"),
         Dial("bad_words", DialKind.TEXTS, "a text that is never written, or a JSON list of them"),
@@ -79,6 +86,8 @@ DIALS = {
     )
 }
 """The dials by name. The names are vLLM's; `json` to `json_object` are those of its structured outputs."""
+PROMPT_DIALS = ("thinking", "effort")
+"""The dials that change the prompt: they set variables of the chat template."""
 ARGUMENTS = frozenset(
     {
         "crop_to_patches", "do_pan_and_scan", "dynamic_hd", "dynamic_image_size", "fps", "max_dynamic_patch",
@@ -93,7 +102,7 @@ FROM_FILES = ("json", "grammar")
 _EXTRA_FIELDS = frozenset(
     {
         "allowed_token_ids", "bad_words", "extra_args", "ignore_eos", "include_stop_str_in_output", "logit_bias",
-        "logprobs", "min_tokens", PROCESSOR, STRUCTURED,
+        "logprobs", "min_tokens", PROCESSOR, STRUCTURED, TEMPLATE, THINKING_BUDGET,
     }
 )  # fmt: skip
 """Names in `Sampling.extra` that dials and bundled family records set."""
@@ -128,26 +137,32 @@ def is_plain(value: object) -> bool:
 def no_dials(extra: Mapping[str, object]) -> list[str]:
     """Return the names in `Sampling.extra` to ignore if it comes from another person's document: those that no dial
     sets, and those whose values could name code or a file."""
-    tables = {PROCESSOR, "extra_args"}
+    tables = {PROCESSOR, TEMPLATE, "extra_args"}
     return [
         name for name, value in extra.items() if name not in _EXTRA_FIELDS or (name in tables and not is_plain(value))
     ]
 
 
 def dial_name(name: str, arguments: Container[str]) -> str | None:
-    """Return the canonical name of a dial, or `processor.NAME` for a processor argument; None if there is neither.
-    `arguments`: names of the family's processor arguments."""
+    """Return the canonical name of a dial, `processor.NAME` for a processor argument, or `template.NAME` for a variable
+    of the chat template; None for any other name. `arguments`: names of the family's processor arguments."""
     plain = name.strip().replace("-", "_")
     if plain in DIALS:
         return plain
     if plain in arguments:
         return f"{_PREFIX}{plain}"
-    return plain if plain.startswith(_PREFIX) and plain.removeprefix(_PREFIX).isidentifier() else None
+    prefix, dot, rest = plain.partition(".")
+    return plain if prefix + dot in (_PREFIX, _TEMPLATE_PREFIX) and rest.isidentifier() else None
 
 
 def processor_argument(name: str) -> str | None:
     """Return the processor argument in a name that `dial_name` returned; None for a dial."""
     return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
+
+
+def template_variable(name: str) -> str | None:
+    """Return the chat template's variable in a name that `dial_name` returned; None for another dial."""
+    return name.removeprefix(_TEMPLATE_PREFIX) if name.startswith(_TEMPLATE_PREFIX) else None
 
 
 def read_dial(name: str, text: str, arguments: Mapping[str, ArgumentKind]) -> object:
@@ -160,6 +175,8 @@ def read_dial(name: str, text: str, arguments: Mapping[str, ArgumentKind]) -> ob
     argument = processor_argument(name)
     if argument is not None:
         return _argument(argument, text, arguments.get(argument))
+    if template_variable(name) is not None:
+        return _argument(name, text, None)
     kind, said = DIALS[name].kind, text.strip()
     match kind:
         case DialKind.FLAG:
@@ -190,7 +207,8 @@ def dial_text(dial: str, value: object) -> str:
     import json
 
     if isinstance(value, str) and processor_argument(dial) is None:
-        return value
+        is_plain_text = template_variable(dial) is None or _json(value) is None
+        return value if is_plain_text else json.dumps(value)
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -198,11 +216,11 @@ def dial_text(dial: str, value: object) -> str:
 
 
 def default_parameters(given: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """Yield names and values of the table `[parameters]` of `config.toml`. In its table `processor`, NAME becomes
-    `processor.NAME`."""
+    """Yield names and values of the table `[parameters]` of `config.toml`. In its tables `processor` and `template`,
+    NAME becomes `processor.NAME` and `template.NAME`."""
     for name, value in given.items():
-        if name == _PREFIX.removesuffix(".") and isinstance(value, dict):
-            yield from ((f"{_PREFIX}{argument}", one) for argument, one in value.items())
+        if f"{name}." in (_PREFIX, _TEMPLATE_PREFIX) and isinstance(value, dict):
+            yield from ((f"{name}.{argument}", one) for argument, one in value.items())
         else:
             yield name, value
 
@@ -212,7 +230,9 @@ def check_default(name: str, value: object) -> None:
     dial = dial_name(name, ARGUMENTS)
     if dial is None:
         known = ", ".join((*DIALS, *sorted(ARGUMENTS)))
-        raise bad_input(f"There is no parameter {name}.", hint=f"Names: {known}; processor.NAME for any other.")
+        raise bad_input(
+            f"There is no parameter {name}.", hint=f"Names: {known}; processor.NAME, template.NAME for others."
+        )
     text = dial_text(dial, value)
     if not (dial in FROM_FILES and text.startswith("@")):
         read_dial(dial, text, {})

@@ -12,6 +12,7 @@ import msgspec
 from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.conversation import Modality
 from vlmtui.domain.generation import Failure
+from vlmtui.domain.template import Scalar
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 _NAME = re.compile(r"^[a-z][a-z0-9_-]{0,31}$")
@@ -136,6 +137,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The commit of the weights, if they came from a hub."""
     chat_template: str = ""
     """The Jinja source of the model's chat template; empty if it has none."""
+    template_variables: dict[str, tuple[Scalar, ...]] | None = None
+    """The variables that the chat template reads, each with the values that it compares it with. None: unknown."""
     special_tokens: tuple[str, ...] = ()
     """The texts of the tokenizer's special tokens."""
     stop_tokens: tuple[str, ...] = ()

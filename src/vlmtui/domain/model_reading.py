@@ -11,6 +11,7 @@ import msgspec
 
 from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import MediaSpan
+from vlmtui.domain.template import Scalar
 
 Form: TypeAlias = Literal["parts", "mixed", "text"]
 """The form in which a template gets messages. `parts`: every content is a list of parts; `mixed`: only those with
@@ -79,6 +80,8 @@ class PromptCase(msgspec.Struct, frozen=True, kw_only=True):
     """True if the tokenizer may add BOS. vLLM allows that for raw prompts only."""
     processor_arguments: dict[str, object] = {}
     """The processor's arguments, by name (`min_pixels`)."""
+    variables: dict[str, object] = {}
+    """The chat template's variables, by name (`enable_thinking`)."""
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +124,8 @@ class TemplateReading(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The file it comes from (`tokenizer_config.json`), or the name it was given."""
     source: str
+    variables: dict[str, tuple[Scalar, ...]] | None = None
+    """The variables that it reads, each with the values that it compares it with. None: unknown."""
     trouble: TemplateTrouble | None = None
     """Why the template could not be compiled, or why rendering was given up."""
     message: str = ""

@@ -21,7 +21,7 @@ from vlmtui.registry.match import Model, resolve
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.conversation_holder import Severity
-from vlmtui.session.dials import with_setting
+from vlmtui.session.dials import UNCHECKED, variables_of, with_setting
 from vlmtui.session.draft import token_text
 from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.exchange import AnswerEnded, AnswerReplaced, ConversationEvent, Exchange
@@ -459,7 +459,11 @@ class Repl:
     async def _set(self, argument: str) -> None:
         model, settings = self._controller.model, self._chat.settings
         family = model.family if model is not None else None
-        sampling = await asyncio.to_thread(with_setting, settings.sampling, argument, family)
+        info = self._controller.info
+        variables = info.template_variables if info is not None else None
+        sampling = await asyncio.to_thread(with_setting, settings.sampling, argument, family, variables)
+        if variables is None and variables_of(sampling) != variables_of(settings.sampling):
+            self.tell(UNCHECKED)
         self._apply(msgspec.structs.replace(settings, sampling=sampling))
 
     def _apply(self, settings: ChatSettings) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
+
+import msgspec
 
 from vlmtui.domain.conversation import (
     Attachment,
@@ -144,15 +146,19 @@ def chat_prompt(family: Family, turns: Sequence[Turn]) -> ChatPrompt:
     return ChatPrompt(turns=arranged, chat_template=template)
 
 
-def raw_prompt(family: Family, turns: Sequence[Turn]) -> RawPrompt | MessagesPrompt:
+def raw_prompt(
+    family: Family, turns: Sequence[Turn], variables: Mapping[str, object] | None = None
+) -> RawPrompt | MessagesPrompt:
     """Return the prompt as text with placeholders and the generation prompt; or as messages that the worker renders
-    with the model's own template.
+    with the model's own template. `variables`: those of the chat template; the text follows the one that switches
+    reasoning.
 
     Raises VlmtuiError if the family accepts neither the attachments nor a given system turn.
     """
     check_attachments(family, turns)
     several = _several(turns)
     raw = family.raw_several if several and family.raw_several else family.raw
+    raw = _with_reasoning(raw, family, variables or {})
     turns = _with_questions(family, turns)
     if raw.default_system is not None and not any(turn.role == "system" for turn in turns):
         turns = (Turn("system", (Text(raw.default_system),)), *turns)
@@ -163,6 +169,19 @@ def raw_prompt(family: Family, turns: Sequence[Turn]) -> RawPrompt | MessagesPro
         Message(role=turn.role, content=writer.parts(turn) if raw.parts else writer.content(turn)) for turn in turns
     )
     return MessagesPrompt(messages=messages, by=raw.by, chat_template=raw.chat_template, attachments=_in_order(writer))
+
+
+def _with_reasoning(raw: RawTemplate, family: Family, variables: Mapping[str, object]) -> RawTemplate:
+    """Return the raw template as the variable that switches reasoning changes it."""
+    thinking = family.thinking
+    if thinking is None or thinking.switch not in variables:
+        return raw
+    value = variables[thinking.switch]
+    change = thinking.raw_on if value == thinking.on else thinking.raw_off if value == thinking.off else None
+    if change is None:
+        return raw
+    fields = {name: one for name, one in msgspec.structs.asdict(change).items() if one is not None}
+    return msgspec.structs.replace(raw, **fields)
 
 
 def check_attachments(family: Family, turns: Sequence[Turn]) -> None:

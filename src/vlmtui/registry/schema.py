@@ -11,6 +11,7 @@ import msgspec
 from vlmtui.domain.conversation import Modality
 from vlmtui.domain.dials import ArgumentKind
 from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.template import EFFORT
 from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
 
 Settings = Mapping[str, object]
@@ -323,13 +324,37 @@ class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return self.times_prompt if is_video and self.times_prompt else self.prompt_for(what)
 
 
+class RawChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields of `[raw]` that are different when reasoning is switched on or off; None: the same."""
+
+    user: str | None = None
+    system: str | None = None
+    default_system: str | None = None
+    generation_prompt: str | None = None
+
+
+Scalar = bool | int | str
+
+
 class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a family's models mark their reasoning."""
+    """How a family's models mark their reasoning, and how it is switched."""
 
     open: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = COMMON_TAGS.open
     close: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = COMMON_TAGS.close
     special: bool = False
     """True if the tags are special tokens. Answers then keep their special tokens."""
+    switch: str = "enable_thinking"
+    """The chat template's variable that turns reasoning on and off; empty: the template has none."""
+    on: Scalar = True
+    off: Scalar = False
+    """The values of `switch`."""
+    effort: str = EFFORT
+    """The chat template's variable for the effort of reasoning; empty: the template has none."""
+    budget: str = ""
+    """The chat template's variable for the most tokens of reasoning; empty: the engine's own limit is used."""
+    raw_on: RawChange | None = None
+    raw_off: RawChange | None = None
+    """How the raw prompt differs with reasoning on, and off. None: it does not, or the worker renders it."""
     source: str
     """Where the tags are documented."""
 
@@ -337,6 +362,9 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def tags(self) -> ThinkingTags:
         return ThinkingTags(self.open, self.close)
 
+
+UNKNOWN_THINKING = Thinking(source="the variables' usual names")
+"""For families whose record has no `[thinking]`."""
 
 Skill = Literal["what", "where", "count", "earlier", "compare", "read"]
 """The tasks in `vlmtui doctor --model`."""

@@ -48,6 +48,7 @@ from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
+from vlmtui.session.dials import variables_of
 from vlmtui.session.generation import PromptMode, broken_off, request_for, whole_answer
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.session.lint import download_hint
@@ -434,7 +435,12 @@ def _prompt_case(family: Family, case: CheckCase, name: str) -> PromptCase:
     """Return a case as the model reader takes it."""
     images = sum(item.modality == "image" for item in all_attachments(case.turns))
     made: Prompt = case.request.prompt
-    prompt = PromptCase(name=name, attachments=attachments_of(made), processor_arguments=settings_of(family, images))
+    prompt = PromptCase(
+        name=name,
+        attachments=attachments_of(made),
+        processor_arguments=settings_of(family, images),
+        variables=variables_of(case.request.sampling),
+    )
     match made:
         case ChatPrompt():
             return msgspec.structs.replace(

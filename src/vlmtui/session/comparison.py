@@ -32,6 +32,7 @@ from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.conversation import Conversation
+from vlmtui.session.dials import variables_of
 from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import Answer, PromptMode, render, request_for, tags_of
@@ -453,7 +454,7 @@ class PromptComparison:
 
     def template_prompt(self) -> Prompt:
         """Return the raw prompt made from the model family's TOML record. Raises VlmtuiError."""
-        return raw_prompt(self.family, self.turns)
+        return raw_prompt(self.family, self.turns, variables_of(self.sampling))
 
     def raw_prompt(self) -> RawPrompt:
         """Return the raw prompt as edited."""

@@ -19,7 +19,6 @@ from vlmtui.text import one_line
 
 if TYPE_CHECKING:
     from vlmtui.registry.match import Model
-    from vlmtui.registry.schema import Family
     from vlmtui.session.conversation import Conversation
     from vlmtui.session.persistence import Recorder
     from vlmtui.session.settings import ChatSettings
@@ -83,7 +82,7 @@ class ConversationHolder:
 
         if self.chat is None:
             model = self.engines.model
-            first = self._first_settings(model.family if model else None)
+            first = self._first_settings(model)
             self.chat = Conversation(first, self.recorder(), self._opened)
             self.follow_model(model)
         return self.chat
@@ -98,18 +97,19 @@ class ConversationHolder:
             chat.draft_changed()
 
     def follow_model(self, model: Model | None) -> None:
-        """Replace the conversation's processor arguments by those of the model's family, and report the change."""
+        """Replace the conversation's processor arguments and template variables by those of the model's family, and
+        report the change."""
         chat = self.chat
         if chat is None or model is None:
             return
         before = chat.settings
         try:
-            chat.settings = before.for_family(model.family, self._settings.parameters)
+            chat.settings = before.for_family(model.family, self._parameters_of(model))
         except VlmtuiError as error:
             self.teller.tell_error(error)
             return
         if changed := before.changed_to(chat.settings):
-            told = f"Another processor: {changed}. Each family keeps its own values."
+            told = f"Another model family: {changed}. Each family keeps its own values."
             self.teller.tell(one_line(told), seconds=10)
 
     def recorder(self) -> Recorder:
@@ -189,15 +189,21 @@ class ConversationHolder:
         if self.engines.is_loaded:
             self.follow_model(self.engines.model)
 
-    def _first_settings(self, family: Family | None) -> ChatSettings:
+    def _parameters_of(self, model: Model | None) -> dict[str, object]:
+        settings = self._settings
+        return (
+            settings.parameters_of(model.family.family, model.spec.name) if model is not None else settings.parameters
+        )
+
+    def _first_settings(self, model: Model | None) -> ChatSettings:
         """Return the model's recommended settings, overridden by the user's."""
         from vlmtui.session.dials import with_default_parameters
         from vlmtui.session.settings import ChatSettings
 
-        settings = self._settings
+        settings, family = self._settings, model.family if model is not None else None
         sampling = settings.sampling.over(family.sampling if family is not None else None)
         try:
-            sampling = with_default_parameters(sampling, family, settings.parameters)
+            sampling = with_default_parameters(sampling, family, self._parameters_of(model))
         except VlmtuiError as error:
             self.teller.tell_error(error)
         return ChatSettings(settings.system_prompt, sampling)

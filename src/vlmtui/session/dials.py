@@ -14,29 +14,43 @@ from vlmtui.domain.dials import (
     PROCESSOR,
     STRUCTURED,
     STRUCTURED_DIALS,
+    THINKING_BUDGET,
     ArgumentKind,
     default_parameters,
     dial_name,
     dial_text,
     processor_argument,
     read_dial,
+    template_variable,
 )
 from vlmtui.domain.sampling import PARAMETERS, Sampling, find_parameter
-from vlmtui.errors import bad_input
+from vlmtui.domain.template import TEMPLATE, TemplateVariables, check_variables
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.reading import read_whole
-from vlmtui.registry.schema import Family
+from vlmtui.registry.schema import UNKNOWN_THINKING, Family, Thinking
 
 _DEFAULT = "default"
 _FILE_BYTES_MAX = 1_000_000
 _FIELDS = ("stop", "stop_token_ids")
+_OF_FAMILY = (PROCESSOR, TEMPLATE)
+_REASONING = ("thinking", "effort", "thinking_budget")
 
 
-def with_setting(sampling: Sampling, text: str, family: Family | None = None) -> Sampling:
-    """Return the sampling with `NAME VALUE` or `NAME=VALUE` applied. Raises VlmtuiError as `with_parameter` does."""
+UNCHECKED = "This engine does not tell its chat template: the variable is sent, but nobody checked that it is read."
+
+
+def with_setting(
+    sampling: Sampling, text: str, family: Family | None = None, variables: TemplateVariables | None = None
+) -> Sampling:
+    """Return the sampling with `NAME VALUE` or `NAME=VALUE` applied. `variables`: those that the chat template reads;
+    None: unknown. Raises VlmtuiError as `with_parameter` and `check_variables` do."""
     match = re.fullmatch(r"([\w.-]+)\s*[=\s]\s*(.+)", text.strip(), re.DOTALL)
     if match is None:
         raise bad_input("/set takes a name and a value.", hint=f"Names: {_names(family)}; `default` unsets one.")
-    return with_parameter(sampling, family, match[1], match[2])
+    changed = with_parameter(sampling, family, match[1], match[2])
+    if variables_of(changed) != variables_of(sampling):
+        check_variables(variables_of(changed), variables)
+    return changed
 
 
 def names_file(name: str, text: str) -> bool:
@@ -57,13 +71,17 @@ def with_parameter(sampling: Sampling, family: Family | None, name: str, text: s
     dial = dial_name(name, arguments)
     if dial is None:
         lacks = f"{family.title} has" if family is not None else "There is"
-        hint = f"Names: {_names(family)}; processor.NAME passes any argument to the processor."
+        hint = f"Names: {_names(family)}; processor.NAME, template.NAME."
         raise bad_input(f"{lacks} no parameter {name}.", hint=hint)
     if text.strip() == _DEFAULT:
-        return _unset(sampling, dial)
+        return _unset(sampling, _told(dial, family))
     if names_file(dial, text):
         text = _file_text(Path(text[1:]))
-    return _with_value(sampling, dial, read_dial(dial, text, arguments))
+    value = read_dial(dial, text, arguments)
+    if dial == "thinking":
+        thinking = _thinking(family)
+        value = thinking.on if value else thinking.off
+    return _with_value(sampling, _told(dial, family), value)
 
 
 def with_parameters(sampling: Sampling, family: Family | None, given: list[str]) -> Sampling:
@@ -81,10 +99,18 @@ def with_default_parameters(sampling: Sampling, family: Family | None, defaults:
     given = described_extra(sampling)
     for name, value in default_parameters(defaults):
         dial = dial_name(name, _kinds(family))
-        if dial is None or (processor_argument(dial) or dial) in given:
+        if dial is None or (dial in _REASONING and not (family is not None and _reasons(family, dial))):
+            continue
+        if _short(_told(dial, family)) in given:
             continue
         sampling = with_parameter(sampling, family, name, dial_text(dial, value))
     return sampling
+
+
+def with_family_defaults(sampling: Sampling, family: Family, defaults: Mapping[str, object]) -> Sampling:
+    """Return the sampling with only the defaults for the family's processor and template; values already set stay."""
+    wanted = {name: value for name, value in defaults.items() if name in _REASONING or name not in DIALS}
+    return with_default_parameters(sampling, family, wanted)
 
 
 def processor_arguments(sampling: Sampling, engine_args: Mapping[str, object]) -> dict[str, object]:
@@ -98,9 +124,32 @@ def with_arguments(sampling: Sampling, arguments: Mapping[str, object]) -> Sampl
     return _with_extra(sampling, PROCESSOR, {**_table(sampling, PROCESSOR), **arguments}) if arguments else sampling
 
 
-def without_arguments(sampling: Sampling) -> Sampling:
-    """Return the sampling without arguments for the processor."""
-    return _with_extra(sampling, PROCESSOR, {})
+def of_family(sampling: Sampling) -> dict[str, object]:
+    """Return the entries of `Sampling.extra` whose meaning depends on the model's family."""
+    return {name: value for name, value in sampling.extra.items() if name in _OF_FAMILY}
+
+
+def with_family(sampling: Sampling, entries: Mapping[str, object]) -> Sampling:
+    """Return the sampling with these entries of `Sampling.extra`."""
+    return msgspec.structs.replace(sampling, extra={**sampling.extra, **entries})
+
+
+def variables_of(sampling: Sampling) -> dict[str, object]:
+    """Return the variables for the chat template, by name."""
+    return _table(sampling, TEMPLATE)
+
+
+def named_variables(family: Family | None) -> set[str]:
+    """Return the variables that the dials of reasoning set."""
+    thinking = _thinking(family)
+    return {name for name in (thinking.switch, thinking.effort, thinking.budget) if name}
+
+
+def without_family(sampling: Sampling) -> Sampling:
+    """Return the sampling without arguments for the processor and variables for the chat template."""
+    return msgspec.structs.replace(
+        sampling, extra={name: value for name, value in sampling.extra.items() if name not in _OF_FAMILY}
+    )
 
 
 def described_extra(sampling: Sampling) -> dict[str, object]:
@@ -111,19 +160,63 @@ def described_extra(sampling: Sampling) -> dict[str, object]:
     for name, value in sampling.extra.items():
         if name in (PROCESSOR, STRUCTURED) and isinstance(value, dict):
             found |= value
+        elif name == TEMPLATE and isinstance(value, dict):
+            found |= {f"template.{variable}": one for variable, one in value.items()}
         elif name in DIALS:
             found[name] = value
+        elif name == THINKING_BUDGET:
+            found["thinking_budget"] = value
     return found
 
 
 def typed_parameters(sampling: Sampling, family: Family | None) -> dict[str, str]:
     """Return all dials and arguments of the family's processor by name, as a user would type them; empty: not set."""
     given = described_extra(sampling)
+    thinking = _thinking(family)
+    for name in _REASONING:
+        value = given.pop(_told(name, family), None) if _has(name, thinking) else None
+        if name == "thinking" and value in (thinking.on, thinking.off):
+            value = "on" if value == thinking.on else "off"
+        if value is not None:
+            given[name] = value
     arguments = (*_kinds(family), *_table(sampling, PROCESSOR))
+    variables = [name for name in given if template_variable(name) is not None]
     return {
         name: _typed(name, given[name], arguments) if name in given else ""
-        for name in dict.fromkeys((*DIALS, *arguments))
+        for name in dict.fromkeys((*DIALS, *arguments, *variables))
     }
+
+
+def _reasons(family: Family, dial: str) -> bool:
+    """Return True if the record has `[thinking]`, with what this dial sets."""
+    return family.thinking is not None and _has(dial, family.thinking)
+
+
+def _thinking(family: Family | None) -> Thinking:
+    return (family.thinking if family is not None else None) or UNKNOWN_THINKING
+
+
+def _has(dial: str, thinking: Thinking) -> bool:
+    """Return True if the family has what this dial of reasoning sets."""
+    return bool({"thinking": thinking.switch, "effort": thinking.effort}.get(dial, True))
+
+
+def _told(dial: str, family: Family | None) -> str:
+    """Return the dial that sets the family's own variable for the dials of reasoning; any other dial unchanged. Raises
+    VlmtuiError(UNSUPPORTED) if the family has none."""
+    thinking = _thinking(family)
+    if not _has(dial, thinking):
+        what = "its reasoning can't be switched" if dial == "thinking" else "its reasoning has no levels of effort"
+        title = family.title if family is not None else "This model"
+        hint = "template.NAME sets any variable of the chat template."
+        raise VlmtuiError(ErrorKind.UNSUPPORTED, f"{title}: {what}.", hint=hint)
+    names = {"thinking": thinking.switch, "effort": thinking.effort, "thinking_budget": thinking.budget}
+    return f"template.{name}" if (name := names.get(dial)) else dial
+
+
+def _short(dial: str) -> str:
+    """Return the name under which `described_extra` lists a dial."""
+    return processor_argument(dial) or dial
 
 
 def _kinds(family: Family | None) -> dict[str, ArgumentKind]:
@@ -144,9 +237,11 @@ def structured_of(sampling: Sampling) -> Mapping[str, object]:
 
 
 def _with_value(sampling: Sampling, dial: str, value: object) -> Sampling:
-    argument = processor_argument(dial)
-    if argument is not None:
-        return _with_extra(sampling, PROCESSOR, {**_table(sampling, PROCESSOR), argument: value})
+    if (entry := _entry(dial)) is not None:
+        table, name = entry
+        return _with_extra(sampling, table, {**_table(sampling, table), name: value})
+    if dial == "thinking_budget":
+        return _with_extra(sampling, THINKING_BUDGET, value)
     if dial in _FIELDS and isinstance(value, list):
         return msgspec.structs.replace(sampling, **{dial: tuple(value)})
     if dial == "skip_special_tokens":
@@ -156,11 +251,20 @@ def _with_value(sampling: Sampling, dial: str, value: object) -> Sampling:
     return _with_extra(sampling, dial, value)
 
 
+def _entry(dial: str) -> tuple[str, str] | None:
+    """Return the table of `Sampling.extra` and the name in it that a dial sets; None for a dial without a table."""
+    if (argument := processor_argument(dial)) is not None:
+        return PROCESSOR, argument
+    variable = template_variable(dial)
+    return None if variable is None else (TEMPLATE, variable)
+
+
 def _unset(sampling: Sampling, dial: str) -> Sampling:
-    argument = processor_argument(dial)
-    if argument is not None:
-        rest = {name: value for name, value in _table(sampling, PROCESSOR).items() if name != argument}
-        return _with_extra(sampling, PROCESSOR, rest)
+    if (entry := _entry(dial)) is not None:
+        table, name = entry
+        return _with_extra(sampling, table, {key: one for key, one in _table(sampling, table).items() if key != name})
+    if dial == "thinking_budget":
+        return _with_extra(sampling, THINKING_BUDGET, {})
     if dial in _FIELDS:
         return msgspec.structs.replace(sampling, **{dial: ()})
     if dial == "skip_special_tokens":

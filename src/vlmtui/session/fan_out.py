@@ -21,7 +21,7 @@ from vlmtui.domain.conversation import (
     system_turn,
     with_changed_media,
 )
-from vlmtui.domain.dials import ARGUMENTS, DIALS, dial_name, read_dial
+from vlmtui.domain.dials import ARGUMENTS, DIALS, PROMPT_DIALS, dial_name, read_dial, template_variable
 from vlmtui.domain.sampling import PARAMETERS, Number, Sampling, find_parameter
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
@@ -164,7 +164,8 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def changes_prompt(self) -> bool:
         """True if the plan changes the prompt or the adapter: one answer can then be scored under each."""
-        return self.parameter in (SYSTEM, PICTURE, PIXELS, ADAPTER)
+        others = (SYSTEM, PICTURE, PIXELS, ADAPTER, *PROMPT_DIALS)
+        return self.parameter in others or template_variable(self.parameter) is not None
 
 
 class LaneVariant(msgspec.Struct, frozen=True):
@@ -196,9 +197,14 @@ def plan_of(parameter: str, values: Sequence[Number | str], fixed: Mapping[str, 
 
 
 def variants(
-    plan: Plan, turns: Sequence[Turn], sampling: Sampling, pictures: PictureMap | None = None
+    plan: Plan,
+    turns: Sequence[Turn],
+    sampling: Sampling,
+    pictures: PictureMap | None = None,
+    family: Family | None = None,
 ) -> list[LaneVariant]:
-    """Return the plan's requests. `pictures`: from `changed_pictures`."""
+    """Return the plan's requests. `pictures`: from `changed_pictures`. `family`: names the template's variables that
+    `thinking` and `effort` set. Raises VlmtuiError if it has none."""
     base = msgspec.structs.replace(sampling, **plan.fixed)
     if plan.changes_prompt:
         base = with_seed(base)  # the same for all, so that only the prompt differs
@@ -223,8 +229,8 @@ def variants(
             case "pixels":
                 found.append(LaneVariant(f"≤ {value:,} pixels", with_pictures(turns, int(value), made), base))
             case name if name not in PARAMETERS:
-                own = with_parameter(base, None, name, str(value))
-                label = f"{name.removeprefix('processor.').replace('_', ' ')} {value}"
+                own = with_parameter(base, family, name, str(value))
+                label = f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
                 found.append(LaneVariant(label, tuple(turns), own))
             case name:
                 own = msgspec.structs.replace(base, **{name: value})
@@ -471,7 +477,7 @@ def planned_specs(
             logprobs=logprobs,
             adapter=variant.adapter if plan.parameter == ADAPTER else adapter,
         )
-        for variant in variants(plan, turns, sampling, pictures)
+        for variant in variants(plan, turns, sampling, pictures, family)
     ]
 
 

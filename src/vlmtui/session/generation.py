@@ -38,7 +38,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.thinking import ThinkingParts, split_thinking
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
-from vlmtui.session.dials import processor_arguments, structured_of, with_arguments
+from vlmtui.session.dials import processor_arguments, structured_of, variables_of, with_arguments
 from vlmtui.session.structured import StructureCheck, check_structure
 
 
@@ -200,8 +200,8 @@ def make_request(
 ) -> GenerateRequest:
     """Return the request for an answer to the last turn. `keep`: the engine keeps the answer until it is fetched.
     Raises VlmtuiError if the family does not accept the conversation."""
-    build = chat_prompt if mode == "chat" else raw_prompt
-    return request_for(build(family, turns), family, sampling, logprobs=logprobs, adapter=adapter, keep=keep)
+    prompt = chat_prompt(family, turns) if mode == "chat" else raw_prompt(family, turns, variables_of(sampling))
+    return request_for(prompt, family, sampling, logprobs=logprobs, adapter=adapter, keep=keep)
 
 
 def request_for(

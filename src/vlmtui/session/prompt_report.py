@@ -24,6 +24,7 @@ from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.conversation import Conversation
+from vlmtui.session.dials import variables_of
 from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange, turns_as_sent
 from vlmtui.session.generation import Answer, make_request, render, whole_answer
@@ -296,7 +297,7 @@ def made_here(known: PromptReport, family: Family | None) -> PromptReport:
     if known.text or family is None or not isinstance(asked, ChatPrompt):
         return known
     try:
-        prompt = raw_prompt(family, asked.turns)
+        prompt = raw_prompt(family, asked.turns, variables_of(known.request.sampling) if known.request else None)
     except VlmtuiError:
         return known
     text = prompt.text if isinstance(prompt, RawPrompt) else ""

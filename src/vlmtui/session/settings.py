@@ -8,16 +8,15 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.domain.conversation import Turn
-from vlmtui.domain.dials import DIALS
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.registry.schema import Family
 from vlmtui.session.dials import (
     described_extra,
-    processor_arguments,
-    with_arguments,
-    with_default_parameters,
-    without_arguments,
+    of_family,
+    with_family,
+    with_family_defaults,
+    without_family,
 )
 from vlmtui.session.generation import make_request
 from vlmtui.text import one_line, quoted
@@ -31,24 +30,25 @@ class ChatSettings(msgspec.Struct, frozen=True):
     system_prompt: str = ""
     sampling: Sampling = msgspec.field(default_factory=Sampling)
     family: str | None = None
-    """The model family that the processor arguments in `sampling` belong to; None: unknown."""
+    """The model family that the processor arguments and template variables in `sampling` belong to; None: unknown."""
     kept: Mapping[str, Mapping[str, object]] = msgspec.field(default_factory=dict)
-    """Processor arguments of other families, by family, for when their models are loaded again."""
+    """Processor arguments and template variables of other families, by family: entries of `Sampling.extra`, for when
+    their models are loaded again."""
     adapter: str = ""
     """The LoRA adapter's folder; empty: the engine's own adapter, if it has one."""
 
     def for_family(self, family: Family, defaults: Mapping[str, object]) -> ChatSettings:
-        """Return the settings for a model of `family`: another family's processor arguments move to `kept`, its LoRA
-        adapter is dropped. `defaults`: parameters of the settings file. Raises VlmtuiError for an invalid one."""
+        """Return the settings for a model of `family`: another family's processor arguments and template variables move
+        to `kept`, its LoRA adapter is dropped. `defaults`: parameters of the settings file. Raises VlmtuiError for an
+        invalid one."""
         if self.family in (None, family.family):
             return msgspec.structs.replace(self, family=family.family)
-        kept = {**self.kept, str(self.family): processor_arguments(self.sampling, {})}
-        sampling = without_arguments(self.sampling)
+        kept = {**self.kept, str(self.family): of_family(self.sampling)}
+        sampling = without_family(self.sampling)
         if family.family in kept:
-            sampling = with_arguments(sampling, kept.pop(family.family))
+            sampling = with_family(sampling, kept.pop(family.family))
         else:
-            own = {name: value for name, value in defaults.items() if name not in DIALS}
-            sampling = with_default_parameters(sampling, family, own)
+            sampling = with_family_defaults(sampling, family, defaults)
         return msgspec.structs.replace(self, sampling=sampling, family=family.family, kept=kept, adapter="")
 
     def request(

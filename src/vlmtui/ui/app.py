@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from vlmtui.domain.conversation import Attachment
     from vlmtui.domain.generation import GenerateRequest
     from vlmtui.domain.sampling import Sampling
+    from vlmtui.domain.template import TemplateVariables
     from vlmtui.engine.interface import Engine
     from vlmtui.media.folder import FolderView
     from vlmtui.session.answer_places import AnswerPlaces
@@ -357,11 +358,14 @@ class VlmtuiApp(App[ExitReport | None]):
 
         return await ask_user(self, FanOutScreen(fan_out))
 
-    async def edit_settings(self, settings: ChatSettings, model: Model | None) -> ChatSettings | None:
-        """Let the user change the conversation's settings; None if cancelled. `model`: the model that will answer."""
+    async def edit_settings(
+        self, settings: ChatSettings, model: Model | None, variables: TemplateVariables | None
+    ) -> ChatSettings | None:
+        """Let the user change the conversation's settings; None if cancelled. `model`: the model that will answer,
+        `variables`: those that its chat template reads."""
         from vlmtui.ui.settings import SettingsScreen
 
-        return await ask_user(self, SettingsScreen(settings, model))
+        return await ask_user(self, SettingsScreen(settings, model, variables))
 
     def chat_screen(self) -> ChatScreen | None:
         """Return the chat screen, if it is on the stack."""

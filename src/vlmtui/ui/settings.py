@@ -12,11 +12,19 @@ from textual.containers import Grid, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
-from vlmtui.domain.dials import DIALS, STRUCTURED_DIALS, dial_text
+from vlmtui.domain.dials import DIALS, STRUCTURED_DIALS, dial_text, template_variable
 from vlmtui.domain.sampling import PARAMETERS, Sampling
+from vlmtui.domain.template import TemplateVariables, check_variables, value_text
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.registry.match import Model
-from vlmtui.session.dials import names_file, processor_arguments, typed_parameters, with_parameter
+from vlmtui.session.dials import (
+    named_variables,
+    names_file,
+    processor_arguments,
+    typed_parameters,
+    variables_of,
+    with_parameter,
+)
 from vlmtui.session.settings import ChatSettings
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
@@ -31,27 +39,29 @@ _MODEL_DEFAULT = "the model's own"
 class Fields(Grid):
     """A text field for each parameter. A parameter whose field is not edited keeps its exact value."""
 
-    def __init__(self, sampling: Sampling, model: Model | None) -> None:
+    def __init__(self, sampling: Sampling, model: Model | None, variables: TemplateVariables | None) -> None:
         super().__init__(id="grid")
+        self._variables = variables or {}
         self._family = model.family if model is not None else None
         self._arguments = self._family.processor if self._family is not None else {}
         self._loaded = processor_arguments(Sampling(), model.spec.engine_args) if model is not None else {}
         """Arguments of the model's processor that were set when it was loaded."""
         numbers = {name: f"{value}" for name, value in sampling.numbers().items() if value is not None}
         further = {name: one_line(text) for name, text in typed_parameters(sampling, self._family).items()}
-        self._shown = {**dict.fromkeys(PARAMETERS, ""), **numbers, **further}
+        own = dict.fromkeys(f"template.{name}" for name in self._variables if name not in named_variables(self._family))
+        self._shown = {**dict.fromkeys(PARAMETERS, ""), **numbers, **dict.fromkeys(own, ""), **further}
 
     def compose(self) -> ComposeResult:
         for name, text in self._shown.items():
             title = PARAMETERS[name].title if name in PARAMETERS else name
             yield Static(title, classes="label", markup=False)
-            yield LineInput(text, placeholder=self._hint(name), id=name, compact=True)
-            yield Static(id=f"problem-{name}", classes="problem", markup=False)
+            yield LineInput(text, placeholder=self._hint(name), id=_id(name), compact=True)
+            yield Static(id=f"problem-{_id(name)}", classes="problem", markup=False)
 
     @property
     def typed(self) -> dict[str, str]:
         """The texts of all fields, by name."""
-        return {name: self.query_one(f"#{name}", Input).value for name in self._shown}
+        return {name: self.query_one(f"#{_id(name)}", Input).value for name in self._shown}
 
     def read(self, sampling: Sampling) -> Sampling | None:
         """Return the sampling with the edited fields; None if one is invalid, whose problem is then shown below it.
@@ -90,33 +100,44 @@ class Fields(Grid):
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         for name in self._shown:
-            told = self.query_one(f"#problem-{name}", Static)
+            told = self.query_one(f"#problem-{_id(name)}", Static)
             told.update(problems.get(name, ""))
             told.display = name in problems
 
     def first_problem(self) -> str | None:
         """Return the name of the first invalid field."""
-        return next((name for name in self._shown if self.query_one(f"#problem-{name}").display), None)
+        return next((name for name in self._shown if self.query_one(f"#problem-{_id(name)}").display), None)
 
     def _with(self, sampling: Sampling, name: str, text: str, typed: Mapping[str, str]) -> Sampling:
         others = [one for one in STRUCTURED_DIALS if one != name and typed[one]]
         if name in STRUCTURED_DIALS and others:
             raise bad_input(f"Only one can be set: {name} or {others[0]}.")
-        return with_parameter(sampling, self._family, self._full_name(name), text)
+        sampling = with_parameter(sampling, self._family, self._full_name(name), text)
+        check_variables(variables_of(sampling), self._variables or None)
+        return sampling
 
     def _full_name(self, name: str) -> str:
         """Return a parameter's name for `with_parameter`. Processor arguments that the model family's record does not
         list get the prefix `processor.`."""
-        return name if name in PARAMETERS or name in DIALS or name in self._arguments else f"processor.{name}"
+        is_known = name in PARAMETERS or name in DIALS or name in self._arguments or template_variable(name) is not None
+        return name if is_known else f"processor.{name}"
 
     def _hint(self, name: str) -> str:
         if name in PARAMETERS:
             return f"{PARAMETERS[name].unset} ({PARAMETERS[name].help})"
         if name in DIALS:
             return DIALS[name].help
+        if (variable := template_variable(name)) is not None:
+            values = ", ".join(map(value_text, self._variables.get(variable, ())))
+            return f"the chat template compares it with {values}" if values else "a variable of the chat template"
         argument = self._arguments.get(name)
         value = self._loaded.get(name, argument.default if argument is not None else None)
         return _MODEL_DEFAULT if value is None else f"{dial_text(name, value)} unless set"
+
+
+def _id(name: str) -> str:
+    """Return the id of a parameter's field."""
+    return name.replace(".", "-")
 
 
 class SettingsScreen(ModalScreen[ChatSettings | None]):
@@ -127,11 +148,15 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
     BINDINGS = bindings(SCOPE)
     AUTO_FOCUS = ""
 
-    def __init__(self, current: ChatSettings, model: Model | None = None) -> None:
-        """`model`: the model that will answer; its processor's arguments get fields too."""
+    def __init__(
+        self, current: ChatSettings, model: Model | None = None, variables: TemplateVariables | None = None
+    ) -> None:
+        """`model`: the model that will answer; its processor's arguments and the `variables` of its chat template get
+        fields too."""
         super().__init__()
         self._current = current
         self._model = model
+        self._variables = variables
 
     def compose(self) -> ComposeResult:
         with Vertical(id="panel"):
@@ -139,7 +164,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
             with VerticalScroll(id="fields", can_focus=False):
                 yield Static("System prompt", classes="label")
                 yield TextArea(self._current.system_prompt, id="system", compact=True, tab_behavior="focus")
-                yield Fields(self._current.sampling, self._model)
+                yield Fields(self._current.sampling, self._model, self._variables)
             keys = hint(self.app, "settings_form.apply", "settings_form.cancel")
             yield Static(f"{keys} · Tab Next field", id="keys", markup=False)
 
@@ -163,7 +188,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         fields = self.query_one(Fields)
         sampling = await fields.read_with_files(self._current.sampling)
         if sampling is None:
-            self.query_one(f"#{fields.first_problem()}", Input).focus()
+            self.query_one(f"#{_id(fields.first_problem() or '')}", Input).focus()
             return
         text = self.query_one("#system", TextArea).text
         self.dismiss(msgspec.structs.replace(self._current, system_prompt=text, sampling=sampling))

@@ -8,6 +8,7 @@ import msgspec
 
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.engine import adapters_of
+from vlmtui.domain.template import TemplateVariables
 from vlmtui.errors import Remedy, bad_input
 from vlmtui.session.adapters import (
     NONE,
@@ -17,7 +18,7 @@ from vlmtui.session.adapters import (
     takes_adapter,
     with_adapters,
 )
-from vlmtui.session.dials import with_setting
+from vlmtui.session.dials import UNCHECKED, variables_of, with_setting
 from vlmtui.session.exchange import Sibling
 from vlmtui.session.settings import ChatSettings
 from vlmtui.text import is_number, one_line
@@ -100,7 +101,7 @@ class Settings(ChatPart):
 
     @dialog
     async def action_settings(self) -> None:
-        changed = await self._app.edit_settings(self._chat.settings, self._engines.model)
+        changed = await self._app.edit_settings(self._chat.settings, self._engines.model, self._variables)
         if changed is not None:
             self._apply(changed)
 
@@ -112,8 +113,17 @@ class Settings(ChatPart):
         """Set one parameter, as in `temperature 0.7`, `max_pixels 100000` or `json @schema.json`."""
         model, settings = self._engines.model, self._chat.settings
         family = model.family if model is not None else None
-        sampling = await asyncio.to_thread(with_setting, settings.sampling, text, family)
+        variables = self._variables
+        sampling = await asyncio.to_thread(with_setting, settings.sampling, text, family, variables)
+        if variables is None and variables_of(sampling) != variables_of(settings.sampling):
+            self._app.tell(UNCHECKED)
         self._apply(msgspec.structs.replace(settings, sampling=sampling))
+
+    @property
+    def _variables(self) -> TemplateVariables | None:
+        """The variables that the loaded model's chat template reads; None: unknown."""
+        info = self._engines.info
+        return info.template_variables if info is not None else None
 
     @dialog
     async def action_adapter(self, text: str = "") -> None:

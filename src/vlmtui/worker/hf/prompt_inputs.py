@@ -199,18 +199,22 @@ class PromptBuilder:
         """The objects that may have a chat template: the processor first, then the tokenizer."""
         return [one for one in (self.processor, self._tokenizer) if one is not None]
 
-    def render_chat(self, prompt: ChatPrompt, template: str | None) -> str:
-        """Return the prompt's text, rendered with `template` or, if None, with the model's own chat template."""
+    def render_chat(
+        self, prompt: ChatPrompt, template: str | None, variables: Mapping[str, object] | None = None
+    ) -> str:
+        """Return the prompt's text, rendered with `template` or, if None, with the model's own chat template.
+        `variables`: the template's own."""
+        render = partial(render_messages, sources=self.sources, variables=variables)
         messages = tuple(Message(role=turn.role, content=_content(turn)) for turn in prompt.turns)
-        text = render_messages(MessagesPrompt(messages=messages, by="processor", chat_template=template), self.sources)
+        text = render(MessagesPrompt(messages=messages, by="processor", chat_template=template))
         if not any(name in text for name in _PART_NAMES):
             return text
         flat = tuple(Message(role=turn.role, content=self._as_text(turn)) for turn in prompt.turns)
-        return render_messages(MessagesPrompt(messages=flat, by="processor", chat_template=template), self.sources)
+        return render(MessagesPrompt(messages=flat, by="processor", chat_template=template))
 
-    def render(self, prompt: MessagesPrompt) -> str:
-        """Return the text of a prompt given as messages."""
-        return render_messages(prompt, self.sources if prompt.by == "processor" else [self._tokenizer])
+    def render(self, prompt: MessagesPrompt, variables: Mapping[str, object] | None = None) -> str:
+        """Return the text of a prompt given as messages. `variables`: the template's own."""
+        return render_messages(prompt, self.sources if prompt.by == "processor" else [self._tokenizer], variables)
 
     def build(
         self,

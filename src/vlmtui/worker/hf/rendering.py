@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import resource
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -139,14 +139,14 @@ def chat_message(turn: Turn, items: Iterator[MediaItem]) -> dict[str, Any]:
     return {"role": turn.role, "content": content}
 
 
-def render_messages(prompt: MessagesPrompt, sources: list[Any]) -> str:
+def render_messages(prompt: MessagesPrompt, sources: list[Any], variables: Mapping[str, object] | None = None) -> str:
     """Render messages with the chat template of the first of `sources` (processor, tokenizer) that has one.
 
     Some templates read only strings as content, others only lists of parts, and silently drop the other form. This
     tries each form until the result has all text of the user. Raises VlmtuiError if there is no template, or every
     form loses text.
     """
-    apply = _template_function(prompt, sources)
+    apply = _template_function(prompt, sources, variables or {})
     last: Exception | None = None
     for form in (_as_given, _as_parts, _as_text):
         messages = [form(message) for message in prompt.messages]
@@ -167,11 +167,13 @@ def render_messages(prompt: MessagesPrompt, sources: list[Any]) -> str:
     )
 
 
-def _template_function(prompt: MessagesPrompt, sources: list[Any]) -> Callable[[list[dict[str, Any]]], str]:
+def _template_function(
+    prompt: MessagesPrompt, sources: list[Any], variables: Mapping[str, object]
+) -> Callable[[list[dict[str, Any]]], str]:
     for one in sources:
         template = prompt.chat_template or getattr(one, "chat_template", None)
         if template and hasattr(one, "apply_chat_template"):
-            given = {"chat_template": prompt.chat_template} if prompt.chat_template else {}
+            given = {**variables, **({"chat_template": prompt.chat_template} if prompt.chat_template else {})}
             return lambda messages: str(
                 one.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **given)
             )

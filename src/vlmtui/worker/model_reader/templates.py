@@ -37,6 +37,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.reading import is_file, read_json, read_whole
 from vlmtui.worker.hf.media_items import load_item
 from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs
+from vlmtui.worker.hf.template_variables import Generation, read_variables
 
 DATA_BYTES = 6 * 2**30
 """The most memory that the process may allocate."""
@@ -102,17 +103,6 @@ class _Refusal(jinja2.TemplateError):
     """Raised by a template that calls `raise_exception`."""
 
 
-class _Generation(jinja2.ext.Extension):
-    """Parses `{% generation %}` blocks, which mark answers for training."""
-
-    tags = {"generation"}
-
-    def parse(self, parser: Any) -> Any:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return jinja2.nodes.Scope(body).set_lineno(line)
-
-
 class _LineKeeper(CodeGenerator):
     """Also records the line numbers of constant texts; Jinja records only those of expressions."""
 
@@ -158,6 +148,7 @@ def read_template(
     try:
         with time_limit(seconds, of_processor=True):
             template = _environment().from_string(source)
+            read = read_variables(source)
     except jinja2.TemplateSyntaxError as error:
         return TemplateReading(
             name=name,
@@ -180,12 +171,13 @@ def read_template(
                     return TemplateReading(
                         name=name,
                         source=source,
+                        variables=read,
                         trouble=rendering.trouble,
                         line=rendering.line,
                         message=case.name,
                         renderings=done,
                     )
-    return TemplateReading(name=name, source=source, renderings=done)
+    return TemplateReading(name=name, source=source, variables=read, renderings=done)
 
 
 def render_once(
@@ -201,7 +193,7 @@ def render_once(
 def _environment() -> ImmutableSandboxedEnvironment:
     """Return an environment like that of `transformers.utils.chat_template_utils` (5.19)."""
     made = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
     )
     made.code_generator_class = _LineKeeper
     made.filters["tojson"] = _to_json
@@ -305,7 +297,8 @@ class PromptMaker:
         if template is None:
             return "", "The model has no chat template."
         form: Form = "parts" if reads_parts(template) else "text"
-        rendering = render_once(template, case.messages.messages[form], dict(self._tokenizer.special_tokens_map))
+        variables = {**case.variables, **self._tokenizer.special_tokens_map}
+        rendering = render_once(template, case.messages.messages[form], variables)
         if rendering.trouble is not None:
             said = rendering.message or rendering.trouble.value
             return "", LIMITS.get(rendering.trouble) or f"The chat template fails: {said}"

@@ -10,7 +10,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,7 +21,6 @@ from vlmtui.domain.conversation import (
     ChatPrompt,
     MessagesPrompt,
     Modality,
-    Prompt,
     RawPrompt,
     Text,
     Turn,
@@ -29,10 +28,12 @@ from vlmtui.domain.conversation import (
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.generation import MediaSpan, Request, Token, Vocabulary
 from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.template import EFFORT, TEMPLATE
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.reading import read_whole
 from vlmtui.worker.backends.remote.http_api import ServerApi, ServerError, Unanswered
 from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServerFacts
+from vlmtui.worker.hf.template_variables import template_variables
 
 _AT_ONCE = 16
 """The most simultaneous requests for the texts of tokens."""
@@ -262,11 +263,16 @@ def messages_of(turns: Sequence[Turn], media: Sequence[MediaPart]) -> list[dict[
     return [{"role": turn.role, "content": content(turn)} for turn in turns]
 
 
-def raw_chat(prompt: RawPrompt | MessagesPrompt, media: Sequence[MediaPart], own_template: str) -> dict[str, Any]:
+def raw_chat(
+    prompt: RawPrompt | MessagesPrompt,
+    media: Sequence[MediaPart],
+    own_template: str,
+    variables: Mapping[str, object],
+) -> dict[str, Any]:
     """Return the fields of a chat request that sends a raw prompt with media, as the output of a chat template.
 
     The tokenizer adds its BOS token, as to every raw prompt. A MessagesPrompt is rendered with its own template or
-    `own_template`, the model's; raises VlmtuiError(NO_CHAT_TEMPLATE) if both are missing.
+    `own_template`, the model's, which gets `variables`; raises VlmtuiError(NO_CHAT_TEMPLATE) if both are missing.
     """
     given: dict[str, object]
     if isinstance(prompt, RawPrompt):
@@ -276,7 +282,8 @@ def raw_chat(prompt: RawPrompt | MessagesPrompt, media: Sequence[MediaPart], own
         if not written_by:
             message = "The model's chat template is not known, so the raw prompt can't be written."
             raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Write the raw prompt yourself.")
-        template, given = _FROM_MESSAGES + written_by, {"raw_messages": msgspec.to_builtins(prompt.messages)}
+        given = {**variables, "raw_messages": msgspec.to_builtins(prompt.messages)}
+        template = _FROM_MESSAGES + written_by
     return {
         "messages": [{"role": "user", "content": [one.part for one in media]}],
         "chat_template": template,
@@ -292,7 +299,7 @@ def sampling_body(sampling: Sampling, stop_token_ids: Sequence[int]) -> dict[str
         body["stop"] = list(sampling.stop)
     if stop_token_ids:
         body["stop_token_ids"] = list(stop_token_ids)
-    return {**body, **sampling.extra}
+    return {**body, **{name: value for name, value in sampling.extra.items() if name != TEMPLATE}}
 
 
 def _read(attachment: Attachment) -> MediaPart:
@@ -392,7 +399,7 @@ class RequestBodies:
         common = {"model": self._model, "stream": True, "stream_options": {"include_usage": True}}
         prompt = request.prompt
         if not self._facts.version:
-            return *self._plain(prompt, media, {**common, **parameters}), None
+            return *self._plain(request, media, {**common, **parameters}), None
         if isinstance(prompt, RawPrompt) and self._facts.takes_ids:
             ids = await self._texts.ids_of(prompt.text, add_special_tokens=True)
             if logprobs is not None:
@@ -410,33 +417,46 @@ class RequestBodies:
             return _COMPLETIONS, {**common, "prompt": prompt.text, **parameters, **wanted}, None
         return (
             CHAT,
-            {**common, **self.chat(prompt, media), **parameters, **wanted, "return_prompt_text": True},
+            {**common, **self.chat(request, media), **parameters, **wanted, "return_prompt_text": True},
             None,
         )
 
-    def _plain(self, prompt: Prompt, media: Sequence[MediaPart], more: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return URL path and body for a server other than vLLM, with standard fields only: some reject others."""
+    def _plain(self, request: Request, media: Sequence[MediaPart], more: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return URL path and body for a server other than vLLM, with standard fields only: some reject others. The
+        template's variables are sent if there are any, and OpenAI's field for the effort of reasoning."""
         if more.get("skip_special_tokens"):
             del more["skip_special_tokens"]
-        if isinstance(prompt, RawPrompt):
-            return _COMPLETIONS, {**more, "prompt": prompt.text}
-        return CHAT, {**more, **self.chat(prompt, media)}
+        if isinstance(request.prompt, RawPrompt):
+            return _COMPLETIONS, {**more, "prompt": request.prompt.text}
+        body = {**more, **self.chat(request, media)}
+        if isinstance(effort := body.get(TEMPLATE, {}).get(EFFORT), str):
+            body[EFFORT] = effort
+        return CHAT, body
 
-    def chat(self, prompt: Prompt, media: Sequence[MediaPart], *, whole: bool = False) -> dict[str, Any]:
-        """Return the fields of a chat request. `whole`: send the content of all media, even if the server has it."""
+    def chat(self, request: Request, media: Sequence[MediaPart], *, whole: bool = False) -> dict[str, Any]:
+        """Return the fields of a chat request. `whole`: send the content of all media, even if the server has it.
+        Raises VlmtuiError(BAD_INPUT) for a variable that the chat template, if it is known, does not read."""
+        prompt = request.prompt
         if not whole:
             media = [msgspec.structs.replace(one, url=None) if one.uuid in self._known else one for one in media]
         if not self._facts.version:
             media = [msgspec.structs.replace(one, uuid="") for one in media]
         if not isinstance(prompt, ChatPrompt):
-            return raw_chat(prompt, media, self._facts.chat_template)
+            return raw_chat(prompt, media, self._facts.chat_template, self._variables(request))
         body: dict[str, Any] = {"messages": messages_of(prompt.turns, media)}
+        if variables := self._variables(request):
+            body[TEMPLATE] = variables
         if prompt.chat_template is not None:
             body["chat_template"] = prompt.chat_template
         frames = [one.frames for one in media if one.frames is not None]
         if len(frames) == 1 and self._facts.takes_media_arguments:
             body["media_io_kwargs"] = {"video": frames[0]}
         return body
+
+    def _variables(self, request: Request) -> dict[str, object]:
+        if isinstance(request.prompt, RawPrompt):
+            return {}
+        return template_variables(request.sampling, request.prompt.chat_template or self._facts.chat_template)
 
     async def _stop_ids(self, texts: Sequence[str]) -> list[int]:
         if not self._facts.tokenizes:

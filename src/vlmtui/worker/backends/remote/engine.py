@@ -55,6 +55,7 @@ from vlmtui.worker.backends.remote.http_api import (
 )
 from vlmtui.worker.backends.remote.options import server_options
 from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServedModel, ServerFacts, ask_for_metrics, wait_for
+from vlmtui.worker.hf.template_variables import read_variables
 
 _TOKEN = "token_id:"
 _COUNT_MAX = 10**9
@@ -398,6 +399,7 @@ class RemoteEngine:
             load_s=0.0,
             engine_args=spec.engine_args,
             chat_template=facts.chat_template,
+            template_variables=read_variables(facts.chat_template) if facts.chat_template else None,
             capabilities=_capabilities(facts),
             remedies=_remedies(facts, is_known=spec.family is not None),
         )
@@ -548,14 +550,14 @@ class RemoteEngine:
         """Return the prompt with its tokens, without an answer."""
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt) and media and self._facts.takes_ids:
-            body = {"model": self._model, "mm_payload": "none", **self._bodies.chat(prompt, media, whole=True)}
+            body = {"model": self._model, "mm_payload": "none", **self._bodies.chat(request, media, whole=True)}
             found = await self._api.post(f"{CHAT}/render", body)
             match found:
                 case {"token_ids": ids, "features": {"mm_placeholders": places}}:
                     part = part_of({"prompt_token_ids": ids, "mm_placeholders": places})
                     return await self._prompt_ready(request, part, None)
         if not isinstance(prompt, RawPrompt) or (media and not self._facts.takes_ids):
-            body = {"model": self._model, "return_token_strs": False, **self._bodies.chat(prompt, media, whole=True)}
+            body = {"model": self._model, "return_token_strs": False, **self._bodies.chat(request, media, whole=True)}
             found = await self._api.post("/tokenize", body)
             ids = found.get("tokens") if isinstance(found, dict) else None
             part = part_of({"prompt_token_ids": ids})

@@ -56,6 +56,7 @@ from vlmtui.worker.hf.media_items import MediaItem, load_items
 from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs, check_limits, seen_media
 from vlmtui.worker.hf.remote_code import pin_remote_code
 from vlmtui.worker.hf.rendering import within_limits
+from vlmtui.worker.hf.template_variables import template_variables
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader
 
 _PRIMED = 6
@@ -391,7 +392,7 @@ class TransformersEngine:
         given = arguments if isinstance(arguments, dict) and items else {}
         check_limits(items, self.info.limits)
         async with self._building:
-            text = await self._text(prompt)
+            text = await self._text(prompt, request.sampling)
             special = self._raw_special_tokens and not isinstance(prompt, ChatPrompt)
             build = partial(self._builder.build, text, items, special_tokens=special, arguments=given)
             inputs = await asyncio.to_thread(build)
@@ -404,13 +405,16 @@ class TransformersEngine:
             )
         return inputs
 
-    async def _text(self, prompt: Prompt) -> str:
+    async def _text(self, prompt: Prompt, sampling: Sampling) -> str:
         """Return the prompt's text. A chat template runs with limits, and between two forward passes."""
         match prompt:
             case MessagesPrompt():
-                render = partial(self._builder.render, prompt)
+                variables = template_variables(sampling, prompt.chat_template or self.info.chat_template)
+                render = partial(self._builder.render, prompt, variables)
             case ChatPrompt():
-                render = partial(self._builder.render_chat, prompt, self._template(prompt))
+                template = self._template(prompt)
+                variables = template_variables(sampling, template or self.info.chat_template)
+                render = partial(self._builder.render_chat, prompt, template, variables)
             case _:
                 return prompt.text
         async with self._gate.template():

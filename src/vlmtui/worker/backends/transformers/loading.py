@@ -20,6 +20,7 @@ from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage, LoraAdapter, a
 from vlmtui.domain.generation import GenerateRequest, ScoreRequest
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.contract import LoadStep, Report
+from vlmtui.worker.hf.template_variables import read_variables
 from vlmtui.worker.hf.vocabulary import eos_ids, tokenizer_facts
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
@@ -461,6 +462,7 @@ def read_engine_info(loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) 
         engine_args=_given(arguments),
         revision=getattr(loaded.config, "_commit_hash", None),
         chat_template=template or "",
+        template_variables=read_variables(template) if template else None,
         capabilities=msgspec.structs.replace(
             ALL, chat_template_source=bool(template), metrics=False, media_by_id=False
         ),

@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
-from vlmtui.domain.dials import PROCESSOR
+from vlmtui.domain.dials import PROCESSOR, THINKING_BUDGET
 from vlmtui.domain.generation import Candidate
 from vlmtui.domain.sampling import PARAMETERS, Sampling
-from vlmtui.errors import bad_input
+from vlmtui.domain.template import TEMPLATE
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.vocabulary import stop_token_id
 
 _SEEDS = 2**31
@@ -115,7 +116,10 @@ def plan_sampling(
 
 def _further(extra: Mapping[str, object]) -> Further:
     known = Further.__struct_fields__
-    given = {name: value for name, value in extra.items() if name != PROCESSOR}
+    given = {name: value for name, value in extra.items() if name not in (PROCESSOR, TEMPLATE)}
+    if THINKING_BUDGET in given:
+        message = "The Transformers backend has no limit for the tokens of reasoning: thinking_budget."
+        raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint="Unset it: `/set thinking_budget default`.")
     for name in given:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)

@@ -69,6 +69,7 @@ from vlmtui.worker.hf.media_items import (
 from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.remote_code import pin_remote_code
 from vlmtui.worker.hf.rendering import chat_message, render_messages, within_limits
+from vlmtui.worker.hf.template_variables import read_variables, template_variables
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, eos_ids, tokenizer_facts
 
 
@@ -155,6 +156,7 @@ def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) 
         engine_args=dict(arguments),
         revision=getattr(config.hf_config, "_commit_hash", None) or config.revision,
         chat_template=template or "",
+        template_variables=read_variables(template) if template else None,
         capabilities=msgspec.structs.replace(ALL, chat_template_source=bool(template)),
         **tokenizer_facts(tokenizer, eos_ids(tokenizer, config.try_get_generation_config().get("eos_token_id"))),
     )
@@ -384,10 +386,12 @@ class VllmEngine:
         with_text = isinstance(request, RenderRequest) and request.view is not None and request.view.values
         if isinstance(prompt, MessagesPrompt):
             sources = [self._processor(), self._tokenizer] if prompt.by == "processor" else [self._tokenizer]
-            text = await within_limits(asyncio.to_thread(render_messages, prompt, sources))
+            own = str(prompt.chat_template or getattr(sources[0], "chat_template", None) or self.info.chat_template)
+            variables = template_variables(request.sampling, own)
+            text = await within_limits(asyncio.to_thread(render_messages, prompt, sources, variables))
             prompt = RawPrompt(text=text, attachments=prompt.attachments)
         if isinstance(prompt, ChatPrompt):
-            parsed = await self._render_chat(prompt, items, with_text=with_text)
+            parsed = await self._render_chat(prompt, items, request.sampling, with_text=with_text)
             parameters = self._renderer.default_chat_tok_params
         else:
             parsed = self._render_raw(prompt, items)
@@ -415,7 +419,9 @@ class VllmEngine:
             rendered["prompt"] = parsed.get("prompt")
         return rendered
 
-    async def _render_chat(self, prompt: ChatPrompt, items: list[MediaItem], *, with_text: bool) -> Any:
+    async def _render_chat(
+        self, prompt: ChatPrompt, items: list[MediaItem], sampling: Sampling, *, with_text: bool
+    ) -> Any:
         """Render with a chat template. vLLM returns only token ids; `with_text` renders a second time for the text."""
         from vllm.exceptions import VLLMValidationError
         from vllm.renderers.params import ChatParams
@@ -428,12 +434,13 @@ class VllmEngine:
             raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Use a raw prompt instead.")
         left = iter(items)
         messages = [chat_message(turn, left) for turn in prompt.turns]
-        parameters = ChatParams(chat_template=template, chat_template_kwargs={"add_generation_prompt": True})
+        variables = template_variables(sampling, template or self.info.chat_template)
+        given = {**variables, "add_generation_prompt": True}
+        parameters = ChatParams(chat_template=template, chat_template_kwargs=given)
         rendering = self._renderer.render_messages_async(messages, parameters)
         _, parsed = await within_limits(rendering, wrapped_in=(VLLMValidationError,))
         if with_text and "prompt" not in parsed:
-            given = {**parameters.chat_template_kwargs, "tokenize": False}
-            parameters = ChatParams(chat_template=template, chat_template_kwargs=given)
+            parameters = ChatParams(chat_template=template, chat_template_kwargs={**given, "tokenize": False})
             rendering = self._renderer.render_messages_async(messages, parameters)
             _, as_text = await within_limits(rendering, wrapped_in=(VLLMValidationError,))
             parsed["prompt"] = as_text.get("prompt")

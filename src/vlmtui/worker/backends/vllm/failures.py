@@ -38,6 +38,12 @@ def _kv_hint(found: re.Match[str]) -> str:
 _ENGINE_RULES: tuple[FailureRule, ...] = (
     *FILE_RULES,
     FailureRule(
+        ErrorKind.UNSUPPORTED,
+        re.compile(r"thinking_token_budget is set but reasoning_config is not configured"),
+        "This engine has no limit for the tokens of reasoning: thinking_budget.",
+        "Load the model with the engine argument reasoning_parser = NAME, vLLM's name of the model's parser.",
+    ),
+    FailureRule(
         ErrorKind.NO_ENGINE,
         re.compile(r"No module named '?vllm\b"),
         "The engine's Python environment has no vLLM.",

@@ -14,6 +14,7 @@ from typing import Any
 from vlmtui.domain.dials import PROCESSOR, STRUCTURED
 from vlmtui.domain.generation import Delta, RenderRequest, ScoreRequest, SeenMedium, View, Vocabulary
 from vlmtui.domain.sampling import PARAMETERS, Sampling
+from vlmtui.domain.template import TEMPLATE
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.media_items import MODALITIES, PICTURES, MediaItem
 from vlmtui.worker.hf.seen_pixels import BLACK, WHITE, blank_items, measured, normalisation_of, write_seen
@@ -22,6 +23,7 @@ from vlmtui.worker.hf.vocabulary import VocabularyReader, stop_token_id, token_l
 _SEEDS = 2**31
 _FURTHER = (
     "min_tokens", "ignore_eos", "bad_words", "logit_bias", "allowed_token_ids", "include_stop_str_in_output",
+    "thinking_token_budget",
 )  # fmt: skip
 """Fields of SamplingParams that change the answer and are not in `PARAMETERS`."""
 _HINT = "Use exactly one placeholder for each attachment."
@@ -49,7 +51,7 @@ def sampling_parameters(
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
     _check_logprobs(logprobs, logprobs_max)
-    extra = {name: value for name, value in sampling.extra.items() if name != PROCESSOR}
+    extra = {name: value for name, value in sampling.extra.items() if name not in (PROCESSOR, TEMPLATE)}
     structured = extra.pop(STRUCTURED, None)
     chosen = {
         **extra,
@@ -82,8 +84,8 @@ def sampling_parameters(
 def used_sampling(parameters: Any, *, room: int, given: Sampling | None = None) -> Sampling:
     """Return vLLM's SamplingParams as a Sampling without open values.
 
-    `room`: the number of tokens left in the context. `given`: the requested sampling, for its structured output and
-    processor arguments, which `parameters` does not have in this form."""
+    `room`: the number of tokens left in the context. `given`: the requested sampling, for its structured output,
+    processor arguments and template variables, which `parameters` does not have in this form."""
     is_greedy = parameters.temperature == 0
     numbers = {name: getattr(parameters, name) for name in PARAMETERS}
     if is_greedy:
@@ -100,7 +102,9 @@ def used_sampling(parameters: Any, *, room: int, given: Sampling | None = None) 
         extra={
             **{name: value for name in _FURTHER if (value := getattr(parameters, name, None))},
             **{
-                name: given.extra[name] for name in (STRUCTURED, PROCESSOR) if given is not None and name in given.extra
+                name: given.extra[name]
+                for name in (STRUCTURED, PROCESSOR, TEMPLATE)
+                if given is not None and name in given.extra
             },
         },
     )

@@ -1,0 +1,167 @@
+"""Find the variables that a chat template reads, by its syntax tree; the template is not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import jinja2
+import jinja2.ext
+from jinja2 import meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.template import RENDERER_VARIABLES, TEMPLATE, Scalar, check_variables
+
+_SOURCE_MAX = 200_000
+"""The longest template that is read, in characters. Published templates have at most 40,000."""
+_VALUES_MAX = 20
+_EQUAL = ("eq", "ne", "in", "notin", "lt", "lteq", "gt", "gteq")
+
+
+class Generation(jinja2.ext.Extension):
+    """Parses `{% generation %}` blocks, which mark answers for training."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Any) -> Any:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body).set_lineno(line)
+
+
+def template_variables(sampling: Sampling, source: str) -> dict[str, object]:
+    """Return the variables that a request sets for its chat template. `source`: the template's; empty: unknown. Raises
+    VlmtuiError(BAD_INPUT) for a variable that the template does not read, or a value of a wrong type."""
+    found = sampling.extra.get(TEMPLATE)
+    given = {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
+    if given:
+        check_variables(given, read_variables(source) if source else None)
+    return given
+
+
+@lru_cache(maxsize=8)
+def read_variables(source: str) -> dict[str, tuple[Scalar, ...]] | None:
+    """Return the variables that a template reads, without those that the renderer sets, each with the values that the
+    template compares it with, true and false for a bare condition. None for a template that is too long or does not
+    parse."""
+    if len(source) > _SOURCE_MAX:
+        return None
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
+    )
+    try:
+        tree = environment.parse(source)
+        names = meta.find_undeclared_variables(tree)
+        names -= {*RENDERER_VARIABLES, *environment.globals}
+        found = _Values({name for name in names if not name.endswith("_token")})
+        found.visit(tree)
+    except (jinja2.TemplateError, RecursionError):
+        return None
+    return {name: found.of(name) for name in sorted(found.names)}
+
+
+class _Values:
+    """Collects the constants that variables are compared with."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+        self._constants: dict[str, list[Scalar]] = {name: [] for name in names}
+        self._conditions: set[str] = set()
+        """Variables that are a condition by themselves: `{% if enable_thinking %}`."""
+        self._printed: set[str] = set()
+        """Variables whose value is used in any other way."""
+
+    def of(self, name: str) -> tuple[Scalar, ...]:
+        found = list(self._constants[name])
+        is_flag = any(isinstance(one, bool) for one in found) or (
+            name in self._conditions and name not in self._printed and not found
+        )
+        if is_flag:
+            found += [True, False]
+        return tuple({(type(one), one): one for one in found}.values())[:_VALUES_MAX]
+
+    def visit(self, node: nodes.Node) -> None:
+        if isinstance(node, nodes.Name):
+            self._printed.add(node.name)
+            return
+        for child in self._rest(node):
+            self.visit(child)
+
+    def _rest(self, node: nodes.Node) -> Iterator[nodes.Node]:
+        """Note a node's comparisons and conditions, and yield the children that are left to visit."""
+        match node:
+            case nodes.Compare():
+                sides = [node.expr, *(one.expr for one in node.ops)]
+                if all(one.op in _EQUAL for one in node.ops):
+                    yield from self._compared(sides)
+                else:
+                    yield from sides
+            case nodes.Test(node=nodes.Name(name=name)):
+                if node.name in ("true", "false"):
+                    self._note(name, node.name == "true")
+                elif node.name == "boolean":
+                    self._note(name, True)
+                for one in node.args or ():
+                    yield from self._compared([node.node, one])
+            case nodes.Filter(node=nodes.Name() as filtered) if node.name in ("default", "d"):
+                for one in node.args:
+                    yield from self._compared([filtered, one])
+            case nodes.If() | nodes.CondExpr():
+                yield from self._condition(node.test)
+                yield from (child for child in node.iter_child_nodes() if child is not node.test)
+            case nodes.Not():
+                yield from self._condition(node.node)
+            case nodes.And() | nodes.Or():
+                yield from self._condition(node.left)
+                yield from self._condition(node.right)
+            case nodes.Assign(target=nodes.Name(name=name)) if name in self.names:
+                yield from self._assigned(name, node.node)
+            case _:
+                yield from node.iter_child_nodes()
+
+    def _condition(self, node: nodes.Node) -> Iterator[nodes.Node]:
+        if isinstance(node, nodes.Name):
+            self._conditions.add(node.name)
+        else:
+            yield node
+
+    def _compared(self, sides: list[nodes.Expr]) -> Iterator[nodes.Node]:
+        names = [one.name for one in sides if isinstance(one, nodes.Name)]
+        for one in sides:
+            for constant in _constants(one):
+                for name in names:
+                    self._note(name, constant)
+        yield from (one for one in sides if not isinstance(one, nodes.Name))
+
+    def _assigned(self, name: str, value: nodes.Node) -> Iterator[nodes.Node]:
+        """A template that sets its own variable names a default: `{% set x = x if x is defined else false %}`."""
+        if isinstance(value, nodes.CondExpr):
+            yield value.test
+            for branch in (value.expr1, value.expr2):
+                if branch is not None:
+                    yield from self._assigned(name, branch)
+        elif isinstance(value, nodes.Name) and value.name == name:
+            return
+        elif constants := list(_constants(value)):
+            for constant in constants:
+                self._note(name, constant)
+        else:
+            self._printed.add(name)
+            yield value
+
+    def _note(self, name: str, value: Scalar) -> None:
+        if name in self._constants:
+            self._constants[name].append(value)
+
+
+def _constants(node: nodes.Node) -> Iterator[Scalar]:
+    """Yield the values of a constant, or of the constants in a list or tuple."""
+    if isinstance(node, nodes.Const):
+        # `find_undeclared_variables` folds a list of constants into one constant.
+        values = node.value if isinstance(node.value, list | tuple) else [node.value]
+        yield from (one for one in values if isinstance(one, bool | int | float | str))
+    elif isinstance(node, nodes.List | nodes.Tuple):
+        for one in node.items:
+            yield from _constants(one)

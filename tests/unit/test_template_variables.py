@@ -1,0 +1,153 @@
+"""The variables of a chat template: found in its source, set by dials, checked, and followed by raw prompts."""
+
+from __future__ import annotations
+
+import pytest
+
+from vlmtui.domain.conversation import RawPrompt, user_turn
+from vlmtui.domain.dials import no_dials
+from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.template import TEMPLATE, TemplateVariables, check_variables
+from vlmtui.errors import VlmtuiError
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.prompts import raw_prompt
+from vlmtui.registry.schema import Family
+from vlmtui.session.dials import (
+    described_extra,
+    typed_parameters,
+    variables_of,
+    with_default_parameters,
+    with_parameter,
+    with_setting,
+)
+from vlmtui.session.fan_out import parse_plan, variants
+from vlmtui.session.settings import ChatSettings
+from vlmtui.worker.hf.template_variables import read_variables
+
+
+def family(name: str) -> Family:
+    return Registry.bundled()[name]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("{{ messages[0].content }}{% if add_generation_prompt %}{{ bos_token }}{% endif %}", {}),
+        (
+            "{% if enable_thinking is defined and enable_thinking is false %}x{% endif %}",
+            {"enable_thinking": {True, False}},
+        ),
+        ("{% if enable_thinking %}x{% endif %}", {"enable_thinking": {True, False}}),
+        ("{% set think = think if think is defined else true %}{% if think %}x{% endif %}", {"think": {True, False}}),
+        ("{% if effort == 'high' or effort in ['low', 'none'] %}x{% endif %}", {"effort": {"high", "low", "none"}}),
+        ("{{ budget | default(512) }}", {"budget": {512}}),
+        ("{% if not date %}{% set date = strftime_now('%d') %}{% endif %}{{ date }}", {"date": set()}),
+        ("{% macro show(x) %}{{ x }}{{ style }}{% endmacro %}{{ show(1) }}", {"style": set()}),
+        ("{% for one in messages %}{% set last = one %}{{ last }}{{ loop.index }}{% endfor %}{{ namespace() }}", {}),
+        ("{% generation %}{{ keep }}{% endgeneration %}", {"keep": set()}),
+    ],
+)
+def test_variables_are_found_with_the_values_they_are_compared_with(source: str, found: dict[str, set[object]]) -> None:
+    read = read_variables(source)
+    assert read is not None
+    assert {name: set(values) for name, values in read.items()} == found
+
+
+@pytest.mark.parametrize("source", ["{% if %}", "{{ " + "(" * 50_000, "{{ x }}" * 100_000])
+def test_a_template_that_does_not_parse_or_is_too_long_is_unknown(source: str) -> None:
+    assert read_variables(source) is None
+
+
+def test_a_typo_names_the_nearest_variable_and_all_that_are_read() -> None:
+    read: TemplateVariables = {"enable_thinking": (True, False), "reasoning_effort": ("low", "high")}
+    with pytest.raises(VlmtuiError, match="does not read enable_thinkin") as failed:
+        check_variables({"enable_thinkin": True}, read)
+    assert failed.value.hint == "Did you mean enable_thinking? It reads enable_thinking, reasoning_effort."
+
+
+@pytest.mark.parametrize(("name", "value"), [("enable_thinking", "yes"), ("enable_thinking", 1), ("effort", True)])
+def test_a_value_of_another_type_names_the_values_of_the_template(name: str, value: object) -> None:
+    with pytest.raises(VlmtuiError) as failed:
+        check_variables({name: value}, {"enable_thinking": (True, False), "effort": ("low", "high")})
+    assert "The template compares it with" in failed.value.hint
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "chat_template", "bos_token", "raw_messages"])
+def test_the_renderers_own_names_are_refused_for_an_unknown_template_too(name: str) -> None:
+    with pytest.raises(VlmtuiError, match="is set by the renderer"):
+        check_variables({name: "x"}, None)
+
+
+def test_any_other_variable_passes_for_an_unknown_template() -> None:
+    check_variables({"enable_thinking": "whatever"}, None)
+
+
+def test_thinking_sets_the_familys_own_variable() -> None:
+    shapes = family("shapes")
+    on = with_setting(Sampling(), "thinking on", shapes)
+    assert variables_of(on) == {"thinking": True}
+    assert described_extra(on) == {"template.thinking": True}
+    assert typed_parameters(on, shapes)["thinking"] == "on"
+    assert variables_of(with_setting(on, "thinking off", shapes)) == {"thinking": False}
+    assert with_setting(on, "thinking default", shapes) == Sampling()
+
+
+def test_thinking_and_effort_have_the_usual_names_where_no_record_says_others() -> None:
+    sampling = with_parameter(with_parameter(Sampling(), None, "thinking", "off"), None, "effort", "none")
+    assert variables_of(sampling) == {"enable_thinking": False, "reasoning_effort": "none"}
+
+
+def test_a_family_without_levels_of_effort_says_so() -> None:
+    with pytest.raises(VlmtuiError, match="no levels of effort"):
+        with_parameter(Sampling(), family("shapes"), "effort", "low")
+
+
+def test_any_variable_is_typed_as_json_or_as_text() -> None:
+    typed = {"true": True, "3": 3, '"3"': "3", "low": "low", '["a"]': ["a"]}
+    for text, value in typed.items():
+        sampling = with_setting(Sampling(), f"template.thing={text}")
+        assert variables_of(sampling) == {"thing": value}
+        assert (
+            with_setting(Sampling(), f"template.thing={typed_parameters(sampling, None)['template.thing']}") == sampling
+        )
+
+
+def test_a_thinking_budget_is_the_engines_unless_the_template_has_one() -> None:
+    assert with_setting(Sampling(), "thinking_budget 64").extra == {"thinking_token_budget": 64}
+    assert described_extra(with_setting(Sampling(), "thinking_budget 64")) == {"thinking_budget": 64}
+
+
+def test_defaults_of_reasoning_apply_only_to_families_that_reason() -> None:
+    defaults: dict[str, object] = {"thinking": True}
+    assert variables_of(with_default_parameters(Sampling(), family("shapes"), defaults)) == {"thinking": True}
+    assert variables_of(with_default_parameters(Sampling(), family("llava"), defaults)) == {}
+
+
+def test_each_family_keeps_its_own_variables() -> None:
+    shapes, llava = family("shapes"), family("llava")
+    settings = ChatSettings(sampling=with_setting(Sampling(), "thinking on", shapes), family="shapes")
+    other = settings.for_family(llava, {})
+    assert variables_of(other.sampling) == {}
+    assert variables_of(other.for_family(shapes, {}).sampling) == {"thinking": True}
+
+
+def test_a_raw_prompt_follows_the_switch() -> None:
+    prompts = [
+        raw_prompt(family("shapes"), [user_turn("What?")], variables) for variables in (None, {"thinking": True})
+    ]
+    assert all(isinstance(prompt, RawPrompt) for prompt in prompts)
+    assert ["Think first." in prompt.text for prompt in prompts if isinstance(prompt, RawPrompt)] == [False, True]
+
+
+def test_a_fan_out_over_thinking_has_a_lane_each() -> None:
+    plan = parse_plan("thinking=on,off")
+    found = variants(plan, [user_turn("Hi")], Sampling(temperature=1), family=family("shapes"))
+    assert plan.changes_prompt
+    assert [one.label for one in found] == ["thinking on", "thinking off"]
+    assert [variables_of(one.sampling) for one in found] == [{"thinking": True}, {"thinking": False}]
+    assert len({one.sampling.seed for one in found}) == 1
+
+
+def test_a_variable_of_somebody_elses_document_is_kept_only_as_a_plain_value() -> None:
+    assert no_dials({TEMPLATE: {"enable_thinking": False}}) == []
+    assert no_dials({TEMPLATE: {"style": "/etc/passwd"}}) == [TEMPLATE]
