@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vlmtui.domain.generation import Finished, Timings, Usage
+from vlmtui.domain.generation import Delta, Finished, Timings, Usage
 from vlmtui.session.answer_line import answer_marks
 from vlmtui.session.generation import Answer
 
@@ -28,4 +28,19 @@ def test_a_delayed_answer_shows_its_wait(queued_s: float | None, cached: int, sa
             timings=Timings(ttft_s=4.0, total_s=5.0, queued_s=queued_s),
         )
     )
+    assert answer_marks(answer) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<think>\nI see", "the token limit ended its reasoning: /set max_tokens N, thinking_budget N or thinking off"),
+        ("<think>\nI see\n</think>\n\nA red", "ended by the token limit"),
+        ("A red", "ended by the token limit"),
+    ],
+)
+def test_reasoning_without_an_answer_says_what_to_change(text: str, said: str) -> None:
+    answer = Answer("r")
+    answer.take(Delta(request_id="r", text=text, tokens=3))
+    answer.take(Finished(request_id="r", finish_reason="length", usage=Usage(), timings=Timings()))
     assert answer_marks(answer) == said

@@ -8,6 +8,7 @@ from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.session.generation import Answer
 from vlmtui.text import counted, one_line
 
+_NO_ANSWER = "the token limit ended its reasoning: /set max_tokens N, thinking_budget N or thinking off"
 _LATE_S = 1.0
 """The least wait for other requests that is shown."""
 
@@ -49,7 +50,7 @@ def answer_marks(answer: Answer) -> str:
     """Return why the answer is incomplete, whether it fits its schema, and why it was slow to start; empty for most."""
     match answer.outcome:
         case Finished(finish_reason="length"):
-            mark = "ended by the token limit"
+            mark = _NO_ANSWER if is_only_reasoning(answer) else "ended by the token limit"
         case Cancelled():
             mark = "stopped by you"
         case Failed():
@@ -60,6 +61,12 @@ def answer_marks(answer: Answer) -> str:
             assert_never(answer.outcome)
     structure = one_line(answer.structure.message) if answer.structure is not None else ""
     return " · ".join(part for part in (mark, structure, _why_late(answer)) if part)
+
+
+def is_only_reasoning(answer: Answer) -> bool:
+    """Return True if the text ends before the reasoning does."""
+    parts = answer.parts(answer.text)
+    return bool(parts.thinking) and not parts.answer.strip()
 
 
 def _why_late(answer: Answer) -> str:
