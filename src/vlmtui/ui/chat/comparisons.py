@@ -90,7 +90,7 @@ class FanOuts(ChatPart):
         return True
 
     def _earlier(self, message: ComparedMessage) -> FanOut | None:
-        """Return the open fan-out if it is of the same message."""
+        """Return the newest fan-out if it is of the same message."""
         if self._open is None:
             return None
         fan_out, before = self._open

@@ -55,8 +55,8 @@ _SHOWN = 3
 
 
 class ChatFrame(Vertical):
-    """The transcript in a panel with the conversation's title. Wide screens show the side pane, narrow ones a line
-    of facts below, chosen by the screen's style."""
+    """The transcript in a panel with the conversation's title. Wide screens show the side pane, narrow screens a line
+    of facts below; the screen's style chooses."""
 
     DEFAULT_CSS = """
     ChatFrame {
@@ -137,7 +137,7 @@ class ChatFrame(Vertical):
 
 
 class WelcomePanel(Static):
-    """The model with what it accepts, and the first keys."""
+    """The loaded model, the media that it accepts, and the first keys."""
 
     DEFAULT_CSS = "WelcomePanel { width: auto; max-width: 100%; height: auto; color: $muted; }"
 

@@ -93,8 +93,8 @@ def path_at(text: str, cursor: int) -> Span | None:
 def complete(fragment: str, base: Path, *, limit: int = 50, look_s: float = LOOK_S) -> list[PathCompletion]:
     """Return folders and media files that complete `fragment`, best first. Blocking; never raises.
 
-    A relative path starts at `base`. Names with the last component as prefix come first, then those that contain it.
-    Hidden names only if it begins with a dot.
+    A relative path starts at `base`. Names that begin with the last component come first, then names that contain it.
+    Hidden files are included only if it begins with a dot.
     """
     if fragment == "~":
         fragment = "~/"

@@ -66,7 +66,8 @@ class CompareScreen(SidesScreen):
         look: Callable[[], Awaitable[bool]],
     ) -> None:
         """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw prompt;
-        `look` sends it without its images, and returns True if one of those answers was used."""
+        `look` opens a fan-out that sends it without its images, and returns True if the conversation continues with an
+        answer of it."""
         super().__init__("Compare", comparison.turns[-1].text, comparison.attachments)
         self._left = PromptView(id="chat-prompt")
         self.pane = RawPane(comparison, id="raw-prompt")
@@ -296,7 +297,7 @@ class CompareScreen(SidesScreen):
         return self.comparison.raw if mode == "raw" else self.comparison.chat
 
     def _show_begun(self, findings: Sequence[Finding]) -> None:
-        """Show the answers that are starting, the raw one with the findings about its prompt."""
+        """Show the answers that are starting, and the findings about the raw prompt."""
         for side in self.comparison.sides:
             if side.answer is not None:
                 told = _warning(findings) if side.mode == "raw" else ""

@@ -173,7 +173,7 @@ class SidesScreen(Screen[None]):
         self.turn_to(views[(at + 1) % len(views)])
 
     def action_difference(self) -> None:
-        """Show the difference, or return from it."""
+        """Show the difference, or return to both sides."""
         self.turn_to("chat" if self.view == "difference" else "difference")
 
     @before_keys
@@ -199,7 +199,7 @@ class SidesScreen(Screen[None]):
 
 
 async def ask_export(app: VlmtuiApp, document: Comparison, name: str) -> None:
-    """Ask for a file, `name` being the suggestion, and write a comparison to it."""
+    """Ask for a file, suggesting `name`, and write a comparison to it."""
     hint = ".md to read · .html with images · .json to replay"
     chosen = await ask_user(app, NameScreen("Export to", value=name, hint=hint))
     if chosen is None:

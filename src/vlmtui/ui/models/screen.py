@@ -267,7 +267,7 @@ class ModelFilter(LineInput):
 
 
 class ModelsScreen(Screen[None]):
-    """A filter field that always has the focus, and the models below it."""
+    """The list of models, below a filter field that always has the focus."""
 
     CSS_PATH = "screen.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
@@ -370,7 +370,7 @@ class ModelsScreen(Screen[None]):
 
     def action_move(self, how: str) -> None:
         """Move the highlight; the filter keeps the focus."""
-        if not self._shows_all:  # a key typed before the first paint
+        if not self._shows_all:  # a key was typed before the whole list was shown
             self._fill()
         self._list.action_move(how)
 

@@ -1,4 +1,4 @@
-"""The heat map of the parts of an image that an answer, or a word of it, depends on."""
+"""The heat map of an answer: which parts of an image the answer, or a word of it, depends on."""
 
 from __future__ import annotations
 
