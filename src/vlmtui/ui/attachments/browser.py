@@ -376,7 +376,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         """`recent` remembers the folders of chosen files; `look`: the sort order and hidden files, which the user can
         change; `estimate` returns the tokens of an attachment."""
         super().__init__()
-        self._estimate = estimate
         self.folder = folder.absolute()
         self._marks: dict[Path, FolderEntry] = {}
         self._requested: Path | None = self.folder
@@ -389,19 +388,22 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         """The entries that match the filter, as sorted."""
         self._problem = ""
         """Why the typed folder can't be shown; empty: it can."""
+        self._filter = FilterInput(placeholder="Type to filter, or a path", id="filter", compact=True)
+        self._files = FileList(self._marks, id="files")
+        self._preview = FilePreview(estimate, id="preview")
 
     def compose(self) -> ComposeResult:
         with Vertical(id="panel"):
             yield FolderTitle(id="title")
             yield Static(id="state", markup=False)
-            yield FilterInput(placeholder="Type to filter, or a path", id="filter", compact=True)
+            yield self._filter
             with Container(id="body"):
-                yield FileList(self._marks, id="files")
-                yield FilePreview(self._estimate, id="preview")
+                yield self._files
+                yield self._preview
             yield Static(self._keys, id="keys", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one(FilterInput).focus()
+        self._filter.focus()
         self._open(self.folder)
 
     @property
@@ -457,12 +459,12 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     @on(RowList.Highlighted)
     def _highlighted(self) -> None:
-        self.query_one(FilePreview).show(self._current)
+        self._preview.show(self._files.current)
 
     @on(RowList.Opened)
     def action_choose(self) -> None:
         """Open the highlighted folder; attach the marked files, or else the highlighted one."""
-        entry = self._current
+        entry = self._files.current
         typed = typed_path(self._filter.value)
         if self._requested != (None if self._shows_recent else self.folder):
             return
@@ -478,7 +480,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             self._return_files([entry.path])
 
     def action_mark(self) -> None:
-        entry = self._current
+        entry = self._files.current
         if entry is None or entry.is_folder:
             return
         if entry.path in self._marks:
@@ -486,7 +488,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         else:
             self._marks[entry.path] = entry
         self._show_state()
-        self.query_one(FileList).refresh()
+        self._files.refresh()
         self.action_move("down")
 
     def action_mark_all(self) -> None:
@@ -497,7 +499,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         else:
             self._marks.update(files)
         self._show_state()
-        self.query_one(FileList).refresh()
+        self._files.refresh()
 
     def action_sort(self) -> None:
         self._look.sort = self._look.sort.next
@@ -512,7 +514,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     def action_complete(self) -> None:
         """Complete the typed path with the highlighted name."""
-        entry, value = self._current, self._filter.value
+        entry, value = self._files.current, self._filter.value
         if entry is not None and typed_path(value) and entry.name == one_line(entry.name):
             head = value if "/" not in value else value.rpartition("/")[0]
             self._filter.value = f"{head}/{entry.name}{'/' if entry.is_folder else ''}"
@@ -530,7 +532,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     def action_move(self, how: str) -> None:
         self._filter.is_browsing = True
-        self.query_one(FileList).action_move(how)
+        self._files.action_move(how)
 
     @property
     def _keys(self) -> str:
@@ -538,14 +540,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         by_letter = (ACTIONS[f"browser.{name}"] for name in ("mark_all", "sort", "hidden", "recent"))
         second = " · ".join(f"{spell_key(action.leader)} {action.title}" for action in by_letter)
         return f"{first} · {hint(self.app, 'browser.leave')}\n{shown_keys(self.app, ACTIONS[LEADER])}… {second}"
-
-    @property
-    def _filter(self) -> FilterInput:
-        return self.query_one(FilterInput)
-
-    @property
-    def _current(self) -> FolderEntry | None:
-        return self.query_one(FileList).current
 
     def _return_files(self, files: list[Path]) -> None:
         if self._recent is not None:
@@ -561,12 +555,12 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         shown = shown if self._shows_recent else self._look.arranged(shown)
         if typed and wanted:
             highlight = next((entry.path for entry in shown if entry.name == wanted), None)
-        elif highlight is None and self._current is not None:
-            highlight = self._current.path
+        elif highlight is None and self._files.current is not None:
+            highlight = self._files.current.path
         empty = "" if self._problem else _EMPTY_RECENT if self._shows_recent else _EMPTY
         at = next((at for at, entry in enumerate(shown) if entry.path == highlight), 0)
         self._shown = shown
-        self.query_one(FileList).show(shown, highlight=at, empty=empty)
+        self._files.show(shown, highlight=at, empty=empty)
         self._show_state()
 
     def _show_state(self) -> None:

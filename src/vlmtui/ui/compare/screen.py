@@ -24,7 +24,7 @@ from vlmtui.session.comparison import (
     PromptComparison,
     SavedPrompts,
 )
-from vlmtui.session.engines import AppEngines, EngineState
+from vlmtui.session.engines import EngineState
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lanes import InFlightRequest
 from vlmtui.text import one_line
@@ -80,10 +80,6 @@ class CompareScreen(SidesScreen):
         self._told: dict[PromptMode, str] = {"chat": "", "raw": ""}
         """The note about its prompt in each side's title."""
 
-    @property
-    def engines(self) -> AppEngines:
-        return self.main_app.engines
-
     def side(self, mode: PromptMode) -> Sequence[Widget]:
         prompt = self._left if mode == "chat" else self.pane
         return prompt, AnswerPane(f"comparison.stop_{mode}", id=f"{mode}-answer")
@@ -131,7 +127,7 @@ class CompareScreen(SidesScreen):
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
-        if self.engines.state is EngineState.READY and self.comparison.chat.prompt is None:
+        if self.main_app.engines.state is EngineState.READY and self.comparison.chat.prompt is None:
             self._make_prompts()
 
     @on(BothEnded)
@@ -158,13 +154,13 @@ class CompareScreen(SidesScreen):
     # -- actions
 
     def action_send(self) -> None:
-        if self.engines.state is EngineState.DEAD:
+        if self.main_app.engines.state is EngineState.DEAD:
             self.main_app.tell("The model is loading again.")
             self.main_app.restart_engine()
             return
         comparison = self.comparison
         try:
-            engine = self.engines.require_engine()
+            engine = self.main_app.engines.require_engine()
             findings = comparison.prepare()
             in_flight = self._send_draft() if self.message.exchange is None else None
         except VlmtuiError as error:
@@ -246,9 +242,9 @@ class CompareScreen(SidesScreen):
         name = "" if at < 2 else names[at - 2]
         try:
             if at == 0:
-                text, origin = await self.comparison.template_text(self.engines.require_engine)
+                text, origin = await self.comparison.template_text(self.main_app.engines.require_engine)
             elif at == 1:
-                text, origin = await self.comparison.rendered_text(self.engines.require_engine())
+                text, origin = await self.comparison.rendered_text(self.main_app.engines.require_engine())
             else:
                 text, origin = await asyncio.to_thread(self._saved.load, name), ""
         except VlmtuiError as error:
@@ -321,13 +317,13 @@ class CompareScreen(SidesScreen):
         """Render the left prompt, and fill the editor unless the user has written in it."""
         comparison = self.comparison
         try:
-            self._show_left(await comparison.render_chat(self.engines.require_engine()))
+            self._show_left(await comparison.render_chat(self.main_app.engines.require_engine()))
         except VlmtuiError as error:
             self._left.tell(error_text(self.app, error))
         if comparison.draft.is_edited:
             return
         try:
-            text, origin = await comparison.template_text(self.engines.require_engine)
+            text, origin = await comparison.template_text(self.main_app.engines.require_engine)
         except VlmtuiError as error:
             self.main_app.tell_error(error)
             made = comparison.chat.rendered
@@ -395,7 +391,7 @@ class CompareScreen(SidesScreen):
             self.main_app.tell("This chat already continues with that answer.")
             return
         try:
-            await self.message.adopt(side.lane, self.engines.require_model())
+            await self.message.adopt(side.lane, self.main_app.engines.require_model())
         except VlmtuiError as error:
             self.main_app.tell_error(error)
             return
@@ -410,7 +406,7 @@ class CompareScreen(SidesScreen):
         comparison = self.comparison
         if comparison.raw.answer is None:
             try:
-                engine = self.engines.require_engine()
+                engine = self.main_app.engines.require_engine()
                 comparison.require_sendable()
                 await comparison.render_raw(engine)
             except VlmtuiError as error:
