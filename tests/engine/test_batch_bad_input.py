@@ -70,7 +70,7 @@ def test_each_wrong_item_is_an_error_line_and_the_others_are_answered(
     said = {number: (error["kind"], error["message"]) for number, error in errors.items()}
     assert [number for number, (_, message) in said.items() if not message.startswith(f"Line {number}: ")] == []
     assert "unknown field `promt`" in said[3][1]
-    assert "is that of line 1" in said[4][1]
+    assert "is also used in line 1" in said[4][1]
     assert said[5][1] == "Line 5: missing.png does not exist."
     assert "half.png" in said[6][1]
     assert said[7][0] == "context_too_long"

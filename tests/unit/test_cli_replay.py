@@ -100,7 +100,7 @@ def test_a_document_has_no_folder_loaded(
     assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
     kept.write_bytes(to_json(msgspec.structs.replace(from_json(kept.read_bytes()), model=name)))
     ran = cli("replay", str(kept))
-    assert ran.code == 2 and "which it cannot have loaded" in ran.out and "add --model" in ran.out
+    assert ran.code == 2 and "a document must not choose local files" in ran.out and "add --model" in ran.out
 
 
 def test_a_document_has_nothing_downloaded(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

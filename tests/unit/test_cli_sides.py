@@ -257,7 +257,7 @@ def test_an_unusable_document_is_refused_before_anything_is_loaded(cli: CommandL
     for content, words in (
         (document.read_text()[:-40], "Not a vlmtui comparison"),
         (json.dumps({**whole, "more": 1}), "Not a vlmtui comparison"),
-        (json.dumps(without_request), "cannot be run again"),
+        (json.dumps(without_request), "has no request"),
         (json.dumps(without_bytes), "neither in the document"),
         (json.dumps(unlisted), "does not list"),
         (json.dumps({**whole, "model": "no-such-model"}), "no-such-model"),

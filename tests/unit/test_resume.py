@@ -87,7 +87,7 @@ def test_another_server_is_named_and_not_used(server: str, imported: bool) -> No
 def test_a_folder_of_another_machine_is_not_loaded(family: str | None, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["Qwen2VLForConditionalGeneration"]}')
     stored = StoredModel(name=str(tmp_path), model=str(tmp_path), family=family)
-    with pytest.raises(VlmtuiError, match="not here"):
+    with pytest.raises(VlmtuiError, match="not on this machine"):
         resumed_model(REGISTRY, {}, point(stored, imported=True))
     assert resumed_model(REGISTRY, {}, point(stored)).spec.model == str(tmp_path)
 
@@ -109,7 +109,7 @@ def test_an_imported_conversation_downloads_nothing(tmp_path: Path, monkeypatch:
     name = "Qwen/Qwen2-VL-2B-Instruct"
     stored = StoredModel(name=name, model=name, family="qwen2_vl")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(VlmtuiError, match="not here"):
+    with pytest.raises(VlmtuiError, match="not on this machine"):
         resumed_model(REGISTRY, {}, point(stored, imported=True))
     downloaded(tmp_path, name, monkeypatch)
     assert resumed_model(REGISTRY, {}, point(stored, imported=True)).spec.model == name

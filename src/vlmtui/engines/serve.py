@@ -13,17 +13,17 @@ from vlmtui.engines.installed import EngineRecord, describe_interpreter
 
 _REASONS = {
     "max_model_len": "the context length of the model's record",
-    "limit_mm_per_prompt": "the most images and videos of a prompt",
+    "limit_mm_per_prompt": "the maximum number of images and videos in a prompt",
     "mm_processor_kwargs": "how the model's processor prepares media",
-    "hf_overrides": "what its config.json lacks for vLLM",
+    "hf_overrides": "values that its config.json lacks for vLLM",
     "max_num_seqs": "how many requests run at a time",
     "dtype": "the number format of weights and activations",
-    "revision": "exactly the files that were looked at",
-    "code_revision": "exactly the code that is allowed",
-    "tokenizer_revision": "exactly the tokenizer that is allowed",
+    "revision": "the exact revision that vlmtui checked",
+    "code_revision": "the exact code that you permitted",
+    "tokenizer_revision": "the exact tokenizer that you permitted",
     "trust_remote_code": "the model's own Python code, which runs only if you allowed it",
     "enforce_eager": "the model fails or gains nothing with CUDA graphs",
-    "gpu_memory_utilization": "the share of the memory that it takes",
+    "gpu_memory_utilization": "the fraction of the memory that vLLM claims",
 }
 _CPU_DEFAULTS: dict[str, object] = {"dtype": "float32", "enforce_eager": True, "max_num_seqs": 8}
 # On a CPU, gpu_memory_utilization is the share of RAM that must be free at start; values meant for GPUs do not apply.
@@ -57,7 +57,7 @@ def private_server_flags(spec: LoadSpec, *, for_cpu: bool) -> tuple[Flag, ...]:
 
 def model_flags(spec: LoadSpec) -> Iterator[Flag]:
     """Yield the flags that load a model with its spec."""
-    yield Flag(("--served-model-name", spec.name), "the name that clients ask for")
+    yield Flag(("--served-model-name", spec.name), "the model's name in requests")
     arguments = {name: value for name, value in spec.engine_args.items() if name != "trust_remote_code"}
     if spec.revision is not None:
         arguments["revision"] = spec.revision
@@ -73,7 +73,7 @@ def model_flags(spec: LoadSpec) -> Iterator[Flag]:
 def feature_flags(*, video: bool, private: bool = False) -> Iterator[Flag]:
     """Yield the flags for features that vlmtui uses. `private`: vlmtui is the only client."""
     yield Flag(("--enable-scale-out",), "raw prompts with media: the server's /inference/v1/generate")
-    yield Flag(("--enable-tokenizer-info-endpoint",), "the chat template that the server uses can be read")
+    yield Flag(("--enable-tokenizer-info-endpoint",), "lets vlmtui read the server's chat template")
     yield Flag(("--enable-prompt-tokens-details",), "how many tokens of a prompt are cached, and how many are of media")
     yield Flag(("--enable-per-request-metrics",), "how long an answer waited for other requests")
     if private:
@@ -82,7 +82,7 @@ def feature_flags(*, video: bool, private: bool = False) -> Iterator[Flag]:
         yield Flag(("--trust-request-mm-kwargs",), "the times of a video's frames; only for clients that you trust")
         yield Flag(
             ("--media-io-kwargs", '{"video":{"num_frames":-1}}'),
-            "all frames that are sent are used: without it those after the 32nd are dropped without a word",
+            "use every frame that is sent: without it, vLLM silently drops those after the 32nd",
         )
 
 

@@ -82,7 +82,7 @@ def require_allowed(folder: str, allowed: str | None) -> None:
     if path.is_relative_to(bundled_model()):
         return
     if allowed is None or not path.is_relative_to(Path(allowed).expanduser().resolve()):
-        message = f"The document's answer came from the LoRA adapter {one_line(folder)}, which it cannot have loaded."
+        message = f"Can't load the LoRA adapter {one_line(folder)}: a document must not choose local files."
         hint = f"If it is yours, add --adapter {shlex.quote(one_line(folder))}, or a folder above it."
         raise bad_input(message, hint=hint)
 

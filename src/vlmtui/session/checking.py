@@ -215,7 +215,9 @@ def copied_beside(path: Path, folder: Path) -> Path:
         return path
     data, target = read_whole(path, bytes_max=_COPY_BYTES_MAX), folder / path.name
     if is_file(target) and read_whole(target, bytes_max=_COPY_BYTES_MAX) != data:
-        raise bad_input(f"{target} is another picture.", hint=f"Copy {path} below {folder} by another name.")
+        raise bad_input(
+            f"Can't copy {path}: {target} has other content.", hint=f"Copy {path} below {folder} by another name."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(target, data)
     return target
@@ -249,7 +251,7 @@ def read_comparison(path: Path) -> Comparison:
     known = {item.sha256 for item in comparison.attachments}
     for side in comparison.sides:
         if side.request is None:
-            message = f"{path} does not hold what was asked for, so it cannot be run again."
+            message = f"{path} has no request, so it can't be repeated."
             raise bad_input(message, hint="`vlmtui ask --export FILE.json` writes one that does.")
         if not known.issuperset(item.sha256 for item in attachments_of(side.request)):
             raise bad_input(f"{path} asks for an attachment that it does not list.")
@@ -259,7 +261,7 @@ def read_comparison(path: Path) -> Comparison:
 def name_by_document(name: str) -> str:
     """Return a document's name for its model. Raises VlmtuiError for a local folder, which no document may choose."""
     if Path(name).is_absolute() or name.startswith((".", "~")) or is_folder(Path(name)):
-        message = f"The document was made with the model in {one_line(name)}, which it cannot have loaded."
+        message = f"Can't load the model in {one_line(name)}: a document must not choose local files."
         raise bad_input(message, hint=f"If it is yours, add --model {shlex.quote(one_line(name))}.")
     return name
 
@@ -270,13 +272,13 @@ def stored_file(media: Path, item: MediaRecord) -> Path:
     if content is not None:
         kept = store_medium(io.BytesIO(content), media, name=item.name)
         if kept is None:
-            raise bad_input(f"{visible(item.name)} is no picture, video, sound or document.")
+            raise bad_input(f"{visible(item.name)} is not an image, video, audio file or document.")
         if kept.sha256 != item.sha256:
-            raise bad_input(f"{visible(item.name)} is damaged: its content is not what its hash says.")
+            raise bad_input(f"{visible(item.name)} is damaged: its content does not match its SHA-256.")
         return kept.path
     found = place(media, item.sha256)
     if not is_file(found):
-        message = f"{visible(item.name)} is neither in the document nor among the files that are kept here."
+        message = f"{visible(item.name)} is neither in the document nor among the stored attachments."
         raise bad_input(message, detail=f"sha256 {item.sha256}", hint="Attach the same file once, and try again.")
     return found
 

@@ -20,7 +20,7 @@ from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.generation import render
 
 _LONG_TEXT = 2000
-"""The least characters of a text without attachments whose tokens are counted."""
+"""The fewest characters of a text without attachments whose tokens are counted."""
 
 
 EstimateTokens = Callable[[Modality, tuple[int, int], int | None], int | None]

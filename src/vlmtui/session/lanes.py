@@ -232,10 +232,10 @@ def recorded_specs(comparison: Comparison, paths: Mapping[str, str]) -> list[Lan
     specs = []
     for side in comparison.sides:
         if side.request is None:
-            raise ValueError("A side without its request cannot be run again.")
+            raise ValueError("This side has no request to repeat.")
         sampling = side.own or msgspec.structs.replace(comparison.sampling, **side.sampling)
         if names := no_dials(sampling.extra):
-            message = f"The document sets {one_line(', '.join(names))}, which no document can set."
+            message = f"The document sets {one_line(', '.join(names))}, which a document must not set."
             raise bad_input(message, hint="Ask again with `vlmtui ask` and the settings that you want.")
         request = GenerateRequest(
             request_id=new_request_id(),

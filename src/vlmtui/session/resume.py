@@ -183,7 +183,7 @@ def _model_here(registry: Registry, name: str, choice: BackendChoice | None = No
         return resolve(registry, name, choice)
     is_elsewhere = Path(name).is_absolute() or (re.fullmatch(REPOSITORY, name, re.ASCII) and snapshot_of(name) is None)
     if is_elsewhere and name not in registry:
-        message = f"This conversation was made with {one_line(name)}, which is not here."
+        message = f"This conversation was made with {one_line(name)}, which is not on this machine."
         raise bad_input(message, hint=_CHOOSE)
     return resolve(registry, name, choice, folders=False)
 

@@ -67,7 +67,7 @@ def test_a_wrong_line_between_others_is_named(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     whole = written(path, line("a"))
     path.write_bytes(whole + b'{"id":"b"\n' + whole)
-    with pytest.raises(VlmtuiError, match=r"Line 2 of out\.jsonl"):
+    with pytest.raises(VlmtuiError, match=r"out\.jsonl: line 2 "):
         OutputFile(path)
 
 

@@ -87,7 +87,7 @@ async def test_a_wrong_line_costs_one_line_with_its_number(bench: Bench) -> None
     }  # fmt: skip
     assert all(error["message"].startswith(f"Line {number}: ") for number, (_, error) in errors.items())  # type: ignore[index]
     assert "unknown field `promt`" in errors[3][1]["message"]  # type: ignore[index]
-    assert "is that of line 1" in errors[4][1]["message"]  # type: ignore[index]
+    assert "is also used in line 1" in errors[4][1]["message"]  # type: ignore[index]
 
 
 async def test_retry_errors_replaces_their_lines(bench: Bench) -> None:

@@ -156,7 +156,7 @@ class WorkerHost:
                         raise one.error()
                     return one.metrics
         except TimeoutError as error:
-            raise VlmtuiError(ErrorKind.ENGINE_BUSY, "The worker does not tell its metrics in time.") from error
+            raise VlmtuiError(ErrorKind.ENGINE_BUSY, "The worker sent no metrics in time.") from error
         finally:
             await worker.close()
         raise VlmtuiError(ErrorKind.ENGINE_DIED, "The worker ended.")

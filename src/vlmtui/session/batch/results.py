@@ -117,7 +117,7 @@ class OutputFile:
         same id becomes a bad item."""
         row = self._rows.setdefault(item.line if item.id is None else item.id, _Row("", False, -1, 0))
         if row.line and item.id is not None:
-            error = bad_input(f"The id {quoted(item.id)} is that of line {row.line}, too.", hint="Give it another id.")
+            error = bad_input(f"The id {quoted(item.id)} is also used in line {row.line}.", hint="Give it another id.")
             return self.match(BadItem(line=item.line, failure=Failure.of(error)))
         row.line = item.line
         is_new = row.number < 0 or (row.failed and self._retries_failed)
@@ -179,7 +179,7 @@ class OutputFile:
 
     def _foreign(self, number: int) -> VlmtuiError:
         name = one_line(self.path.name)
-        message = f"Line {number} of {name} is not a result of a batch, so nothing is written to it."
+        message = f"Can't write to {name}: line {number} is not a result of a batch."
         return bad_input(message, hint="Choose another output file.")
 
 
@@ -310,7 +310,7 @@ def batch_page(output: Path, model: str) -> str:
             ("Model", model),
             ("Items", f"{states.total():,}"),
             ("Failed", f"{states['failed']:,}"),
-            ("As expected", f"{correct:,} of {expected:,}" if expected else "nothing is expected"),
+            ("As expected", f"{correct:,} of {expected:,}" if expected else "no expected answers"),
         ],
         results=[
             {
