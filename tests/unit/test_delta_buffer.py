@@ -176,6 +176,12 @@ def test_processed_images_are_remembered_by_hash() -> None:
     assert [(span.index, span.offset, span.length, span.tokens) for span in again] == [(0, 0, 4, 4), (1, 10, 4, 4)]
 
 
+def test_the_images_of_a_model_with_one_modality_for_all_are_images() -> None:
+    plain = rendered(item(pixel_values=np.zeros((3, 64, 32))))
+    chunks = {name: {"vision_chunk": held["image"]} if isinstance(held, dict) else held for name, held in plain.items()}
+    assert MediaSpans(14).of(chunks) == MediaSpans(14).of(plain)
+
+
 def test_a_prompt_without_media_has_no_spans() -> None:
     assert MediaSpans(None).of({"prompt_token_ids": [1]}) == ()
 

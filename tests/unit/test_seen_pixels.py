@@ -111,6 +111,20 @@ def test_patches_with_a_column_and_row_each_come_back_without_their_padding() ->
     assert shown({"pixel_values": padded[:, :-1], "pixel_position_ids": places})[1] == []
 
 
+def test_a_chunk_of_frames_comes_back_frame_by_frame() -> None:
+    image = drawing(56, 42)
+    flat = values(image).reshape(3, 3, 14, 4, 14).transpose(1, 3, 0, 2, 4).reshape(12, 3, 14, 14)
+    layout, found = shown({"pixel_values": np.concatenate([flat] * 2), "grid_thws": np.array([[2, 3, 4]])})
+    assert (layout, [one.tobytes() for one in found]) == ("patches", [image.tobytes()] * 2)
+
+
+def test_patches_of_a_size_in_pixels_come_back() -> None:
+    image = drawing(56, 42)
+    flat = values(image).reshape(3, 3, 14, 4, 14).transpose(1, 3, 0, 2, 4).reshape(12, -1)
+    layout, found = shown({"pixel_values": flat, "image_sizes": np.array([42, 56])})
+    assert (layout, [one.tobytes() for one in found]) == ("patches", [image.tobytes()])
+
+
 @pytest.mark.parametrize("last", [True, False])
 def test_patches_in_rows_come_back(last: bool) -> None:
     image = drawing(56, 42)

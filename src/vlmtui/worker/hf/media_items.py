@@ -83,7 +83,7 @@ PIXELS = (
     "pixel_values_images", "images", "video",
 )  # fmt: skip
 """Names of the tensors in which processors return pixels."""
-_GRIDS = ("grid_thw", "grid_hws", "grid_hw")
+_GRIDS = ("grid_thw", "grid_thws", "grid_hws", "grid_hw")
 _PICTURE_MIN = 32
 """Pixels per side. A smaller tensor is a patch, not an image."""
 
@@ -110,9 +110,9 @@ class MediaSpans:
 
     def _spans(self, rendered: Mapping[str, Any]) -> Iterator[MediaSpan]:
         for modality in MODALITIES:
-            made = _of(rendered.get("mm_kwargs"), modality)
-            hashes = _of(rendered.get("mm_hashes"), modality)
-            for index, place in enumerate(_of(rendered.get("mm_placeholders"), modality)):
+            made = of_modality(rendered.get("mm_kwargs"), modality)
+            hashes = of_modality(rendered.get("mm_hashes"), modality)
+            for index, place in enumerate(of_modality(rendered.get("mm_placeholders"), modality)):
                 item = made[index] if index < len(made) else None
                 facts = self._facts_of(item, hashes[index] if index < len(hashes) else "")
                 yield MediaSpan(
@@ -179,5 +179,11 @@ def shape_of(value: Any) -> tuple[int, ...]:
     return tuple(int(side) for side in getattr(value, "shape", ()))
 
 
-def _of(by_modality: Mapping[str, Sequence[Any]] | None, modality: Modality) -> Sequence[Any]:
-    return by_modality[modality] if by_modality and modality in by_modality else ()
+CHUNKS = "vision_chunk"
+"""vLLM's name for the images of a model that takes images and parts of videos as one modality (Kimi-K2.5)."""
+
+
+def of_modality(by_modality: Mapping[str, Sequence[Any]] | None, modality: Modality) -> Sequence[Any]:
+    """Return what vLLM's input holds of a modality: `by_modality` is its placeholders, tensors or hashes."""
+    found = by_modality or {}
+    return found.get(modality) or (found.get(CHUNKS) if modality == "image" else None) or ()

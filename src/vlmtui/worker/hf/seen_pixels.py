@@ -6,7 +6,7 @@ It reads these layouts, all from the image processors of Transformers, of vLLM, 
 - patches as in Qwen2-VL, with a grid (frames, rows, columns); in row order, or grouped by the token into which the
   model merges them
 - patches in row order, with the numbers of rows and columns: `spatial_shapes` of SigLIP 2 (channels last) and
-  `image_grid_hws` of MoonViT (channels first)
+  `image_grid_hws` and `grid_thws` of MoonViT, and `image_sizes` in pixels of Nemotron Parse (channels first)
 - patches with a column and a row each (Gemma 4)
 - strips of patches with the numbers of rows and columns: `tgt_sizes` of MiniCPM-V
 - square tiles of patches, channels last (Molmo)
@@ -186,6 +186,14 @@ def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[_Layout, s
     if len(rows) >= 2 and len(rows) % 2 == 0 and how.patch and is_tensor:
         is_last = data.get("spatial_shapes") is not None
         return "patches", name, _patches_in_rows(_floats(value), rows, how.patch, last=is_last)
+    chunk = _whole(data["grid_thws"]) if data.get("grid_thws") is not None else ()
+    if len(chunk) == 3 and is_tensor and value.ndim == 4:
+        shapes = chunk[1:] * chunk[0]
+        return "patches", name, _patches_in_rows(_floats(value), shapes, int(value.shape[-1]), last=False)
+    size = _whole(data["image_sizes"]) if data.get("image_sizes") is not None else ()
+    if len(size) == 2 and is_tensor and value.ndim == 2:
+        patch = round((value.shape[-1] / 3) ** 0.5)
+        return "patches", name, _patches_in_rows(_floats(value), [one // patch for one in size], patch, last=False)
     strips = next((_whole(data[one]) for one in _STRIPS if data.get(one) is not None), ())
     if strips:
         return "tiles" if len(strips) > 2 else "picture", name, _strips(value, strips)
@@ -193,7 +201,7 @@ def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[_Layout, s
         return "tiles", name, _square_tiles(_floats(value))
     places = next((data[one] for one in _PLACES if data.get(one) is not None), None)
     if places is not None and how.patch and is_tensor:
-        return "patches", name, _placed_patches(_floats(value), _floats(places), how.patch)
+        return "patches", name, _placed_patches(_floats(value), _floats(places))
     pictures = list(_whole_pictures(value))
     return ("tiles" if len(pictures) > 1 else "picture" if pictures else ""), name, iter(pictures)
 
@@ -311,10 +319,11 @@ def _merged_patches(values: Floats, grid: Sequence[int], how: Normalisation) -> 
             yield one
 
 
-def _placed_patches(values: Floats, places: Floats, patch: int) -> Iterator[Floats]:
+def _placed_patches(values: Floats, places: Floats) -> Iterator[Floats]:
     """Undo patches, channels last, with a (column, row) for each in `places`; negative numbers mark padding."""
-    size = 3 * patch * patch
-    if values.shape[-1] != size or values.size // size != places.size // 2:
+    size = values.shape[-1]
+    patch = round((size / 3) ** 0.5)
+    if 3 * patch * patch != size or values.size // size != places.size // 2:
         return
     of_frames = zip(values.reshape(-1, *values.shape[-2:]), places.reshape(-1, *places.shape[-2:]), strict=True)
     for patches, cells in of_frames:
