@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
+from base64 import b64decode
 from typing import Any
 
 import jinja2
 import pytest
+from PIL import Image
 
-from vlmtui.domain.conversation import Message, MessagesPrompt
+from vlmtui.domain.conversation import Attachment, Message, MessagesPrompt, user_turn
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.hf.rendering import render_messages
+from vlmtui.worker.hf.media_items import MediaItem
+from vlmtui.worker.hf.rendering import chat_message, render_messages, with_image_urls
 
 STRINGS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
 PARTS = (
@@ -68,3 +72,17 @@ def test_no_template_at_all() -> None:
     with pytest.raises(VlmtuiError) as caught:
         render_messages(asked("q"), [Applier(None)])
     assert caught.value.kind is ErrorKind.NO_CHAT_TEMPLATE
+
+
+def test_an_image_in_a_url_has_all_its_pixels() -> None:
+    image = Image.effect_noise((20, 10), 90).convert("RGB")
+    shown = Attachment(
+        modality="image", name="a.png", path="", sha256="", width=20, height=10, size_bytes=0, format="PNG"
+    )
+    message = chat_message(user_turn("What?", [shown]), iter([MediaItem("image", image, "id")]))
+    picture, text = with_image_urls(message)["content"]
+    kind, _, data = picture["image_url"]["url"].partition(",")
+    assert (picture["type"], kind) == ("image_url", "data:image/png;base64")
+    assert Image.open(io.BytesIO(b64decode(data))).tobytes() == image.tobytes()
+    assert text == {"type": "text", "text": "What?"}
+    assert with_image_urls({"role": "user", "content": "q"}) == {"role": "user", "content": "q"}

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import resource
 import sys
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import jinja2
 
 from vlmtui.domain.conversation import Message, MessagesPrompt, Text, Turn
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.media.images import as_png
 from vlmtui.worker.hf.media_items import MediaItem
 
 TEMPLATE_S = 10.0
@@ -137,6 +139,20 @@ def chat_message(turn: Turn, items: Iterator[MediaItem]) -> dict[str, Any]:
             kind = f"{item.modality}_url"
             content.append({"type": kind, kind: None, "uuid": item.uuid})
     return {"role": turn.role, "content": content}
+
+
+def with_image_urls(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message of `chat_message` with its images as PNG data URLs: Mistral's tokenizer, which writes the prompt
+    itself, takes no others."""
+    if isinstance(message["content"], str):
+        return message
+    content = []
+    for part in message["content"]:
+        if part["type"] == "image_pil":
+            url = f"data:image/png;base64,{b64encode(as_png(part['image_pil'])).decode()}"
+            part = {"type": "image_url", "image_url": {"url": url}}
+        content.append(part)
+    return {**message, "content": content}
 
 
 def render_messages(prompt: MessagesPrompt, sources: list[Any], variables: Mapping[str, object] | None = None) -> str:

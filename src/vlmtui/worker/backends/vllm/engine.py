@@ -48,6 +48,7 @@ from vlmtui.worker.backends.vllm.engine_args import (
 )
 from vlmtui.worker.backends.vllm.models import config_change
 from vlmtui.worker.backends.vllm.requests import (
+    as_chunks,
     check_placeholders,
     sampling_parameters,
     scored_delta,
@@ -58,6 +59,7 @@ from vlmtui.worker.backends.vllm.requests import (
 )
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION, keep_arguments_apart
 from vlmtui.worker.hf.media_items import (
+    CHUNKS,
     MODALITIES,
     MediaItem,
     MediaSpans,
@@ -68,7 +70,7 @@ from vlmtui.worker.hf.media_items import (
 )
 from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.remote_code import pin_remote_code
-from vlmtui.worker.hf.rendering import chat_message, render_messages, within_limits
+from vlmtui.worker.hf.rendering import chat_message, render_messages, with_image_urls, within_limits
 from vlmtui.worker.hf.template_variables import read_variables, template_variables
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, eos_ids, tokenizer_facts
 
@@ -141,6 +143,9 @@ def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) 
     config, tokenizer = llm.model_config, llm.get_tokenizer()
     processor = getattr(llm.renderer, "mm_processor", None)
     limits = dict(processor.info.allowed_mm_limits) if processor is not None else {}
+    if CHUNKS in limits:
+        given = arguments.get("limit_mm_per_prompt")
+        limits["image"] = given.get("image", limits[CHUNKS]) if isinstance(given, Mapping) else limits[CHUNKS]
     template = _chat_template(llm)
     return EngineInfo(
         spec=spec,
@@ -240,6 +245,7 @@ class VllmEngine:
         self._vocabulary = VocabularyReader(self._tokenizer)
         self._media_spans = MediaSpans(patch_size_of(llm.model_config.hf_config))
         self._sound_rate = sound_rate_of(getattr(self._renderer, "mm_processor", None))
+        self._takes_chunks = bool(getattr(llm.model_config.hf_config, "use_unified_vision_chunk", False))
         self.info = msgspec.structs.replace(read_engine_info(llm, spec, arguments), notes=notes)
         self._adapters = AdapterShelf(spec, arguments, on_cpu=self.info.device == "cpu")
 
@@ -285,7 +291,7 @@ class VllmEngine:
     async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         arrived = time.monotonic()
         attachments, rate = attachments_of(request.prompt), self._sound_rate
-        is_cached = isinstance(request, GenerateRequest) and request.from_cache
+        is_cached = isinstance(request, GenerateRequest) and request.from_cache and not self._takes_chunks
         items = cached_items(attachments, rate) if is_cached else await load_items(attachments, rate)
         match request:
             case RenderRequest():
@@ -395,6 +401,7 @@ class VllmEngine:
             parameters = self._renderer.default_chat_tok_params
         else:
             parsed = self._render_raw(prompt, items)
+            parsed = as_chunks(parsed, items) if self._takes_chunks else parsed
             parameters = self._renderer.default_cmpl_tok_params
         if items and isinstance(arguments := request.sampling.extra.get(PROCESSOR), dict):
             check_arguments(self._processor(), arguments)
@@ -424,6 +431,8 @@ class VllmEngine:
     ) -> Any:
         """Render with a chat template. vLLM returns only token ids; `with_text` renders a second time for the text."""
         from vllm.exceptions import VLLMValidationError
+        from vllm.multimodal.media import MediaWithBytes
+        from vllm.renderers.mistral import MistralRenderer
         from vllm.renderers.params import ChatParams
 
         template = prompt.chat_template
@@ -432,8 +441,12 @@ class VllmEngine:
         if template is None and not self.info.has_chat_template:
             message = f"{self.info.spec.name} has no chat template."
             raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Use a raw prompt instead.")
+        if self._takes_chunks:  # vLLM takes such an image from a chat only with its file, whose bytes it does not read
+            items = [MediaItem(one.modality, MediaWithBytes(one.data, b""), one.uuid) for one in items]
         left = iter(items)
         messages = [chat_message(turn, left) for turn in prompt.turns]
+        if isinstance(self._renderer, MistralRenderer):
+            messages = [with_image_urls(message) for message in messages]
         variables = template_variables(sampling, template or self.info.chat_template)
         given = {**variables, "add_generation_prompt": True}
         parameters = ChatParams(chat_template=template, chat_template_kwargs=given)

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from vlmtui.domain.conversation import Modality
 from vlmtui.domain.dials import PROCESSOR, STRUCTURED
 from vlmtui.domain.generation import Delta, RenderRequest, ScoreRequest, SeenMedium, View, Vocabulary
 from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.domain.template import TEMPLATE
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.worker.hf.media_items import MODALITIES, PICTURES, MediaItem
+from vlmtui.worker.hf.media_items import CHUNKS, MODALITIES, PICTURES, MediaItem, of_modality
 from vlmtui.worker.hf.seen_pixels import BLACK, WHITE, blank_items, measured, normalisation_of, write_seen
 from vlmtui.worker.hf.vocabulary import VocabularyReader, stop_token_id, token_logprob
 
@@ -162,6 +163,16 @@ def scored_delta(
     )
 
 
+def as_chunks(prompt: dict[str, Any], items: Sequence[MediaItem]) -> dict[str, Any]:
+    """Return vLLM's prompt with its images as `vision_chunk` items, for a model that takes nothing else."""
+    images = [item for item in items if item.modality == "image"]
+    if not images:
+        return prompt
+    chunks = [{"type": "image", "image": item.data, "uuid": item.uuid} for item in images]
+    uuids = [item.uuid for item in images]
+    return prompt | {"multi_modal_data": {CHUNKS: chunks}, "multi_modal_uuids": {CHUNKS: uuids}}
+
+
 def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], config: Any, tokenizer: Any) -> None:
     """Raise VlmtuiError(PLACEHOLDER_MISMATCH) unless every item has its span of tokens and every media token is in one.
 
@@ -171,7 +182,7 @@ def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], 
     spans: Mapping[str, Sequence[Any]] = rendered.get("mm_placeholders") or {}
     wanted = Counter(item.modality for item in items)
     for modality in MODALITIES:
-        found = len(spans.get(modality, ()))
+        found = len(of_modality(spans, modality))
         if found != wanted[modality]:
             raise _mismatch(f"The prompt has {found} {modality} placeholders for {wanted[modality]} {modality}s.")
     covered: set[int] = set()
@@ -220,7 +231,7 @@ def _write(
     seen = []
     for modality in PICTURES:
         blanks = [_data(one, modality) for one in blank]
-        places = (rendered.get("mm_placeholders") or {}).get(modality, ())
+        places = of_modality(rendered.get("mm_placeholders"), modality)
         how = normalisation_of(processor, modality)
         for index, data in enumerate(_data(rendered, modality)):
             written = write_seen(
@@ -236,9 +247,9 @@ def _write(
     return tuple(seen)
 
 
-def _data(rendered: Mapping[str, Any], modality: str) -> list[dict[str, Any]]:
+def _data(rendered: Mapping[str, Any], modality: Modality) -> list[dict[str, Any]]:
     """Return the processor's tensors by name, for each attachment of the modality."""
-    items = (rendered.get("mm_kwargs") or {}).get(modality, ())
+    items = of_modality(rendered.get("mm_kwargs"), modality)
     return [
         {name: element.data for name, element in (item or {}).items() if element.data is not None} for item in items
     ]
