@@ -61,3 +61,17 @@ def test_an_uncheckable_model_exits_with_2(vlmtui: CommandLine, name: str) -> No
     ran = vlmtui("lint", name)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("vlmtui: ")
+
+
+def test_a_fault_of_one_value_of_a_variable_names_the_value(vlmtui: CommandLine, tmp_path: Path) -> None:
+    template = chatml(IMAGE, IMAGE.replace("image", "video"), default_system="You are a helpful assistant.")
+    assert "{%- if add_generation_prompt" in template
+    doubled = template.replace(
+        "{%- if add_generation_prompt",
+        "{%- if enable_thinking is defined and not enable_thinking -%}<|im_start|>assistant\n{% endif -%}\n"
+        "{%- if add_generation_prompt",
+        1,
+    )
+    ran = vlmtui("lint", str(checkpoint(tmp_path / "doubled", doubled)), "--json")
+    found = json.loads(ran.out)["findings"]
+    assert found and all(one["conversation"].endswith(" with enable_thinking = false") for one in found), found

@@ -93,6 +93,8 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     templates: dict[str, str] = {}
     """Templates besides the model's own, by name."""
     cases: tuple[RenderCase, ...] = ()
+    varies: bool = False
+    """Also render the cases with each value of each variable that the first template reads."""
     prompts: tuple[PromptCase, ...] = ()
 
 
@@ -126,6 +128,8 @@ class TemplateReading(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     variables: dict[str, tuple[Scalar, ...]] | None = None
     """The variables that it reads, each with the values that it compares it with. None: unknown."""
+    given: dict[str, Scalar] = {}
+    """The variables that were set for the renderings."""
     trouble: TemplateTrouble | None = None
     """Why the template could not be compiled, or why rendering was given up."""
     message: str = ""
@@ -173,6 +177,8 @@ class ModelReading(msgspec.Struct, frozen=True, kw_only=True):
     trouble: ReadTrouble | None = None
     """Why there is no tokenizer."""
     message: str = ""
+    varied: tuple[TemplateReading, ...] = ()
+    """The first template with each value of each of its variables, if `ReadRequest.varies` is set."""
     prompts: dict[str, PromptReading] = {}
     """The prompts, by the name of their case."""
 

@@ -55,6 +55,7 @@ def lint_model(model: Model, reader: ModelReader, *, trust_remote_code: bool = F
             trust_remote_code=trust_remote_code,
             templates=own or {},
             cases=tuple(render_case(family, one) for one in canned),
+            varies=True,
         )
     )
     found = check_reading(family, reading, canned, of_record=own is not None)

@@ -8,6 +8,7 @@ import msgspec
 
 from vlmtui.domain.conversation import Media, RawPrompt, Text
 from vlmtui.domain.model_reading import LIMITS, ModelReading, ReadTrouble, TemplateTrouble
+from vlmtui.domain.template import value_text
 from vlmtui.inspection.lint.finding import LintFinding, LintKind
 from vlmtui.inspection.lint.subject import (
     AGAIN,
@@ -232,7 +233,7 @@ def _record_has(subject: Subject, *pieces: str) -> bool:
     """Return True if the raw prompt of the family's record for two turns contains these adjacent texts."""
     if subject.raw is None:
         return False
-    raw = raw_prompt(subject.family, subject.canned["two_turns"].turns)
+    raw = raw_prompt(subject.family, subject.canned["two_turns"].turns, subject.template.given)
     return isinstance(raw, RawPrompt) and "".join(pieces) in raw.text
 
 
@@ -359,7 +360,8 @@ def record_findings(subject: Subject) -> Iterator[LintFinding]:
         if text is None or (subject.canned[name].modalities and _is_rearranged(subject)):
             continue
         turns = subject.canned[name].turns
-        raw, bare = raw_prompt(subject.family, turns), raw_prompt(_without_system(subject.family), turns)
+        given = subject.template.given
+        raw, bare = (raw_prompt(one, turns, given) for one in (subject.family, _without_system(subject.family)))
         if not isinstance(raw, RawPrompt) or not isinstance(bare, RawPrompt):
             continue
         wanted, seen = _without_bos(subject, raw.text), _without_bos(subject, text)
@@ -430,9 +432,20 @@ def check_reading(
     for template in reading.templates:
         shown = [one for one in canned if not of_record or one.has_several == (template.name == SEVERAL)]
         found += _first_of_each(list(_template_findings(Subject(family, template, shown, reading.tokenizer))))
+    for template in reading.varied:
+        found += _new_findings(Subject(family, template, canned, reading.tokenizer), found)
     if not of_record:
         found += _disagreements(family, reading, canned)
     return found
+
+
+def _new_findings(subject: Subject, known: Sequence[LintFinding]) -> Iterator[LintFinding]:
+    """Yield the findings that show only with the variables of this rendering."""
+    setting = ", ".join(f"{name} = {value_text(value)}" for name, value in subject.template.given.items())
+    seen = {(one.kind, one.source, one.token) for one in known}
+    for one in _first_of_each(list(_template_findings(subject))):
+        if (one.kind, one.source, one.token) not in seen:
+            yield msgspec.structs.replace(one, conversation=f"{one.conversation} with {setting}".lstrip())
 
 
 def tokenizer_fault(trouble: ReadTrouble, message: str) -> LintFinding:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from vlmtui.domain.model_reading import (
     ModelReading,
@@ -72,6 +75,8 @@ def _json(path: Path) -> dict[str, object]:
 LOAD_S = 90.0
 """The time limit in seconds for importing Transformers and loading a tokenizer."""
 _MESSAGE_MAX = 2_000
+_VARIED_MAX = 24
+"""The most values of variables that a template is rendered with. Published templates have up to 12."""
 _CAUSES_MAX = 4
 
 
@@ -86,14 +91,27 @@ def read_model(request: ReadRequest, *, seconds: float = RENDER_S, load_s: float
     variables = dict(tokenizer.special_tokens_map) if tokenizer is not None else {}
     sources = [*request.templates.items(), *(templates_in(folder) if folder else ())]
     templates = [read_template(name, source, request.cases, variables, seconds=seconds) for name, source in sources]
+    varied = tuple(_varied(templates[0], request, variables, seconds)) if request.varies and templates else ()
     if folder is None or tokenizer is None:
-        return ModelReading(templates=tuple(templates), trouble=trouble, message=message[:_MESSAGE_MAX])
+        return ModelReading(templates=tuple(templates), varied=varied, trouble=trouble, message=message[:_MESSAGE_MAX])
     maker = PromptMaker(folder, tokenizer, sources[0][1] if sources else None, request.trust_remote_code)
     return ModelReading(
         templates=tuple(templates),
-        tokenizer=read_tokenizer(tokenizer, folder, _texts(templates)),
+        varied=varied,
+        tokenizer=read_tokenizer(tokenizer, folder, _texts([*templates, *varied])),
         prompts={case.name: maker.make(case) for case in request.prompts},
     )
+
+
+def _varied(
+    template: TemplateReading, request: ReadRequest, variables: Mapping[str, object], seconds: float
+) -> Iterator[TemplateReading]:
+    """Yield the template's renderings with each value of each of its variables, one variable at a time."""
+    settings = ({name: value} for name, values in (template.variables or {}).items() for value in values)
+    for given in islice(settings, _VARIED_MAX):
+        all_set = {**variables, **given}
+        reading = read_template(template.name, template.source, request.cases, all_set, seconds=seconds)
+        yield msgspec.structs.replace(reading, given=given)
 
 
 def _texts(templates: list[TemplateReading]) -> set[str]:
