@@ -28,13 +28,13 @@ def blanks(padding: int = 0) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("padding", [0, 60])
-def test_mean_and_deviation_are_measured_beside_any_padding(padding: int) -> None:
+def test_mean_and_deviation_are_measured_without_padding(padding: int) -> None:
     how = measured(UNKNOWN, *blanks(padding))
     assert how.mean == pytest.approx(MEAN, abs=1e-5)
     assert how.std == pytest.approx(STD, abs=1e-5)
 
 
-def test_pixels_that_do_not_agree_leave_it_unknown() -> None:
+def test_pixels_that_disagree_leave_the_normalisation_unknown() -> None:
     black, white = blanks()
     noise = np.random.default_rng(0).normal(size=white["pixel_values"].shape).astype(np.float32)
     assert measured(UNKNOWN, black, {"pixel_values": white["pixel_values"] + noise}) is UNKNOWN
@@ -44,7 +44,7 @@ def test_pixels_that_do_not_agree_leave_it_unknown() -> None:
     assert measured(UNKNOWN, black, {"pixel_values": white["pixel_values"][..., :-1]}) is UNKNOWN
 
 
-def test_blank_attachments_have_sizes_and_order_and_other_identities() -> None:
+def test_blank_attachments_keep_size_and_order_with_new_ids() -> None:
     frames = np.full((2, 8, 6, 3), 7, np.uint8)
     sound = MediaItem("audio", np.zeros(5, np.float32), "s")
     items = [MediaItem("image", Image.new("RGB", (9, 4)), "i"), MediaItem("video", (frames, {"fps": 2}), "v"), sound]

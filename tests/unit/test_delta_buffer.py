@@ -53,7 +53,7 @@ class Tokenizer:
         return [ENTRIES[one] for one in ids]
 
 
-def test_entries_of_a_vocabulary() -> None:
+def test_vocabulary_entries_have_text_and_bytes() -> None:
     entries = VocabularyReader(Tokenizer()).entries(range(10))
     assert list(entries) == list(range(10))
     assert [one.text for one in entries.values()][:3] == ["<s>", "Hi", " there"]
@@ -71,7 +71,7 @@ def test_a_token_is_looked_up_once() -> None:
     assert tokenizer.decoded == 2
 
 
-def test_special_texts_hold_added_tokens_that_look_like_it() -> None:
+def test_special_texts_include_added_tokens_that_look_special() -> None:
     assert special_texts(Tokenizer()) == ("<s>", "<|tool|>")
 
 

@@ -56,14 +56,14 @@ def patches_by_loops(image: Image.Image) -> np.ndarray[Any, np.dtype[np.float32]
 
 
 @pytest.mark.parametrize("nested", [lambda x: x, lambda x: x[None], lambda x: [x], lambda x: [[x]]])
-def test_whole_pictures_come_back_to_the_last_level(nested: Any) -> None:
+def test_whole_images_are_restored_exactly(nested: Any) -> None:
     image = drawing(61, 43)
     layout, (found,) = shown({"pixel_values": nested(values(image))})
     assert layout == "picture"
     assert found.tobytes() == image.tobytes()
 
 
-def test_merged_patches_come_back() -> None:
+def test_merged_patches_are_restored() -> None:
     image = drawing(84, 56)
     layout, found = shown({"pixel_values": patches_by_loops(image), "image_grid_thw": np.array([1, 4, 6])})
     assert layout == "patches"
@@ -88,7 +88,7 @@ class Cutter:
 
 
 @pytest.mark.parametrize("by_rows", [True, False])
-def test_the_order_of_patches_is_found_by_a_drawing(by_rows: bool) -> None:
+def test_the_order_of_patches_is_found_with_a_test_image(by_rows: bool) -> None:
     cutter, image = Cutter(by_rows=by_rows), drawing(84, 56)
     how = normalisation_of(cutter, "image")
     assert how.row_by_row is by_rows
@@ -97,7 +97,7 @@ def test_the_order_of_patches_is_found_by_a_drawing(by_rows: bool) -> None:
     assert (layout, [one.tobytes() for one in found]) == ("patches", [image.tobytes()])
 
 
-def test_patches_with_a_column_and_row_each_come_back_without_their_padding() -> None:
+def test_placed_patches_are_restored_without_padding() -> None:
     image = drawing(56, 42)
     flat = values(image).reshape(3, 3, 14, 4, 14).transpose(1, 3, 2, 4, 0).reshape(12, -1)
     order = np.random.default_rng(0).permutation(12)
@@ -126,7 +126,7 @@ def test_patches_of_a_size_in_pixels_come_back() -> None:
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_patches_in_rows_come_back(last: bool) -> None:
+def test_patches_in_row_order_are_restored(last: bool) -> None:
     image = drawing(56, 42)
     held = values(image).reshape(3, 3, 14, 4, 14)
     order = (1, 3, 2, 4, 0) if last else (1, 3, 0, 2, 4)
@@ -138,7 +138,7 @@ def test_patches_in_rows_come_back(last: bool) -> None:
     assert [one.tobytes() for one in found] == [image.tobytes()]
 
 
-def test_strips_of_patches_come_back() -> None:
+def test_strips_of_patches_are_restored() -> None:
     """MiniCPM-V's `reshape_by_patch`; a tile may be padded at the end."""
     images = drawing(56, 42), drawing(42, 28)
     strips = []
@@ -153,7 +153,7 @@ def test_strips_of_patches_come_back() -> None:
 
 
 @pytest.mark.parametrize("beside", ["image_input_idx", "image_token_pooling"])
-def test_square_tiles_of_patches_come_back(beside: str) -> None:
+def test_square_tiles_of_patches_are_restored(beside: str) -> None:
     images = drawing(56, 56), drawing(56, 56)
     tiles = [values(one).reshape(3, 4, 14, 4, 14).transpose(1, 3, 2, 4, 0).reshape(16, -1) for one in images]
     layout, found = shown({"images": np.stack(tiles), beside: np.zeros((2, 4))})
@@ -171,11 +171,11 @@ def test_square_tiles_of_patches_come_back(beside: str) -> None:
         {"pixel_values": np.zeros((3, 588), np.float32), "spatial_shapes": np.array([[90, 90]])},
     ],
 )
-def test_unreadable_pixels_are_no_picture(data: dict[str, Any]) -> None:
+def test_an_unknown_layout_has_no_images(data: dict[str, Any]) -> None:
     assert shown(data)[1] == []
 
 
-def test_values_that_are_no_numbers_are_black() -> None:
+def test_nan_values_are_black() -> None:
     held = values(drawing(20, 20))
     held[:, 0, 0] = np.nan
     held[:, 0, 1] = 1e30
@@ -184,7 +184,7 @@ def test_values_that_are_no_numbers_are_black() -> None:
     assert found.getpixel((1, 0)) == (255, 255, 255)
 
 
-def test_how_a_processor_normalises_is_read_from_it() -> None:
+def test_a_processors_normalisation_is_read() -> None:
     image_processor = SimpleNamespace(
         image_mean=[0.4, 0.4, 0.4], image_std=[0.2, 0.2, 0.2], patch_size=16, merge_size=2
     )
@@ -195,7 +195,7 @@ def test_how_a_processor_normalises_is_read_from_it() -> None:
     assert normalisation_of(plain, "image").std == (1.0,)
 
 
-def test_files_are_private_numbered_and_bounded(tmp_path: Path) -> None:
+def test_files_are_private_numbered_and_limited(tmp_path: Path) -> None:
     folder = private_dir(tmp_path / "seen")
     many = np.zeros((PICTURES_MAX + 6, 3, 16, 16), np.uint8)
     view = View(folder=str(folder))
@@ -210,7 +210,7 @@ def test_files_are_private_numbered_and_bounded(tmp_path: Path) -> None:
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
 
 
-def test_tokens_are_shared_only_where_that_is_certain() -> None:
+def test_tokens_are_divided_only_if_the_division_is_certain() -> None:
     assert shares([(0, 4), (6, 4)], 2) == [(0, 4), (6, 4)]
     assert shares([(3, 8)], 2) == [(3, 4), (7, 4)]
     assert shares([(3, 9)], 2) == []
@@ -218,7 +218,7 @@ def test_tokens_are_shared_only_where_that_is_certain() -> None:
 
 
 @pytest.mark.parametrize("whole_first", [True, False, None])
-def test_tiles_are_found_in_the_picture(whole_first: bool | None) -> None:
+def test_tiles_are_found_in_the_image(whole_first: bool | None) -> None:
     image = drawing(600, 400)
     regions = [(x / 3, y / 2, (x + 1) / 3, (y + 1) / 2) for y in range(2) for x in range(3)]
     if whole_first is not None:
@@ -237,5 +237,5 @@ def test_a_padded_or_cropped_whole_is_found_and_compared(region: tuple[float, fl
     assert difference_between(image, seen, found.region).mean < 1.0
 
 
-def test_another_picture_is_not_taken_for_a_part() -> None:
+def test_another_image_is_not_found_as_a_part() -> None:
     assert find_regions(drawing(300, 300), [Image.new("RGB", (200, 200), "black")]) == [None]

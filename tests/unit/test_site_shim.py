@@ -118,7 +118,7 @@ def test_the_sitecustomize_that_it_hides_runs(tmp_path: Path) -> None:
     assert run_python("import sys; print(sys.seen)", tmp_path).stdout.strip() == str(tmp_path / "sitecustomize.py")
 
 
-def test_its_folder_named_twice_does_no_harm() -> None:
+def test_its_folder_may_be_on_the_path_twice() -> None:
     done = run_python(
         "import sys; print(sum(type(f).__name__ == 'TorchvisionSchemaFinder' for f in sys.meta_path))", SITE
     )

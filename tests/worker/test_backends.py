@@ -65,7 +65,7 @@ def text_of(events: list[EngineEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, Delta))
 
 
-async def test_it_opens_answers_and_counts_tokens(engine: WorkerClient) -> None:
+async def test_a_backend_loads_answers_and_counts_tokens(engine: WorkerClient) -> None:
     assert engine.info is not None
     assert (engine.info.engine, engine.info.engine_version) == ("Echo", "1")
     capabilities = engine.info.capabilities
@@ -80,7 +80,7 @@ async def test_it_opens_answers_and_counts_tokens(engine: WorkerClient) -> None:
     await engine.shutdown()
 
 
-async def test_progress_is_its_own(host: WorkerHost) -> None:
+async def test_a_backend_reports_its_own_progress(host: WorkerHost) -> None:
     engine = await host.open(SPEC, client="test", keep_alive_s=60)
     stages = {event.stage async for event in engine.load() if isinstance(event, LoadProgress)}
     assert stages <= {LoadStage.ENVIRONMENT, LoadStage.WEIGHTS}

@@ -130,7 +130,7 @@ def test_vllms_own_classes_of_refusals_are_the_requests_fault() -> None:
     assert at_most.message == "More images or videos than this engine was started with."
 
 
-def test_the_cause_counts_too() -> None:
+def test_the_cause_of_an_exception_is_read() -> None:
     try:
         try:
             raise ValueError("CUDA out of memory.")

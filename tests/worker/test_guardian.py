@@ -108,11 +108,11 @@ def test_a_killed_guardian_takes_the_server_and_the_engines_processes_along(guar
     assert until(lambda: not lives(guarded.pids["child"]))
 
 
-def test_the_log_is_its_owners_only(guarded: Guarded, tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_log(guarded: Guarded, tmp_path: Path) -> None:
     assert (tmp_path / "w.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_temporary_files_lie_in_the_home_and_are_their_owners_only(tmp_path: Path) -> None:
+def test_temporary_files_are_private_and_in_the_workers_folder(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         guarded = start(tmp_path)

@@ -57,7 +57,7 @@ def counted(events: list[EngineEvent]) -> int:
     return len(numbers)
 
 
-async def test_clients_that_take_over_from_each_other_get_it_whole(stage: Stage, engine: Counting) -> None:
+async def test_each_client_that_takes_over_gets_the_whole_answer(stage: Stage, engine: Counting) -> None:
     clients = [await ready(await stage.client()) for _ in range(2)]
     events = clients[0].generate(request("", keep=True))
     for turn in range(_TAKEOVERS):

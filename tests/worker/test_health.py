@@ -50,7 +50,7 @@ def patient() -> Patient:
     return Patient()
 
 
-async def test_a_long_prefill_is_no_hang(patient: Patient) -> None:
+async def test_a_long_prefill_is_not_a_hang(patient: Patient) -> None:
     assert await patient.pass_time(120, share=0.5) == 0
 
 
@@ -63,7 +63,7 @@ async def test_an_engine_with_nothing_to_do_may_sleep(patient: Patient) -> None:
     assert await patient.pass_time(600, generating=False) == 0
 
 
-async def test_an_event_loop_that_does_not_answer_is_one(patient: Patient) -> None:
+async def test_a_blocked_event_loop_is_a_hang(patient: Patient) -> None:
     patient.answers = False
     assert await patient.pass_time(30, generating=False) >= 29
     assert len(patient.asked) == 1
@@ -95,7 +95,7 @@ def test_the_processor_time_of_children_is_read() -> None:
     assert health.children_cpu_seconds() >= 0
 
 
-async def test_a_long_computation_of_the_workers_own_is_no_hang(short_path: Path) -> None:
+async def test_a_long_computation_in_the_worker_is_not_a_hang(short_path: Path) -> None:
     """In Transformers on a CPU, a long prompt or many pictures give no token for minutes."""
     computes, ended = threading.Event(), threading.Event()
 
@@ -124,7 +124,7 @@ async def test_a_long_computation_of_the_workers_own_is_no_hang(short_path: Path
     assert TRANSFORMERS.computes_in_worker and not VLLM.computes_in_worker
 
 
-async def test_processes_at_rest_are_no_hang_where_another_machine_computes(short_path: Path) -> None:
+async def test_idle_processes_are_not_a_hang_if_another_machine_computes(short_path: Path) -> None:
     async def load(spec: LoadSpec) -> EchoEngine:
         return EchoEngine()
 

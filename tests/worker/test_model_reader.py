@@ -45,7 +45,7 @@ def own_tokenizer(folder: Path, act: str) -> Path:
     return folder
 
 
-def test_a_template_without_end_and_one_that_grows_leave_the_others(reader: LocalModelReader) -> None:
+def test_endless_and_growing_templates_leave_the_others_readable(reader: LocalModelReader) -> None:
     templates = {
         "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
         "grows": "{% set ns = namespace(s='aa') %}{% for a in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
@@ -57,7 +57,7 @@ def test_a_template_without_end_and_one_that_grows_leave_the_others(reader: Loca
     assert found["sound"].renderings[rendering_key("text", "text", generation_prompt=True)].text == "hello"
 
 
-def test_a_models_own_code_runs_only_when_allowed(reader: LocalModelReader, tmp_path: Path) -> None:
+def test_a_models_own_code_runs_only_if_trusted(reader: LocalModelReader, tmp_path: Path) -> None:
     mark = tmp_path / "it-ran"
     folder = own_tokenizer(tmp_path / "model", f"Path({str(mark)!r}).touch()")
     asked = ReadRequest(folder=str(folder), cases=CASES)
@@ -69,7 +69,7 @@ def test_a_models_own_code_runs_only_when_allowed(reader: LocalModelReader, tmp_
     assert mark.exists()
 
 
-def test_allowed_code_has_no_network(reader: LocalModelReader, tmp_path: Path) -> None:
+def test_trusted_code_has_no_network(reader: LocalModelReader, tmp_path: Path) -> None:
     folder = own_tokenizer(tmp_path / "model", "socket.create_connection(('127.0.0.1', 9))")
     reading = reader.read(ReadRequest(folder=str(folder), cases=CASES, trust_remote_code=True))
     assert reading.trouble is ReadTrouble.BROKEN
@@ -88,13 +88,13 @@ def test_a_process_that_hangs_or_dies_is_reported(tmp_path: Path) -> None:
         LocalModelReader(Paths.default()).read(ReadRequest(folder=str(dying), cases=CASES, trust_remote_code=True))
 
 
-def test_printed_text_of_a_model_is_not_its_answer(reader: LocalModelReader, tmp_path: Path) -> None:
+def test_printed_text_is_not_part_of_the_result(reader: LocalModelReader, tmp_path: Path) -> None:
     folder = own_tokenizer(tmp_path / "model", "print('{}'); os.write(1, b'{}')")
     reading = reader.read(ReadRequest(folder=str(folder), cases=CASES, trust_remote_code=True))
     assert reading.tokenizer is not None
 
 
-def test_the_hub_token_is_not_handed_on(
+def test_the_hub_token_is_not_passed_on(
     reader: LocalModelReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret")

@@ -179,7 +179,7 @@ async def test_a_worker_whose_socket_is_gone_is_left_over_and_can_be_ended(life:
     assert await client.closed() is not None
 
 
-async def test_a_stopped_worker_is_left_over_and_can_be_ended(
+async def test_a_suspended_worker_is_left_over_and_can_be_ended(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurried = msgspec.structs.replace(PATIENT, inspect_s=0.3, terminate_s=0.5)

@@ -16,7 +16,7 @@ from vlmtui.worker.backends.vllm.models import as_qwen2_vl, config_change
 from vlmtui.worker.backends.vllm.worker_extension import keep_arguments_apart
 
 
-def test_tarsier2_is_taken_out_of_its_shell_in_every_process() -> None:
+def test_tarsier2s_config_is_unwrapped_in_every_process() -> None:
     change = config_change(model_of(Registry.bundled()["tarsier2"]).spec.engine_args)
     assert pickle.loads(pickle.dumps(change)) == {"hf_overrides": as_qwen2_vl}
     inner = SimpleNamespace(model_type="qwen2_vl")
@@ -28,7 +28,7 @@ def test_tarsier2_is_taken_out_of_its_shell_in_every_process() -> None:
     assert config_change({}) == {}
 
 
-def test_the_context_is_read_from_vllms_refusal() -> None:
+def test_the_context_is_read_from_vllms_error() -> None:
     refusal = (
         "User-specified max_model_len (8192) is greater than the derived max_model_len (max_position_embeddings=512.0 "
         "or model_max_length=None in model's config.json)."

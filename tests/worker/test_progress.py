@@ -37,7 +37,7 @@ def stages(log: str) -> list[tuple[LoadStage, float | None]]:
     return [(item.stage, item.fraction) for item in found if item is not None]
 
 
-def test_a_load_on_a_cpu() -> None:
+def test_the_stages_of_a_load_on_a_cpu_are_read() -> None:
     assert stages(CPU_LOAD) == [
         (LoadStage.CONFIG, None),
         (LoadStage.CONFIG, None),
@@ -61,7 +61,7 @@ def test_a_load_on_a_gpu_never_goes_back_a_stage() -> None:
     ]
 
 
-def test_the_detail_is_for_people() -> None:
+def test_the_detail_of_a_stage_is_read() -> None:
     observer = LoadObserver(BACKEND)
     for line in CPU_LOAD.splitlines()[:1]:
         observer.feed(line)
@@ -81,7 +81,7 @@ def test_the_log_follows_a_growing_file(tmp_path: Path) -> None:
         assert log.read_new() == ["two", "\ufffd\x1b[31m"]
 
 
-def test_the_log_is_bounded(tmp_path: Path) -> None:
+def test_the_log_ring_is_limited(tmp_path: Path) -> None:
     path = tmp_path / "worker.log"
     path.write_text("".join(f"{i}\n" for i in range(RING_LINES + 10)) + "x" * 100_000)
     log = LogFile(path)
@@ -90,7 +90,7 @@ def test_the_log_is_bounded(tmp_path: Path) -> None:
     assert len(log.ring.newest(1)[0]) <= 4000
 
 
-def test_every_line_of_our_own_records_is_marked() -> None:
+def test_every_line_of_the_workers_records_is_marked() -> None:
     record = logging.LogRecord("x", logging.ERROR, "x.py", 1, "one\ntwo", None, None)
     first, second = LineFormatter("%(levelname)s %(message)s").format(record).split("\n")
     assert first.startswith("(vlmtui pid=")
@@ -98,7 +98,7 @@ def test_every_line_of_our_own_records_is_marked() -> None:
     assert second.startswith("(vlmtui pid=")
 
 
-def test_of_a_log_that_grew_unread_only_the_end_is_read(tmp_path: Path) -> None:
+def test_only_the_end_of_a_long_unread_log_is_read(tmp_path: Path) -> None:
     path = tmp_path / "worker.log"
     path.write_text("first\n")
     log = LogFile(path)

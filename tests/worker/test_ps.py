@@ -62,7 +62,7 @@ def test_the_table_shows_state_clients_idle_time_and_kept_answers(shown: list[st
     assert "not answering" in deaf
 
 
-def test_json_has_it_all(shown: list[str]) -> None:
+def test_json_has_every_field(shown: list[str]) -> None:
     busy, idle, deaf = json.loads(shown[1])
     assert (busy["state"], busy["clients"], busy["kept"], busy["engine_silent_s"]) == ("busy", 2, ["a", "b"], 0.0)
     assert (idle["state"], idle["idle_s"], idle["kept"]) == ("idle", 12.4, [])

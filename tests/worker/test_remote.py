@@ -81,9 +81,7 @@ def text_of(events: list[EngineEvent]) -> str:
     return "".join(one.text for one in events if isinstance(one, Delta))
 
 
-async def test_an_answer_its_tokens_and_the_prompt_as_the_server_was_given_it(
-    server: FaultServer, tmp_path: Path
-) -> None:
+async def test_an_answer_has_tokens_and_the_servers_prompt(server: FaultServer, tmp_path: Path) -> None:
     events = await asked(server, tmp_path)
     ready, *deltas, finished = events
     assert isinstance(ready, PromptReady) and isinstance(finished, Finished)
@@ -173,7 +171,7 @@ async def test_a_refusal_is_reported_in_plain_words(
     assert failed.value.kind is kind and said in failed.value.message
 
 
-async def test_the_500_after_a_refused_request_with_the_same_picture_is_tried_once_more(
+async def test_a_500_after_a_rejected_request_with_the_same_image_is_retried(
     server: FaultServer, tmp_path: Path
 ) -> None:
     broken = {"error": {"message": "Internal server error", "code": 500}}
@@ -201,7 +199,7 @@ async def test_a_silent_server_is_reported_by_its_health_or_by_a_time_out(server
         await asked(server, tmp_path, stall_s=0.05, silence_max_s=0.2)
 
 
-async def test_endless_data_is_given_up(server: FaultServer, tmp_path: Path) -> None:
+async def test_endless_data_is_an_error(server: FaultServer, tmp_path: Path) -> None:
     server.replies[CHAT] = [never_ends(b"data: ", b"x" * 1_000_000)]
     with pytest.raises(VlmtuiError, match="more than an answer can hold"):
         await asked(server, tmp_path)
@@ -280,7 +278,7 @@ async def test_no_prompt_is_shown_if_the_server_reports_none(server: FaultServer
         ("unix:/run/x.sock", "http://localhost", "/run/x.sock"),
     ],
 )
-def test_addresses(text: str, base: str, socket: str | None) -> None:
+def test_addresses_are_parsed(text: str, base: str, socket: str | None) -> None:
     found = server_address(text)
     assert (found.base, found.socket) == (base, socket)
 

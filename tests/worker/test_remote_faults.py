@@ -128,7 +128,7 @@ async def test_a_server_that_is_too_busy_to_tell_its_health_gets_time(server: Fa
     assert len(server.replies["/health"]) < 8, "its health was asked in vain before"
 
 
-async def test_names_of_tokens_do_not_hold_up_an_answer(server: FaultServer, tmp_path: Path) -> None:
+async def test_slow_token_texts_do_not_delay_an_answer(server: FaultServer, tmp_path: Path) -> None:
     server.replies["/detokenize"] = [says_nothing] * 9
     events = await asked(server, tmp_path, stall_s=0.05)
     assert text_of(events) == "A red circle."
@@ -261,13 +261,13 @@ async def test_endless_data_is_given_up_at_every_stage(
     assert error.kind is ErrorKind.PROTOCOL and "more than an answer can hold" in error.message
 
 
-async def test_signs_that_are_no_answer_do_not_keep_it_waiting_for_ever(server: FaultServer, tmp_path: Path) -> None:
+async def test_keep_alive_signs_do_not_extend_the_time_limit(server: FaultServer, tmp_path: Path) -> None:
     server.replies[CHAT] = [keeps_alive]
     error, _ = await failed_and_kept(server, tmp_path, stall_s=0.05, silence_max_s=0.3)
     assert "has been silent for" in error.message
 
 
-async def test_half_an_event_at_the_end_is_no_part_of_the_answer(server: FaultServer, tmp_path: Path) -> None:
+async def test_an_incomplete_last_event_is_ignored(server: FaultServer, tmp_path: Path) -> None:
     server.replies[CHAT] = [streams(first_event(), token_event(4), token_event(5)[:-20], DONE)]
     error, kept = await failed_and_kept(server, tmp_path)
     assert kept == "A" and error.kind is ErrorKind.PROTOCOL and "not JSON" in error.message

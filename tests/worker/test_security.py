@@ -103,7 +103,7 @@ class AnotherUsersSocket:
         return struct.pack("3i", 1, self.uid, self.uid)[:size]
 
 
-def test_only_this_user_and_root_are_let_in() -> None:
+def test_only_this_user_and_root_may_connect() -> None:
     for uid in (os.getuid(), 0):
         require_own_peer(cast("asyncio.StreamWriter", AnotherUsersSocket(uid)))
     with pytest.raises(VlmtuiError, match="4711"):
@@ -111,7 +111,7 @@ def test_only_this_user_and_root_are_let_in() -> None:
 
 
 @needs_root
-async def test_another_user_is_refused_even_where_the_modes_let_him_in(stage: Stage) -> None:
+async def test_another_user_is_refused_despite_open_modes(stage: Stage) -> None:
     friend = await ready(await stage.client())
     for folder in (stage.endpoint.runtime, *stage.endpoint.runtime.parents[:1]):
         folder.chmod(0o755)
@@ -237,7 +237,7 @@ async def test_a_message_of_a_gibibyte_is_refused_and_harms_nobody(stage: Stage,
     ],
     ids=["zeros", "deep array", "deep object", "no request", "wrong type", "the worker's own", "surrogate", "empty"],
 )
-async def test_garbage_after_the_greeting_costs_only_its_sender(stage: Stage, garbage: bytes) -> None:
+async def test_garbage_disconnects_only_its_sender(stage: Stage, garbage: bytes) -> None:
     friend = await ready(await stage.client())
     reader, writer = await asyncio.open_unix_connection(stage.endpoint.socket, limit=_MIB)
     writer.write(_GREETING + garbage)

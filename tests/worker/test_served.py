@@ -92,7 +92,7 @@ def text_of(events: list[EngineEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, Delta))
 
 
-async def test_it_answers_over_a_socket_that_nobody_else_reaches(served: Served) -> None:
+async def test_a_server_answers_over_a_private_socket(served: Served) -> None:
     engine, ready = await served.load()
     assert isinstance(ready, EngineReady)
     info, started = ready.info, served.started()
@@ -111,7 +111,7 @@ async def test_it_answers_over_a_socket_that_nobody_else_reaches(served: Served)
     assert isinstance(events[-1], Finished)
 
 
-async def test_a_socket_that_was_left_does_not_stop_it(served: Served) -> None:
+async def test_a_leftover_socket_is_replaced(served: Served) -> None:
     home = served.home()
     home.mkdir(mode=0o700, parents=True)
     (home / SOCKET).touch()
@@ -195,7 +195,7 @@ async def test_a_server_that_dies_during_an_answer_is_a_dead_engine(served: Serv
 
 
 @pytest.mark.parametrize("victim", ["guardian", "worker", "server", "core"])
-async def test_whatever_is_killed_nothing_is_left(served: Served, victim: str) -> None:
+async def test_no_process_survives_a_kill(served: Served, victim: str) -> None:
     engine, ready = await served.load()
     assert isinstance(ready, EngineReady)
     record = Endpoint.of(served.paths, served.spec("good")).read_record()

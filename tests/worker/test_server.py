@@ -57,7 +57,7 @@ async def test_a_request_is_answered_with_counts_and_times(stage: Stage) -> None
     await client.close()
 
 
-async def test_the_socket_is_its_owners_only(stage: Stage) -> None:
+async def test_only_the_owner_can_use_the_socket(stage: Stage) -> None:
     client = await stage.client()
     assert stat.S_IMODE(stage.endpoint.socket.stat().st_mode) == 0o600
     assert stat.S_IMODE(stage.endpoint.socket.parent.stat().st_mode) == 0o700
@@ -111,7 +111,7 @@ async def test_one_client_cannot_cancel_anothers_request(stage: Stage) -> None:
     await theirs.close()
 
 
-async def test_the_status_is_told_while_a_load_blocks(short_path: Path) -> None:
+async def test_the_status_is_sent_while_a_load_blocks(short_path: Path) -> None:
     release = threading.Event()
 
     async def slow(spec: LoadSpec) -> EchoEngine:
@@ -186,7 +186,7 @@ async def test_keep_alive_can_be_changed(short_path: Path) -> None:
         assert await asyncio.wait_for(stage.task, 10) == 0
 
 
-async def test_the_log_is_given_and_followed(stage: Stage, short_path: Path) -> None:
+async def test_the_log_can_be_read_and_followed(stage: Stage, short_path: Path) -> None:
     client = await ready(await stage.client())
     log = short_path / "worker.log"
     log.write_text("before\n")
@@ -208,7 +208,7 @@ async def test_the_log_is_given_and_followed(stage: Stage, short_path: Path) -> 
         b"\xff\xfe\n",
     ],
 )
-async def test_a_stranger_is_refused_without_harm(stage: Stage, first: bytes) -> None:
+async def test_a_client_without_a_valid_greeting_is_refused(stage: Stage, first: bytes) -> None:
     friend = await ready(await stage.client())
     reader, writer = await asyncio.open_unix_connection(stage.endpoint.socket)
     writer.write(first)
@@ -221,7 +221,7 @@ async def test_a_stranger_is_refused_without_harm(stage: Stage, first: bytes) ->
     await friend.close()
 
 
-async def test_a_message_without_end_is_refused(stage: Stage) -> None:
+async def test_an_endless_message_is_refused(stage: Stage) -> None:
     friend = await ready(await stage.client())
     reader, writer = await asyncio.open_unix_connection(stage.endpoint.socket, limit=2**20)
     writer.write(encode(Hello(version=PROTOCOL_VERSION, client="flood", pid=1)))
@@ -237,7 +237,7 @@ async def test_a_message_without_end_is_refused(stage: Stage) -> None:
     await friend.close()
 
 
-async def test_shutdown_ends_every_request_with_one_last_word(stage: Stage, engine: EchoEngine) -> None:
+async def test_shutdown_ends_every_request_with_one_terminal_event(stage: Stage, engine: EchoEngine) -> None:
     client, other = await ready(await stage.client()), await ready(await stage.client())
     stream = client.generate(request("wait", "s"))
     await anext(stream)
@@ -335,7 +335,7 @@ async def test_a_cancelled_render_is_aborted_in_the_engine(rendering: Stage, ren
     await client.close()
 
 
-async def test_the_status_is_told_while_a_prompt_is_rendered(rendering: Stage, renderer: RenderingEngine) -> None:
+async def test_the_status_is_sent_while_a_prompt_is_rendered(rendering: Stage, renderer: RenderingEngine) -> None:
     client = await ready(await rendering.client())
     heavy = asyncio.create_task(render(client, prompt("block")))
     assert await asyncio.to_thread(renderer.entered.wait, 60)

@@ -152,7 +152,7 @@ async def test_only_kept_requests_continue(stage: Stage, engine: EchoEngine) -> 
     await other.close()
 
 
-async def test_its_owner_may_cancel_it_and_so_may_who_takes_over(stage: Stage, engine: EchoEngine) -> None:
+async def test_the_first_client_and_a_later_one_may_cancel(stage: Stage, engine: EchoEngine) -> None:
     client, _events = await begun(stage, "well wait", "mine", until="wait ")
     await client.cancel("mine")
     lost, _more = await begun(stage, "well wait", "theirs", until="wait ")
@@ -168,7 +168,7 @@ async def test_its_owner_may_cancel_it_and_so_may_who_takes_over(stage: Stage, e
     await client.close()
 
 
-async def test_letting_a_running_answer_go_without_a_client_ends_it(stage: Stage, engine: EchoEngine) -> None:
+async def test_forgetting_a_running_answer_without_a_client_aborts_it(stage: Stage, engine: EchoEngine) -> None:
     lost, _events = await begun(stage, "wait", until="wait ")
     await lost.close()
     await gone(stage)
@@ -195,7 +195,7 @@ async def test_the_former_client_is_told_of_a_takeover(stage: Stage, release: th
     await second.close()
 
 
-async def test_no_more_than_so_many_are_held(short_path: Path, engine: EchoEngine) -> None:
+async def test_only_the_newest_ended_answers_are_kept(short_path: Path, engine: EchoEngine) -> None:
     async with staged(short_path, engine, keep_alive_s=None, limits=Limits(ended_answers=2)) as stage:
         client = await ready(await stage.client())
         for number in range(3):
@@ -206,7 +206,7 @@ async def test_no_more_than_so_many_are_held(short_path: Path, engine: EchoEngin
         await client.close()
 
 
-async def test_a_long_answer_is_held_as_few_deltas(stage: Stage) -> None:
+async def test_a_long_answer_is_kept_as_few_deltas(stage: Stage) -> None:
     words = " ".join(str(number) for number in range(10_000))
     client = await ready(await stage.client())
     whole, _ = await answer(client, request(words, keep=True))
@@ -238,7 +238,7 @@ async def test_a_worker_without_keep_alive_finishes_alone_and_leaves_the_answer_
     assert await host.unfetched_answers() == []
 
 
-async def test_an_ended_answer_does_not_hold_the_worker(short_path: Path) -> None:
+async def test_an_ended_answer_does_not_keep_the_worker_running(short_path: Path) -> None:
     async with staged(short_path, EchoEngine(), keep_alive_s=0) as stage:
         client = await ready(await stage.client())
         await answer(client, request("short", keep=True))
@@ -296,7 +296,7 @@ async def test_a_late_write_does_not_replace_the_last_event(stage: Stage) -> Non
     assert isinstance(events[-1], Cancelled)
 
 
-async def test_a_client_that_is_there_to_the_last_may_let_the_answer_go(short_path: Path, engine: EchoEngine) -> None:
+async def test_a_client_may_forget_an_answer_while_the_worker_ends(short_path: Path, engine: EchoEngine) -> None:
     async with staged(short_path, engine, keep_alive_s=None) as stage:
         client, its_events = await begun(stage, "one hold two")
         stage.server.stop()
@@ -325,12 +325,12 @@ async def test_an_answer_without_a_client_is_on_disk_before_anything_can_kill_th
 
 
 @pytest.mark.parametrize("request_id", ["../../etc/passwd", "", "a/b", "\n", "x" * 300, "\udcff"])
-def test_no_id_leads_elsewhere(tmp_path: Path, request_id: str) -> None:
+def test_no_id_leads_outside_of_the_folder(tmp_path: Path, request_id: str) -> None:
     assert spool_path(tmp_path, request_id).parent == tmp_path / "kept"
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe\n", b'{"type":"hello"}\n'])
-def test_a_damaged_file_is_none(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_ignored(tmp_path: Path, damage: bytes) -> None:
     write_spooled(tmp_path, [Delta(request_id="r", text="x", tokens=1)])
     assert read_spooled(tmp_path, "r") is not None
     spool_path(tmp_path, "r").write_bytes(damage)

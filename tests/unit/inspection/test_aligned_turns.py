@@ -74,13 +74,13 @@ async def test_a_rendered_prompt_equals_the_raw_prompt_it_was_made_from() -> Non
     assert [turn.pictures for turn in left] == [(CAT.sha256,), (), (DOG.sha256,), ()]
 
 
-async def test_the_same_text_with_another_picture_is_not_equal() -> None:
+async def test_equal_texts_with_different_images_differ() -> None:
     text = USER.format(PAD + "What?") + LAST
     pairs = aligned(await rendered(text, CAT), turns_of(text, SHAPES, (DOG,)))
     assert told(pairs) == [("user", "user", False), ("assistant", "assistant", True)]
 
 
-def test_a_changed_and_a_removed_turn_leave_the_others_in_line() -> None:
+def test_other_turns_stay_aligned_around_a_changed_and_a_removed_turn() -> None:
     turns = [USER.format("one"), MODEL.format("1"), USER.format("two"), MODEL.format("2"), USER.format("three"), LAST]
     changed = [turns[0], "<|im_start|>assistantuh", *turns[3:]]
     pairs = aligned(turns_of("".join(turns), SHAPES, ()), turns_of("".join(changed), SHAPES, ()))
@@ -90,7 +90,7 @@ def test_a_changed_and_a_removed_turn_leave_the_others_in_line() -> None:
     ]  # fmt: skip
 
 
-def test_text_without_marks_is_one_turn_without_a_role() -> None:
+def test_text_without_heads_is_one_turn_without_a_role() -> None:
     assert turns_of("Just text\n\nwith lines", SHAPES, ()) == [PromptTurn("", 0, "Just text\n\nwith lines")]
     assert turns_of("", SHAPES, ()) == []
     assert rendered_turns([], SHAPES) == []
@@ -106,7 +106,7 @@ def test_text_without_marks_is_one_turn_without_a_role() -> None:
         ("<|im_start|>userhi<|im_start|>assistant\n", ["user", "assistant"]),
     ],
 )
-def test_heads_of_turns(text: str, roles: list[str]) -> None:
+def test_heads_begin_turns(text: str, roles: list[str]) -> None:
     """Turn heads of the family, the most common ones, and some without their line break."""
     assert [turn.role for turn in turns_of(text, SHAPES, ())] == roles
 
@@ -127,7 +127,7 @@ PIECES = st.lists(
 
 
 @given(PIECES, PIECES, st.sampled_from(sorted(REGISTRY, key=str)))
-def test_the_turns_joined_are_the_prompts_and_equal_means_equal(left: list[str], right: list[str], name: str) -> None:
+def test_joined_turns_are_the_prompt_and_equal_pairs_are_equal(left: list[str], right: list[str], name: str) -> None:
     family = REGISTRY[name]
     sides = [turns_of("".join(pieces), family, (CAT,)) for pieces in (left, right)]
     for pieces, turns in zip((left, right), sides, strict=True):
@@ -143,7 +143,7 @@ def test_the_turns_joined_are_the_prompts_and_equal_means_equal(left: list[str],
 
 
 @given(PIECES)
-def test_the_runs_of_a_rendered_prompt_are_kept_whole(pieces: list[str]) -> None:
+def test_joined_runs_are_the_rendered_prompt(pieces: list[str]) -> None:
     media = {PAD: PromptPart("<|image_pad|>", (Run("[Image]", "media"),), "c")}
     parts = [media.get(one) or PromptPart(one, (Run(one),)) for one in pieces]
     turns = rendered_turns(parts, SHAPES)

@@ -22,7 +22,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("left", "right"), PAIRS)
-def test_nothing_is_lost(left: str, right: str) -> None:
+def test_joined_spans_are_both_answers(left: str, right: str) -> None:
     diff = answer_diff(left, right)
     assert "".join(span.left for span in diff.spans) == left
     assert "".join(span.right for span in diff.spans) == right
@@ -32,7 +32,7 @@ def test_nothing_is_lost(left: str, right: str) -> None:
         assert left[: diff.first_difference] == right[: diff.first_difference]
 
 
-def test_words_are_the_unit() -> None:
+def test_answers_are_compared_by_words() -> None:
     diff = answer_diff("A red circle.", "A reddish circle.")
     assert [(span.operation, span.left, span.right) for span in diff.spans] == [
         ("equal", "A ", "A "),
@@ -42,7 +42,7 @@ def test_words_are_the_unit() -> None:
     assert diff.first_difference == 2
 
 
-def test_white_space_counts() -> None:
+def test_white_space_differences_are_found() -> None:
     diff = answer_diff("a b", "a\nb")
     assert not diff.identical
     assert [(span.left, span.right) for span in diff.spans if span.operation == "changed"] == [(" ", "\n")]
@@ -63,12 +63,12 @@ def test_chinese_and_japanese_are_compared_by_characters() -> None:
         (None, (1,), None),
     ],
 )
-def test_the_first_differing_token(
+def test_the_first_differing_token_is_reported(
     left: tuple[int, ...] | None, right: tuple[int, ...] | None, index: int | None
 ) -> None:
     assert answer_diff("x", "x", left, right).first_divergence == index
 
 
-def test_the_same_text_may_be_other_tokens() -> None:
+def test_equal_texts_may_have_different_tokens() -> None:
     diff = answer_diff("ab", "ab", (1, 2), (3,))
     assert (diff.identical, diff.first_divergence) == (True, 0)

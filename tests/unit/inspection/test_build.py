@@ -61,7 +61,7 @@ async def compared(*answers: Answer) -> Comparison:
     return comparison_of(scripted_info(), Sampling(), [PICTURE], sides)
 
 
-async def test_pieces_of_a_prompt() -> None:
+async def test_a_prompt_becomes_pieces() -> None:
     answer = await asked(raw("<|im_start|>user\n<|image_pad|>What?<|im_end|>"))
     assert answer.prompt is not None
     found = pieces(answer.prompt, [PICTURE])
@@ -91,7 +91,7 @@ async def test_partial_characters_and_missing_tokens_are_shown() -> None:
     assert tokens_of(again.sides[0], [PICTURE]).pieces()[-1].text == "⟨e2 82⟩"
 
 
-async def test_a_kept_side_is_the_prompt_and_the_answer() -> None:
+async def test_a_side_has_the_prompt_and_the_answer() -> None:
     answer = await asked(CHAT, "a ", Say("red circle", 2, {"red": -0.5, "blue": -1.0}), logprobs=2)
     kept = side(answer)
     assert answer.prompt is not None
@@ -116,7 +116,7 @@ async def test_a_kept_side_is_the_prompt_and_the_answer() -> None:
         (None, "Not complete yet."),
     ],
 )
-async def test_an_unfinished_answer_says_so_and_counts_its_tokens(outcome: Any, said: str) -> None:
+async def test_an_unfinished_answer_has_a_reason_and_a_token_count(outcome: Any, said: str) -> None:
     answer = await asked(CHAT, "half ")
     answer.outcome = outcome
     kept = side(answer)
@@ -124,13 +124,13 @@ async def test_an_unfinished_answer_says_so_and_counts_its_tokens(outcome: Any, 
     assert (kept.usage.completion_tokens, kept.usage.image_tokens) == (1, 16)
 
 
-async def test_a_stopped_answer_says_so() -> None:
+async def test_a_stopped_answer_has_a_reason() -> None:
     answer = await asked(CHAT, "half ")
     answer.outcome = Cancelled(request_id="r", usage=answer.usage, timings=answer.timings or pytest.fail("no times"))
     assert side(answer).failure == "Stopped before it was complete."
 
 
-async def test_a_comparison_of_chat_and_raw() -> None:
+async def test_chat_and_raw_are_compared() -> None:
     chat = side(await asked(raw("<|im_start|>user\n<image>Hi"), "a ", "red ", "circle"))
     other = side(await asked(raw("<|im_start|>user\n<image>Ho"), "a ", "blue ", "circle"), "raw")
     document = comparison_of(scripted_info(), Sampling(), [PICTURE], [chat, other])
@@ -143,7 +143,7 @@ async def test_a_comparison_of_chat_and_raw() -> None:
     assert document.model == "shapes"
 
 
-async def test_a_side_without_a_prompt_has_nothing_to_compare() -> None:
+async def test_a_side_without_a_prompt_has_no_difference() -> None:
     failed = Failed(request_id="r", failure=Failure(kind=ErrorKind.PLACEHOLDER_MISMATCH, message="Too few."))
     empty = side_of("raw", None, text="", token_ids=[], vocabulary={}, logprobs=None, outcome=failed)
     document = comparison_of(scripted_info(), Sampling(), [PICTURE], [side(await asked(CHAT)), empty])
@@ -151,7 +151,7 @@ async def test_a_side_without_a_prompt_has_nothing_to_compare() -> None:
     assert "Too few." in export_html(document, lambda _: None)
 
 
-async def test_more_sides_are_held_against_the_first() -> None:
+async def test_further_sides_are_compared_with_the_first() -> None:
     answers = [await asked(CHAT, *words) for words in (["a ", "red"], ["a ", "blue"], ["a ", "red"], ["a ", "green"])]
     document = await compared(*answers)
     assert difference_lines(document) == [

@@ -49,18 +49,18 @@ def test_runs_of_ids_are_folded_and_unfolded(ids: list[int]) -> None:
 
 
 @given(st.text(alphabet="ab\n\r\u2028", max_size=20))
-def test_lines_keep_every_character(text: str) -> None:
+def test_joined_lines_are_the_text(text: str) -> None:
     assert "".join(text_lines(text)) == text
 
 
-def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_golden_file_is_read_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "image.chat.json"
     path.write_bytes(encode_golden(GOLDEN))
     assert read_golden(path) == GOLDEN
     assert '"<|im_start|>user\\n",\n' in path.read_text()  # a line of the prompt is a line of the file
 
 
-def test_other_formats_and_other_files_are_refused_by_name(tmp_path: Path) -> None:
+def test_other_formats_and_files_are_rejected_by_name(tmp_path: Path) -> None:
     path = tmp_path / "image.chat.json"
     for text in ('{"format": 2, "shape": "unknown"}', "{}", "[", '{"format": 1}', '{"format": "1"}'):
         path.write_text(text)
@@ -69,11 +69,11 @@ def test_other_formats_and_other_files_are_refused_by_name(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("run", ["9×", "×3", "9×3×1", "a×2", "1×99999999"])
-def test_an_invalid_run_of_ids_is_refused(run: str) -> None:
+def test_an_invalid_run_of_ids_is_rejected(run: str) -> None:
     with pytest.raises(VlmtuiError, match="invalid run"):
         unfolded([1, run])
 
 
-def test_a_small_file_costs_no_memory_without_bounds() -> None:
+def test_a_small_file_cannot_expand_without_limit() -> None:
     with pytest.raises(VlmtuiError, match="more than 4,000,000 tokens"):
         unfolded(["1×9999999"] * 150)

@@ -123,7 +123,7 @@ def test_times_are_seconds_or_clocks_and_anything_else_is_unreadable() -> None:
 
 
 @pytest.mark.parametrize("written", ["1 1 2", "1 2 3 4 5", "1", "", "1 1 555 169;2 3", "1 1 9999999999 1"])
-def test_coordinates_that_are_no_triples_are_unreadable(written: str) -> None:
+def test_incomplete_point_coordinates_are_unreadable(written: str) -> None:
     grounding = REGISTRY["molmo2"].grounding
     assert grounding is not None
     assert find_marks(f'<points coords="{written}">x</points>', grounding).unreadable
@@ -138,7 +138,7 @@ def test_molmo2s_points_have_image_and_time() -> None:
 
 
 @pytest.mark.parametrize(("family", "answer", "size", "wanted"), GOLDEN)
-def test_published_examples_are_at_their_published_places(
+def test_published_examples_have_their_published_coordinates(
     family: str, answer: str, size: tuple[int, int], wanted: list[tuple[str, tuple[float, ...]]]
 ) -> None:
     record = REGISTRY[family]
@@ -159,7 +159,7 @@ def test_published_examples_are_at_their_published_places(
         '{"bbox_2d": [1, 2, 3, 1e999]}', '{"bbox_2d": ' + "[" * 1900 + "}", '{"bbox_2d": [1, 2, 3, ' + "9" * 500 + "]}",
     ],
 )  # fmt: skip
-def test_text_that_is_no_place_is_listed_as_unreadable(written: str) -> None:
+def test_invalid_coordinates_are_listed_as_unreadable(written: str) -> None:
     grounding = REGISTRY["qwen3_vl"].grounding
     assert grounding is not None
     found = find_marks(f"here: {written}", grounding)
@@ -174,7 +174,7 @@ def test_every_beginning_of_an_answer_can_be_read() -> None:
         assert all(len(find_marks(answer[:end], grounding).marks) <= len(wanted) for end in range(len(answer)))
 
 
-def test_marks_are_cut_at_the_edges_put_in_order_and_bounded() -> None:
+def test_marks_are_clipped_ordered_and_limited() -> None:
     grounding = Grounding(format="json", scale="pixels", source="a test")
     answer = '{"bbox_2d": [90, 80, -10, 20], "label": "\\u001b[31m"}' * (MARKS_MAX + 5)
     found = find_marks(answer, grounding)
@@ -187,7 +187,7 @@ def test_marks_are_cut_at_the_edges_put_in_order_and_bounded() -> None:
     assert drawn.getpixel((49, 40)) != (0, 0, 0)
 
 
-def test_a_label_that_no_file_can_hold_is_replaced() -> None:
+def test_an_unencodable_label_is_replaced() -> None:
     grounding = Grounding(format="json", scale="pixels", source="a test")
     (mark,) = find_marks('{"bbox_2d": [1, 2, 3, 4], "label": "\\ud800 cat"}', grounding).marks
     assert mark.label == "? cat"

@@ -153,7 +153,7 @@ def findings(family: Family, folder: Path, source: str) -> Sequence[LintFinding]
 
 
 @pytest.mark.parametrize("name", sorted({one.family for one in FAULTS}))
-def test_without_a_fault_nothing_is_found(name: str, folders: dict[str, Path]) -> None:
+def test_a_sound_template_has_no_findings(name: str, folders: dict[str, Path]) -> None:
     assert findings(REGISTRY[name], folders[name], record_templates(REGISTRY[name])["record"]) == []
 
 
@@ -201,14 +201,14 @@ def test_disagreeing_templates_are_reported(folders: dict[str, Path], tmp_path: 
     assert "chat_template.json and tokenizer_config.json disagree: “ are a helpful" in told.message
 
 
-def test_templates_that_differ_in_nothing_but_their_source_agree(folders: dict[str, Path]) -> None:
+def test_templates_with_equal_prompts_agree(folders: dict[str, Path]) -> None:
     family = REGISTRY["qwen2_vl"]
     source = record_templates(family)["record"]
     reading = read(family, folders["qwen2_vl"], ("one", source), ("two", source + "{# a comment #}"))
     assert check_reading(family, reading, canned_conversations(family)) == []
 
 
-def test_an_end_of_turn_at_which_the_engine_does_not_stop(tmp_path: Path) -> None:
+def test_an_end_of_turn_that_is_no_stop_token_is_found(tmp_path: Path) -> None:
     family = REGISTRY["qwen2_vl"]
     source = record_templates(family)["record"]
     tokens = dict.fromkeys(TOKEN.findall(source.replace('"', " ")))

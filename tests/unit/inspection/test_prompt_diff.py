@@ -73,7 +73,7 @@ def test_every_familys_prompt_equals_itself(name: str) -> None:
     assert [span.operation for span in diff.spans] == ["equal"]
 
 
-def test_any_two_prompts_are_taken_apart_without_loss() -> None:
+def test_joined_spans_are_both_prompts() -> None:
     names = list(TEXTS)
     for one, other in pairwise(names):
         compare(TEXTS[one], TEXTS[other])
@@ -134,7 +134,7 @@ def test_a_generation_prompt_of_plain_words_is_known_from_the_record() -> None:
     assert diff.findings == ("the right does not end with the generation prompt “GPT4:”",)
 
 
-def test_the_sides_are_called_by_their_names() -> None:
+def test_findings_use_the_names_of_the_sides() -> None:
     left, right = prompt(f"{USER}q", name="the chat template"), prompt(f"<s>{USER}q", name="the raw prompt")
     assert prompt_diff(left, right).findings == ("the chat template does not begin with “<s>”, the raw prompt does",)
 
@@ -159,7 +159,7 @@ def test_an_image_is_one_unit_that_compares_by_its_content_and_its_tokens() -> N
     assert smaller.findings == ("a.png takes 4 tokens in the left, 1,280 in the right",)
 
 
-def test_an_image_that_one_side_only_names_is_another_placeholder() -> None:
+def test_a_placeholder_as_plain_text_is_a_different_placeholder() -> None:
     left, right = prompt(f"{USER}<image>q"), prompt(f"{USER}{PAD}q", pictures="a")
     diff = prompt_diff(left, right)
     holds(diff, left, right)
@@ -172,7 +172,7 @@ def test_text_behind_the_end_does_not_make_the_generation_prompt_missing() -> No
     assert diff.findings == ("the right adds “USER: <image>↵What is here? ASSISTANT:” at the end",)
 
 
-def test_a_picture_in_another_turn_is_reported_as_moved() -> None:
+def test_an_image_in_another_turn_is_reported_as_moved() -> None:
     left = prompt(f"{USER}{PAD}What?{END}A star.<|im_end|>\n{USER}Sure?{END}", pictures="a")
     right = prompt(f"{USER}What?{END}A star.<|im_end|>\n{USER}{PAD}Sure?{END}", pictures="a")
     diff = prompt_diff(left, right)
@@ -180,7 +180,7 @@ def test_a_picture_in_another_turn_is_reported_as_moved() -> None:
     assert diff.findings == ("a.png moved from user turn 1 to user turn 2",)
 
 
-def test_exchanged_pictures_are_reported_as_exchanged() -> None:
+def test_exchanged_images_are_reported_as_exchanged() -> None:
     text = f"{USER}{PAD} and {PAD}?{END}"
     left, right = prompt(text, pictures="ab"), prompt(text, pictures="ba")
     assert prompt_diff(left, right).findings == ("a.png and b.png changed places",)
@@ -191,7 +191,7 @@ def test_the_word_system_in_a_question_is_no_system_prompt() -> None:
     assert diff.findings == ("after “<|im_start|>user↵”: “q” in the left, “system design? q” in the right",)
 
 
-def test_the_same_text_in_other_tokens_is_reported() -> None:
+def test_equal_texts_with_different_tokens_are_reported() -> None:
     left, right = prompt("ab cd"), prompt("abcd")
     right = PromptTokens((left.ids[0], 9_001, 9_002), ("ab", " c", "d"), left.special_ids)
     assert prompt_diff(left, right).findings == (
@@ -219,7 +219,7 @@ def test_hostile_text_in_findings_is_visible() -> None:
     assert len(finding) < 150
 
 
-def test_twenty_thousand_tokens_are_compared_in_little_work() -> None:
+def test_twenty_thousand_tokens_are_compared_with_little_work() -> None:
     """Tokens repeat a lot, so the plain algorithm would take minutes here."""
     random.seed(1)
     words = [f"w{number}" for number in range(50)]
@@ -234,7 +234,7 @@ def test_twenty_thousand_tokens_are_compared_in_little_work() -> None:
     assert (whole[-1].left_end, whole[-1].right_end) == (20_000, 20_000)
 
 
-def test_stretches_are_whole_and_true() -> None:
+def test_blocks_cover_both_sequences_and_are_correct() -> None:
     random.seed(2)
     for _ in range(300):
         left = random.choices("abc", k=random.randrange(12))

@@ -29,7 +29,7 @@ def phi(text: str, count: int) -> list[Finding]:
         ("<|image_99999999999999999999|>\n", 1, "numbering", "wrong number", "<|image_1|>\n"),
     ],
 )
-def test_numbered_placeholders(text: str, count: int, kind: str, said: str, mended: str) -> None:
+def test_numbered_placeholders_are_checked(text: str, count: int, kind: str, said: str, mended: str) -> None:
     (finding,) = phi(text, count)
     assert (finding.kind, finding.blocks) == (kind, True)
     assert said in finding.message
@@ -87,7 +87,7 @@ def test_the_label_of_a_fix_names_text_and_place() -> None:
     assert finding.fix.label == "insert <image> at the beginning"
 
 
-def test_where_only_the_model_knows_its_template_the_turn_is_found_by_anothers() -> None:
+def test_a_turn_without_a_raw_template_is_found_with_another_familys() -> None:
     text = "<|im_start|>system\nx<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n"
     (finding,) = check(text, items({"image": 1}), REGISTRY["internvl_chat"])
     assert finding.fix is not None
@@ -103,7 +103,7 @@ def test_where_only_the_model_knows_its_template_the_turn_is_found_by_anothers()
         (qwen("q <|zzzzqqqq8|>"), None),
     ],
 )
-def test_an_unknown_special_token(text: str, nearest: str | None) -> None:
+def test_an_unknown_special_token_is_found(text: str, nearest: str | None) -> None:
     (finding,) = check(text, [], QWEN)
     assert finding.kind is FindingKind.UNKNOWN_TOKEN
     assert " is not a special token here; it is tokenized as plain text." in finding.message
@@ -125,7 +125,7 @@ def test_without_the_tokenizers_tokens_none_is_called_unknown() -> None:
     assert check(qwen("<|whatever|>"), [], QWEN, special=frozenset()) == []
 
 
-def test_a_stop_token_at_the_end_behind_a_begun_answer() -> None:
+def test_a_stop_token_after_the_beginning_of_an_answer_is_found() -> None:
     text = qwen("q") + "An answer.<|im_end|>\n"
     (finding,) = check(text, [], QWEN)
     assert finding.kind is FindingKind.STOP_AT_END
@@ -142,11 +142,11 @@ def test_a_closed_last_turn_lacks_only_the_generation_prompt() -> None:
         assert apply_fix(qwen("q", end), finding.fix) == qwen("q")
 
 
-def test_a_begun_answer_is_no_fault() -> None:
+def test_the_beginning_of_an_answer_is_accepted() -> None:
     assert check(qwen("q") + "The picture shows", [], QWEN) == []
 
 
-def test_an_open_turn_between_two_others() -> None:
+def test_an_open_turn_between_two_others_is_found() -> None:
     text = f"{SYSTEM}<|im_start|>user\na\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
     text += "<|im_start|>assistant\n"
     (finding,) = check(text, [], QWEN)
@@ -170,7 +170,7 @@ TURN = "<start_of_turn>user\nq<end_of_turn>\n<start_of_turn>model\n"
         ("<bos><bos>" + TURN, True, "bos_doubled", TURN),
     ],
 )
-def test_bos(text: str, adds: bool, kind: str | None, mended: str) -> None:
+def test_a_missing_or_doubled_bos_is_found(text: str, adds: bool, kind: str | None, mended: str) -> None:
     findings = check(text, [], GEMMA, bos="<bos>", adds_bos=adds)
     assert kinds(findings) == ([kind] if kind else [])
     if findings:
@@ -178,7 +178,7 @@ def test_bos(text: str, adds: bool, kind: str | None, mended: str) -> None:
         assert apply_fix(text, findings[0].fix) == mended
 
 
-def test_bos_behind_placeholders_at_the_front() -> None:
+def test_bos_after_leading_placeholders_is_found() -> None:
     mllama = REGISTRY["mllama"]
     pictures = items({"image": 2})
     assert check("<|image|><|image|><|begin_of_text|>q", pictures, mllama, bos="<|begin_of_text|>") == []
@@ -229,7 +229,7 @@ def test_one_after_the_other_the_fixes_make_a_whole_prompt_of_a_bare_question() 
         assert "What is this?" in re.sub(r"\s+", " ", text)
 
 
-def test_attachments_of_a_family_of_the_users_own() -> None:
+def test_attachments_of_a_users_family_are_checked() -> None:
     family = msgspec.structs.replace(QWEN, family="mine", takes={})
     findings = check(qwen(VISION + "q"), items({"image": 1}), family)
     assert FindingKind.NOT_TAKEN in kinds(findings)

@@ -118,7 +118,7 @@ def test_the_placeholder_of_another_family_is_replaced(family: Family) -> None:
 
 
 @OF_EVERY_FAMILY
-def test_a_modality_that_is_not_taken_blocks(family: Family) -> None:
+def test_an_unsupported_modality_blocks(family: Family) -> None:
     for modality in ("image", "video"):
         if modality not in family.takes:
             findings = check(written(family, [user_turn("q")])[0], items({modality: 1}), family)

@@ -88,7 +88,7 @@ def comparison(**more: Any) -> Comparison:
     return Comparison(**{**fields, **more})
 
 
-def test_json_and_back() -> None:
+def test_a_document_survives_json() -> None:
     document = comparison()
     data = to_json(document)
     assert from_json(data) == document
@@ -100,7 +100,7 @@ def test_json_and_back() -> None:
     assert document.difference.answer_first_difference == 2
 
 
-def test_a_document_without_bytes_and_with_one_side() -> None:
+def test_a_document_may_have_one_side_and_no_bytes() -> None:
     document = comparison(sides=comparison().sides[:1], difference=None, attachments=(media_record(attachment()),))
     assert from_json(to_json(document)) == document
     assert b'"data": null' in to_json(document)
@@ -130,7 +130,7 @@ Change = Callable[[dict[str, Any]], object]
         (lambda data: data["attachments"][0].update(data="abc"), "hash"),
     ],
 )
-def test_a_wrong_document_is_refused(change: Change, said: str) -> None:
+def test_an_invalid_document_is_rejected(change: Change, said: str) -> None:
     data = json.loads(to_json(comparison()))
     change(data)
     with pytest.raises(VlmtuiError) as caught:
@@ -140,18 +140,18 @@ def test_a_wrong_document_is_refused(change: Change, said: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"null"])
-def test_other_files_are_refused(data: bytes) -> None:
+def test_other_files_are_rejected(data: bytes) -> None:
     with pytest.raises(VlmtuiError):
         from_json(data)
 
 
-def test_a_file_name_that_is_no_text_can_be_written() -> None:
+def test_an_unencodable_file_name_can_be_written() -> None:
     record = media_record(attachment("caf\udce9.png"))
     assert record.name == "caf?.png"
     assert msgspec.json.encode(record)
 
 
-def test_media_types_are_picture_types() -> None:
+def test_only_known_image_formats_have_a_media_type() -> None:
     assert media_record(attachment(kind="JPEG")).media_type == "image/jpeg"
     assert media_record(attachment(kind="SVG")).media_type == "application/octet-stream"
     assert media_record(attachment(modality="video", kind="mp4")).media_type == "application/octet-stream"
@@ -254,7 +254,7 @@ def test_without_token_texts_the_words_are_compared() -> None:
     assert ("span", {"class": "special"}) in reader.seen
 
 
-def test_a_failure_and_equal_sides() -> None:
+def test_failures_and_equal_sides_are_shown() -> None:
     one = msgspec.structs.replace(comparison().sides[0], failure="The engine <died>.", finish_reason=None, stop=None)
     found = DiffSummary(prompts_identical=True, answers_identical=True, findings=("no difference",))
     document = comparison(sides=(one, one), difference=found)

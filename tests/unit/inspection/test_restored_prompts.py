@@ -49,7 +49,7 @@ def mended(text: str, attachments: list[Attachment], family: Family = QWEN) -> s
     raise AssertionError("the fixes come to no end")
 
 
-def test_the_picture_that_the_engine_would_not_reach_is_named() -> None:
+def test_an_attachment_without_placeholder_is_named() -> None:
     whole, pictures = five_turns()
     (finding,) = check(whole.replace(VISION, "", 1), pictures)
     assert finding.message.endswith("1 too few. No place for image1.")
@@ -63,7 +63,7 @@ def test_the_picture_that_the_engine_would_not_reach_is_named() -> None:
         ("vision_start|>", "<|vision_start|>"),
     ],
 )
-def test_a_torn_token_is_named_with_its_line_and_made_whole(torn: str, token: str) -> None:
+def test_a_torn_token_is_named_and_restored(torn: str, token: str) -> None:
     whole, pictures = five_turns()
     text = whole.replace(token, torn, 1)
     (finding,) = [one for one in check(text, pictures) if one.kind is FindingKind.TORN_TOKEN]
@@ -89,7 +89,7 @@ def test_the_beginning_of_a_placeholder_without_signs_is_found() -> None:
     assert found.fix.replacement == "<image>"
 
 
-def test_code_and_prose_are_no_torn_tokens() -> None:
+def test_code_and_prose_have_no_torn_tokens() -> None:
     code = "if a <b and c> d: x |> y; <im> [a b] std::vector<int> <!-- note --> 1 <2"
     text = f"<|im_start|>user\n{VISION}{code}<|im_end|>\n<|im_start|>assistant\n"
     findings = check(text, items({"image": 1}))

@@ -65,7 +65,7 @@ def first(ours: CheckedSide, theirs: CheckedSide) -> Stage | None:
     return found.stage if found is not None else None
 
 
-def test_the_same_is_the_same_at_every_stage(tmp_path: Path) -> None:
+def test_equal_sides_are_the_same_at_every_stage(tmp_path: Path) -> None:
     found = compare(side(tmp_path), side(tmp_path, "b"))
     assert [one.stage for one in found] == list(Stage)
     assert {one.outcome for one in found} == {StageOutcome.SAME}
@@ -78,13 +78,13 @@ def test_a_missing_newline_is_found_in_the_text_though_the_ids_differ_too(tmp_pa
     assert found.stage is Stage.TEXT and "\\n" in found.message
 
 
-def test_a_token_more_in_the_text_is_no_image_token(tmp_path: Path) -> None:
+def test_an_additional_text_token_is_not_an_image_token(tmp_path: Path) -> None:
     sound = side(tmp_path)
     span = msgspec.structs.replace(sound.media[0], offset=3)
     assert first(msgspec.structs.replace(sound, token_ids=(1, *sound.token_ids), media=(span,)), sound) is Stage.TOKENS
 
 
-def test_a_token_more_of_an_image_is_found_among_its_tokens(tmp_path: Path) -> None:
+def test_an_additional_image_token_is_found(tmp_path: Path) -> None:
     sound = side(tmp_path)
     span = msgspec.structs.replace(sound.media[0], length=5, tokens=5)
     broken = msgspec.structs.replace(sound, token_ids=(1, 2, *[IMAGE] * 5, 3), media=(span,))
@@ -114,21 +114,21 @@ def test_row_ends_within_an_image_may_be_counted_to_it(tmp_path: Path) -> None:
     assert first(ours, theirs) is None
 
 
-def test_another_grid_with_as_many_tokens_is_found_at_the_pixels(tmp_path: Path) -> None:
+def test_another_grid_with_equal_token_count_is_found_in_the_pixels(tmp_path: Path) -> None:
     sound = side(tmp_path)
     span = msgspec.structs.replace(sound.media[0], grid=(1, 2, 8), resized=(112, 28))
     found = difference(msgspec.structs.replace(sound, media=(span,)), sound)
     assert (found.stage, found.step) == (Stage.PIXELS, PixelStep.SIZE)
 
 
-def test_a_tensor_that_cannot_be_read_is_not_called_the_same(tmp_path: Path) -> None:
+def test_an_unreadable_tensor_is_not_compared(tmp_path: Path) -> None:
     sound = side(tmp_path)
     empty = msgspec.structs.replace(sound, seen=(SeenMedium(modality="image", index=0),))
     stages = {one.stage: one.outcome for one in compare(empty, sound)}
     assert stages[Stage.PIXELS] is StageOutcome.UNKNOWN
 
 
-def test_other_numbers_are_found_at_the_next_token(tmp_path: Path) -> None:
+def test_different_logprobs_are_found_at_the_next_token(tmp_path: Path) -> None:
     sound = side(tmp_path)
     broken = msgspec.structs.replace(sound, logprobs=(logprob(7, -0.5, t8=-1.3), sound.logprobs[1]))
     found = difference(broken, sound)
@@ -136,7 +136,7 @@ def test_other_numbers_are_found_at_the_next_token(tmp_path: Path) -> None:
     assert found.largest == pytest.approx(0.3)
 
 
-def test_answers_may_differ_among_each_others_likeliest_tokens(tmp_path: Path) -> None:
+def test_answers_may_differ_within_the_likeliest_tokens(tmp_path: Path) -> None:
     sound = side(tmp_path)
     close = msgspec.structs.replace(sound, answer_ids=(7, 7), logprobs=(sound.logprobs[0], logprob(7, -0.3, t8=-0.4)))
     assert first(close, sound) is None
@@ -144,13 +144,13 @@ def test_answers_may_differ_among_each_others_likeliest_tokens(tmp_path: Path) -
     assert first(far, sound) is Stage.ANSWER
 
 
-def test_an_answer_that_drifts_differs_before_its_tokens_do(tmp_path: Path) -> None:
+def test_drifting_logprobs_differ_before_the_tokens(tmp_path: Path) -> None:
     sound = side(tmp_path)
     drifted = msgspec.structs.replace(sound, logprobs=(sound.logprobs[0], logprob(8, -0.2, t7=-3.0)))
     assert first(drifted, sound) is Stage.ANSWER
 
 
-def test_an_engine_that_fails_leaves_the_stages_before(tmp_path: Path) -> None:
+def test_a_failed_engine_is_compared_up_to_its_failure(tmp_path: Path) -> None:
     sound = side(tmp_path)
     failed = msgspec.structs.replace(sound, answer_ids=(), logprobs=(), error="out of memory")
     assert [one.stage for one in compare(failed, sound)] == [Stage.TEXT, Stage.TOKENS, Stage.PLACES, Stage.PIXELS]
@@ -163,7 +163,7 @@ def test_answers_without_log_probabilities_are_not_compared(tmp_path: Path) -> N
     assert told[Stage.NEXT_TOKEN] is told[Stage.ANSWER] is StageOutcome.UNKNOWN
 
 
-def test_places_that_are_unknown_leave_the_numbers_of_tokens(tmp_path: Path) -> None:
+def test_unknown_places_are_compared_by_token_counts(tmp_path: Path) -> None:
     """Return the fields as a golden prompt has them."""
     sound = side(tmp_path)
     recorded = msgspec.structs.replace(sound.media[0], offset=0, length=0)
@@ -175,7 +175,7 @@ def test_places_that_are_unknown_leave_the_numbers_of_tokens(tmp_path: Path) -> 
     assert difference(sound, larger).message == "image 1: size 56×56 and 112×56"
 
 
-def test_a_recorded_answer_must_be_the_same_to_the_token(tmp_path: Path) -> None:
+def test_a_recorded_answer_must_have_equal_tokens(tmp_path: Path) -> None:
     then = CheckedSide(answer="ab", answer_ids=(7, 8), is_answered=True, words=WORDS)
     now = msgspec.structs.replace(then, answer="aa", answer_ids=(7, 7), logprobs=(logprob(7, -0.1), logprob(7, -0.2)))
     exact = Tolerance(logprobs=None)
@@ -236,7 +236,7 @@ def test_another_number_of_tiles_differs() -> None:
     assert compare_values([sound, sound], [sound], 1e-3).step is PixelStep.COUNT
 
 
-def test_values_that_are_no_numbers_never_pass() -> None:
+def test_nan_values_always_differ() -> None:
     sound, _ = pictures("same")
     broken = sound.copy()
     broken[0, 0, 0] = np.nan
@@ -250,5 +250,5 @@ def test_a_broken_file_is_reported(tmp_path: Path) -> None:
         read_pixel_values(str(path))
 
 
-def test_stages_of_known_differences_are_stages() -> None:
+def test_known_differences_name_existing_stages() -> None:
     assert {*get_args(ComparedStage)} <= {stage.value for stage in Stage}

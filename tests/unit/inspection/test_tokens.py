@@ -42,7 +42,7 @@ def test_separators_and_missing_files_of_an_image_are_counted() -> None:
     assert piece.label == "<i> × 3 (4 tokens in total) from image 3"
 
 
-def test_spans_that_overlap_or_leave_the_prompt_are_left_out() -> None:
+def test_overlapping_and_outlying_spans_are_ignored() -> None:
     spans = (span(0, 2), span(1, 2), span(3, 9), span(2, 0))
     pieces = pieces_of((9, 9, 5, 5), ("i", "i", "a", "b"), SPECIAL, spans)
     assert [(piece.kind, piece.offset) for piece in pieces] == [("media", 0), ("text", 2), ("text", 3)]
@@ -70,7 +70,7 @@ def test_each_part_belongs_to_its_own_character() -> None:
         (("<0x41>", "<0x0A>", "x"), ["<0x41>", "<0x0A>", "x"]),
     ],
 )
-def test_bytes_are_known_in_other_ways_too(texts: tuple[str, ...], shown: list[str]) -> None:
+def test_bytes_are_read_from_byte_tokens_and_surrogates(texts: tuple[str, ...], shown: list[str]) -> None:
     assert [piece.text for piece in pieces_of((5, 6, 7), texts, SPECIAL)] == shown
 
 
@@ -79,12 +79,12 @@ def test_a_replacement_character_that_is_really_in_the_text_stays() -> None:
     assert piece.text == "\ufffd"
 
 
-def test_ids_and_texts_must_be_equally_many() -> None:
+def test_ids_and_texts_must_have_equal_length() -> None:
     with pytest.raises(ValueError, match="2 token ids, but 1 texts"):
         pieces_of((1, 2), ("a",), SPECIAL)
 
 
-def test_entries_of_a_byte_level_vocabulary() -> None:
+def test_byte_level_entries_are_decoded() -> None:
     assert bytes_of_entry("âĤ") == b"\xe2\x82"
     assert bytes_of_entry("ĠHello") == b" Hello"
     assert bytes_of_entry("<0xAC>") == b"\xac"
