@@ -14,10 +14,10 @@ from vlmtui.domain.generation import View
 from vlmtui.paths import private_dir
 from vlmtui.session.opened_view import crop_region, difference_between, find_regions
 from vlmtui.worker.hf.seen_pixels import (
-    PICTURES_MAX,
+    IMAGES_MAX,
     Normalisation,
+    images_in,
     normalisation_of,
-    pictures_in,
     shares,
     write_seen,
 )
@@ -39,7 +39,7 @@ def values(image: Image.Image) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def shown(data: dict[str, Any], how: Normalisation = HALF) -> tuple[str, list[Image.Image]]:
-    layout, _, found = pictures_in(data, how)
+    layout, _, found = images_in(data, how)
     return layout, [Image.fromarray(how.pixels(one)) for one in found]
 
 
@@ -197,13 +197,13 @@ def test_a_processors_normalisation_is_read() -> None:
 
 def test_files_are_private_numbered_and_limited(tmp_path: Path) -> None:
     folder = private_dir(tmp_path / "seen")
-    many = np.zeros((PICTURES_MAX + 6, 3, 16, 16), np.uint8)
+    many = np.zeros((IMAGES_MAX + 6, 3, 16, 16), np.uint8)
     view = View(folder=str(folder))
     medium = write_seen(
         {"pixel_values": many}, HALF, modality="image", index=0, ranges=[(5, 700)], view=view, request_id="a"
     )
     assert medium.layout == "tiles"
-    assert (len(medium.pictures), medium.left_out) == (PICTURES_MAX, 6)
+    assert (len(medium.pictures), medium.left_out) == (IMAGES_MAX, 6)
     assert (medium.pictures[1].offset, medium.pictures[1].length) == (15, 10)
     with Image.open(medium.pictures[0].path) as first:
         assert first.getpixel((0, 0)) == (0, 0, 0)  # bytes are pixels as they are: nothing is normalised yet

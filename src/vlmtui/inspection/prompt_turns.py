@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import accumulate
 from typing import Literal
 
 import msgspec
@@ -240,7 +241,7 @@ class PromptPart(msgspec.Struct, frozen=True):
     """The part in a raw prompt; empty if the engine adds it to a raw prompt by itself."""
     runs: tuple[Run, ...]
     """The part for display. Hostile."""
-    picture: str | None = None
+    media_hash: str | None = None
     """For an image or video, the hash of its content ("" if unknown), and `text` is its placeholder; else None."""
 
 
@@ -253,7 +254,7 @@ class PromptTurn(msgspec.Struct, frozen=True):
     """The offset of `text` in the raw prompt."""
     text: str
     """The turn in the raw prompt."""
-    pictures: tuple[str, ...] = ()
+    media_hashes: tuple[str, ...] = ()
     """The hashes of its images and videos, in order; "" if unknown."""
     runs: tuple[Run, ...] = ()
     """The turn for display. Hostile."""
@@ -261,7 +262,7 @@ class PromptTurn(msgspec.Struct, frozen=True):
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
         """The text and the images and videos, which are equal in equal turns."""
-        return self.text, self.pictures
+        return self.text, self.media_hashes
 
 
 class TurnPair(msgspec.Struct, frozen=True):
@@ -307,21 +308,18 @@ def raw_turns(text: str, family: Family, placed: Sequence[PlaceholderSlot]) -> l
 def rendered_turns(parts: Sequence[PromptPart], family: Family) -> list[PromptTurn]:
     """Return the turns of a rendered prompt. Joined, their runs are those of `parts`."""
     text = "".join(part.text for part in parts)
-    starts = [0]
-    for part in parts:
-        starts.append(starts[-1] + len(part.text))
-    media = [
-        (start, start + len(part.text)) for start, part in zip(starts, parts, strict=False) if part.picture is not None
-    ]
+    starts = [0, *accumulate(len(part.text) for part in parts)]
+    places = zip(parts, starts, starts[1:], strict=False)
+    media = [(start, end) for part, start, end in places if part.media_hash is not None]
     found = _stretches(text, family, media) or ([("", 0, 0)] if parts else [])
     runs: list[list[Run]] = [[] for _ in found]
-    pictures: list[list[str]] = [[] for _ in found]
+    hashes: list[list[str]] = [[] for _ in found]
     heads = [start for _, start, _ in found]
     for start, part in zip(starts, parts, strict=False):
         at = max(bisect_right(heads, start) - 1, 0)
-        if not part.text or part.picture is not None:
+        if not part.text or part.media_hash is not None:
             runs[at] += part.runs
-            pictures[at] += [part.picture] if part.text and part.picture is not None else []
+            hashes[at] += [part.media_hash] if part.text and part.media_hash is not None else []
             continue
         for run in part.runs:
             runs_end = start + len(run.text)
@@ -334,7 +332,7 @@ def rendered_turns(parts: Sequence[PromptPart], family: Family) -> list[PromptTu
                 start = end
     return [
         PromptTurn(role, start, text[start:end], tuple(own), tuple(shown))
-        for (role, start, end), own, shown in zip(found, pictures, runs, strict=True)
+        for (role, start, end), own, shown in zip(found, hashes, runs, strict=True)
     ]
 
 

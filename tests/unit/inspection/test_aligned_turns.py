@@ -71,7 +71,7 @@ async def test_a_rendered_prompt_equals_the_raw_prompt_it_was_made_from() -> Non
         ("user", "user", True), ("assistant", "assistant", True), ("user", "user", True),
         ("assistant", "assistant", True),
     ]  # fmt: skip
-    assert [turn.pictures for turn in left] == [(CAT.sha256,), (), (DOG.sha256,), ()]
+    assert [turn.media_hashes for turn in left] == [(CAT.sha256,), (), (DOG.sha256,), ()]
 
 
 async def test_equal_texts_with_different_images_differ() -> None:
@@ -139,7 +139,7 @@ def test_joined_turns_are_the_prompt_and_equal_pairs_are_equal(left: list[str], 
     for pair in pairs:
         if pair.is_equal:
             assert pair.left and pair.right
-            assert (pair.left.text, pair.left.pictures) == (pair.right.text, pair.right.pictures)
+            assert (pair.left.text, pair.left.media_hashes) == (pair.right.text, pair.right.media_hashes)
 
 
 @given(PIECES)

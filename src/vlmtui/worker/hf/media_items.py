@@ -13,7 +13,7 @@ import msgspec
 from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
 from vlmtui.domain.generation import MediaSpan
 
-RATE = 16_000
+AUDIO_RATE = 16_000
 """The sample rate of audio in Hz, for a model that does not tell its own."""
 
 
@@ -28,25 +28,25 @@ class MediaItem(msgspec.Struct, frozen=True):
     """The key in vLLM's processor cache: a hash of the content, a video's frame sampling and the audio's rate."""
 
 
-async def load_items(attachments: Sequence[Attachment], rate: int = RATE) -> list[MediaItem]:
+async def load_items(attachments: Sequence[Attachment], rate: int = AUDIO_RATE) -> list[MediaItem]:
     """Decode attachments in parallel and return them in order. `rate`: the sample rate for audio, in Hz. Raises
     VlmtuiError naming an unreadable file."""
     return list(await asyncio.gather(*(asyncio.to_thread(load_item, attachment, rate) for attachment in attachments)))
 
 
-def cached_items(attachments: Sequence[Attachment], rate: int = RATE) -> list[MediaItem]:
+def cached_items(attachments: Sequence[Attachment], rate: int = AUDIO_RATE) -> list[MediaItem]:
     """Return items without content, whose `uuid` finds it in vLLM's processor cache."""
     return [MediaItem(attachment.modality, None, _uuid(attachment, rate)) for attachment in attachments]
 
 
-def sound_rate_of(processor: Any) -> int:
+def audio_rate_of(processor: Any) -> int:
     """Return the sample rate for audio in Hz. `processor`: vLLM's multimodal processor, or None."""
     parser = getattr(getattr(processor, "info", None), "data_parser", None)
     rate = getattr(getattr(parser, "audio_resampler", None), "target_sr", None)
-    return int(rate) if rate else RATE
+    return int(rate) if rate else AUDIO_RATE
 
 
-def load_item(attachment: Attachment, rate: int = RATE) -> MediaItem:
+def load_item(attachment: Attachment, rate: int = AUDIO_RATE) -> MediaItem:
     """Decode an attachment. Raises VlmtuiError naming an unreadable file."""
     uuid = _uuid(attachment, rate)
     if attachment.modality == "audio":
@@ -74,7 +74,7 @@ def _uuid(attachment: Attachment, rate: int) -> str:
 
 
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
-PICTURES: tuple[Modality, ...] = ("image", "video")
+VISUAL: tuple[Modality, ...] = ("image", "video")
 """The visual modalities."""
 _REMEMBERED_MAX = 4096
 """The most items whose facts are cached."""
@@ -84,7 +84,7 @@ PIXELS = (
 )  # fmt: skip
 """Names of the tensors in which processors return pixels."""
 _GRIDS = ("grid_thw", "grid_thws", "grid_hws", "grid_hw")
-_PICTURE_MIN = 32
+_IMAGE_MIN = 32
 """Pixels per side. A smaller tensor is a patch, not an image."""
 
 
@@ -164,9 +164,9 @@ def size_and_grid(
             return size, tuple(flat)
     for name in PIXELS:
         match shapes.get(name, ()):
-            case (1 | 3, height, width) if min(height, width) >= _PICTURE_MIN:
+            case (1 | 3, height, width) if min(height, width) >= _IMAGE_MIN:
                 return (width, height), ()
-            case (count, 1 | 3, height, width) if min(height, width) >= _PICTURE_MIN:
+            case (count, 1 | 3, height, width) if min(height, width) >= _IMAGE_MIN:
                 return (width, height), (count,) if count > 1 else ()
     return None, ()
 

@@ -14,7 +14,7 @@ import msgspec
 from vlmtui.domain.conversation import ChatPrompt, Message, MessagesPrompt, Modality, Text, Turn
 from vlmtui.domain.generation import MediaSpan, SeenMedium, View
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.worker.hf.media_items import PICTURES, MediaItem, patch_size_of, shape_of, size_and_grid
+from vlmtui.worker.hf.media_items import VISUAL, MediaItem, patch_size_of, shape_of, size_and_grid
 from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.rendering import render_messages
 from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
@@ -64,7 +64,7 @@ def media_positions(ids: Sequence[int], tokens: MediaTokens, wanted: set[Modalit
     """Return the positions of each modality's tokens in `ids`. `wanted`: the modalities of the attachments.
 
     If a video is the only modality and has no tokens, these are the image tokens: some processors write frames so."""
-    found = {one: [at for at, token in enumerate(ids) if token in tokens.of(one)] for one in PICTURES}
+    found = {one: [at for at, token in enumerate(ids) if token in tokens.of(one)] for one in VISUAL}
     if wanted == {"video"} and not found["video"]:
         found = {"image": [], "video": found["image"]}
     return found
@@ -81,7 +81,7 @@ def media_spans(
 
     `outputs`: the processor's tensors. `tokens_alone` is called only if items are adjacent, without a token between."""
     spans: list[MediaSpan] = []
-    for modality in PICTURES:
+    for modality in VISUAL:
         chosen = [item for item in items if item.modality == modality]
         for index, places in enumerate(_divided(positions[modality], chosen, tokens_alone)):
             data = item_tensors(outputs, modality, index, len(chosen))
@@ -287,7 +287,7 @@ class PromptBuilder:
 
     def _check(self, positions: Mapping[Any, Sequence[int]], items: Sequence[MediaItem]) -> None:
         wanted = Counter(item.modality for item in items)
-        for modality in PICTURES:
+        for modality in VISUAL:
             count = len(positions[modality])
             if not wanted[modality] and count:
                 raise _mismatch(f"The prompt has placeholders for a {modality}, and none is attached.")
@@ -303,7 +303,7 @@ def check_limits(items: Sequence[MediaItem], limits: Mapping[Any, int]) -> None:
         if count > most:
             message = f"The model takes at most {most} {modality}s in one prompt, and {count} are attached."
             if modality == "audio":
-                raise bad_input("This engine takes no sound yet.", hint="Use vLLM, or remove the sound.")
+                raise bad_input("This engine takes no audio yet.", hint="Use vLLM, or remove the audio.")
             raise bad_input(message, hint="Start a new chat, or remove an attachment.")
 
 
@@ -340,7 +340,7 @@ def seen_media(
     """
     seen = []
     places = {(span.modality, span.index): (span.offset, span.length) for span in inputs.media}
-    for modality in PICTURES:
+    for modality in VISUAL:
         count = sum(item.modality == modality for item in items)
         how = normalisation_of(processor, modality)
         for index in range(count):

@@ -57,19 +57,19 @@ def measured(how: Normalisation, black: Mapping[str, Any], white: Mapping[str, A
     image of equal size. Returns `how` unchanged if the pixels do not agree.
 
     Ignores padding, which is the same in both."""
-    dark, bright = ([np.asarray(one) for one in pictures_in(data, how)[2]] for data in (black, white))
+    dark, bright = ([np.asarray(one) for one in images_in(data, how)[2]] for data in (black, white))
     if not dark or [one.shape for one in dark] != [one.shape for one in bright]:
         return how
     lows = np.concatenate([one.reshape(len(one), -1) for one in dark], axis=1)
     spans = np.concatenate([one.reshape(len(one), -1) for one in bright], axis=1) - lows
     mean, std = [], []
     for low, span in zip(lows, spans, strict=True):
-        is_picture = np.abs(span) > 0
-        middle = float(np.median(span[is_picture])) if is_picture.any() else 0.0
-        if middle <= 0 or np.mean(np.abs(span[is_picture] - middle) <= _SAME * middle) < _MOST:
+        is_image = np.abs(span) > 0
+        middle = float(np.median(span[is_image])) if is_image.any() else 0.0
+        if middle <= 0 or np.mean(np.abs(span[is_image] - middle) <= _SAME * middle) < _MOST:
             return how
         std.append(1 / middle)
-        mean.append(-float(np.median(low[is_picture])) / middle)
+        mean.append(-float(np.median(low[is_image])) / middle)
     return msgspec.structs.replace(how, mean=tuple(mean), std=tuple(std))
 
 
@@ -95,7 +95,7 @@ def cuts_row_by_row(processor: Any, patch: int, merge: int) -> bool:
     return bool((np.diff(means) > 0).all())
 
 
-PICTURES_MAX = 64
+IMAGES_MAX = 64
 """The most images that are written for one attachment; further tiles and frames are left out."""
 _PIXELS_MAX = 64_000_000
 _GRIDS = ("image_grid_thw", "video_grid_thw", "grid_thw", "vision_grid_thw", "grids", "video_grids")
@@ -170,7 +170,7 @@ def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
     return Normalisation(mean, std, patch, merge or 1, temporal or 1, by_rows)
 
 
-def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[_Layout, str, Iterator[Floats]]:
+def images_in(data: Mapping[str, Any], how: Normalisation) -> tuple[_Layout, str, Iterator[Floats]]:
     """Return the layout ("" if unknown), the tensor's name, and its images as `(channels, height, width)`.
 
     `data`: the processor's tensors of one attachment, by name."""
@@ -202,8 +202,8 @@ def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[_Layout, s
     places = next((data[one] for one in _PLACES if data.get(one) is not None), None)
     if places is not None and how.patch and is_tensor:
         return "patches", name, _placed_patches(_floats(value), _floats(places))
-    pictures = list(_whole_pictures(value))
-    return ("tiles" if len(pictures) > 1 else "picture" if pictures else ""), name, iter(pictures)
+    images = list(_whole_images(value))
+    return ("tiles" if len(images) > 1 else "picture" if images else ""), name, iter(images)
 
 
 def write_seen(
@@ -224,14 +224,14 @@ def write_seen(
     folder = Path(view.folder)
     if not folder.is_absolute() or not is_private_dir(folder):
         raise bad_input("The folder for what the model sees is not a private folder of yours.")
-    layout, name, pictures = pictures_in(data, how)
+    layout, name, images = images_in(data, how)
     by_model = how
     if name and _are_levels(data[name]):
         how = msgspec.structs.replace(how, mean=(0.0,), std=(1 / 255,))
     prefix = "".join(char for char in request_id if char.isascii() and char.isalnum())[:64]
     stem = folder / f"{prefix}-{modality}-{index}"
-    values = list(pictures)
-    written = _write_pictures(values, how, stem)
+    values = list(images)
+    written = _write_images(values, how, stem)
     parts = shares(ranges, len(values))
     return SeenMedium(
         modality=modality,
@@ -248,11 +248,11 @@ def write_seen(
     )
 
 
-def _write_pictures(values: Sequence[Floats], how: Normalisation, stem: Path) -> list[SeenPicture]:
+def _write_images(values: Sequence[Floats], how: Normalisation, stem: Path) -> list[SeenPicture]:
     """Write images as PNG files, as many as the limits allow."""
     written: list[SeenPicture] = []
     pixels = 0
-    for number, one in enumerate(values[:PICTURES_MAX]):
+    for number, one in enumerate(values[:IMAGES_MAX]):
         pixels += one.shape[1] * one.shape[2]
         if pixels > _PIXELS_MAX:
             break
@@ -263,17 +263,17 @@ def _write_pictures(values: Sequence[Floats], how: Normalisation, stem: Path) ->
 
 
 def _write_values(
-    tensor: Any, pictures: Sequence[Floats], how: Normalisation, by_model: Normalisation, stem: Path
+    tensor: Any, images: Sequence[Floats], how: Normalisation, by_model: Normalisation, stem: Path
 ) -> tuple[str, ...]:
     """Write the values that the model computes with as NumPy files; of an unknown layout, the whole `tensor`.
 
     `by_model`: the normalisation inside the model, if it differs from `how` since `tensor` still has pixel values."""
-    found = list(pictures)
+    found = list(images)
     if not found and hasattr(tensor, "shape") and _floats(tensor).size <= 3 * _PIXELS_MAX:
         found = [_floats(tensor)]
     files = []
     for number, values in enumerate(found):
-        if how is not by_model and pictures:
+        if how is not by_model and images:
             values = by_model.normalised(values)
         content = BytesIO()
         np.save(content, np.ascontiguousarray(values, np.float32), allow_pickle=False)
@@ -360,7 +360,7 @@ def _patches_in_rows(values: Floats, shapes: Sequence[int], patch: int, *, last:
 
 def _strips(value: Any, shapes: Sequence[int]) -> Iterator[Floats]:
     """Undo `reshape_by_patch` of MiniCPM-V: `(3, patch, patches × patch)`, a tile's patches in row order."""
-    strips = list(_whole_pictures(value, side_min=1))
+    strips = list(_whole_images(value, side_min=1))
     if len(strips) != len(shapes) // 2:
         return
     for strip, rows, columns in zip(strips, shapes[::2], shapes[1::2], strict=True):
@@ -382,10 +382,10 @@ def _square_tiles(values: Floats) -> Iterator[Floats]:
         yield tile.transpose(4, 0, 2, 1, 3).reshape(3, rows * patch, rows * patch)
 
 
-def _whole_pictures(value: Any, *, side_min: int = _SIDE_MIN) -> Iterator[Floats]:
+def _whole_images(value: Any, *, side_min: int = _SIDE_MIN) -> Iterator[Floats]:
     if isinstance(value, list | tuple):
         for one in value:
-            yield from _whole_pictures(one, side_min=side_min)
+            yield from _whole_images(one, side_min=side_min)
         return
     values = _floats(value)
     if values.ndim < 3:

@@ -307,13 +307,13 @@ def _read(attachment: Attachment) -> MediaPart:
         content = read_whole(Path(attachment.path), bytes_max=_FILE_MAX)
         kind = next((name for head, name in _TYPES.items() if content.startswith(head)), "image/png")
         return MediaPart("image", f"data:{kind};base64,{base64.b64encode(content).decode()}", attachment.sha256)
-    return _sound(attachment) if attachment.modality == "audio" else _video(attachment)
+    return _audio(attachment) if attachment.modality == "audio" else _video(attachment)
 
 
-def _sound(attachment: Attachment) -> MediaPart:
+def _audio(attachment: Attachment) -> MediaPart:
     import wave
 
-    from vlmtui.worker.hf.media_items import RATE, load_item
+    from vlmtui.worker.hf.media_items import AUDIO_RATE, load_item
 
     item = load_item(attachment)
     samples = (item.data * 32767).round().clip(-32768, 32767).astype("<i2")
@@ -321,7 +321,7 @@ def _sound(attachment: Attachment) -> MediaPart:
     with wave.open(written, "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
-        file.setframerate(RATE)
+        file.setframerate(AUDIO_RATE)
         file.writeframes(samples.tobytes())
     return MediaPart("audio", f"data:audio/wav;base64,{base64.b64encode(written.getvalue()).decode()}", item.uuid)
 
@@ -333,13 +333,13 @@ def _video(attachment: Attachment) -> MediaPart:
 
     item = load_item(attachment)
     frames, about = item.data
-    pictures: list[str] = []
+    images: list[str] = []
     for frame in frames:
         written = io.BytesIO()
         Image.fromarray(frame).save(written, "PNG", compress_level=1)
-        pictures.append(base64.b64encode(written.getvalue()).decode())
+        images.append(base64.b64encode(written.getvalue()).decode())
     times = {name: about[name] for name in ("fps", "frames_indices", "total_num_frames", "duration")}
-    return MediaPart("video", f"data:video/jpeg;base64,{','.join(pictures)}", item.uuid, times)
+    return MediaPart("video", f"data:video/jpeg;base64,{','.join(images)}", item.uuid, times)
 
 
 _COMPLETIONS = "/v1/completions"

@@ -306,15 +306,15 @@ class FrameLimit:
     async def check(self, video: MediaPart) -> None:
         """Raise VlmtuiError(UNSUPPORTED) if the video takes as many tokens as its first 32 frames alone."""
         head, _, frames = (video.url or "").partition(";base64,")
-        pictures = frames.split(",")
-        if self._keeps_all or len(pictures) <= _ALWAYS_KEPT:
+        images = frames.split(",")
+        if self._keeps_all or len(images) <= _ALWAYS_KEPT:
             return
-        fewer = msgspec.structs.replace(video, url=f"{head};base64,{','.join(pictures[:_ALWAYS_KEPT])}", uuid="")
+        fewer = msgspec.structs.replace(video, url=f"{head};base64,{','.join(images[:_ALWAYS_KEPT])}", uuid="")
         whole = await self._count(msgspec.structs.replace(video, uuid=""))
         if whole is None:
             return
         if whole == await self._count(fewer):
-            message = f"{self._api.shown} drops frames: of the video's {len(pictures)} it uses {_ALWAYS_KEPT}."
+            message = f"{self._api.shown} drops frames: of the video's {len(images)} it uses {_ALWAYS_KEPT}."
             raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint=_FEWER_FRAMES)
         self._keeps_all = True
 

@@ -15,7 +15,7 @@ from vlmtui.worker.backends.remote.http_api import NOT_NOW, NothingListens, Serv
 
 CHAT = "/v1/chat/completions"
 GENERATE = "/inference/v1/generate"
-_NO_PICTURE = "data:image/png;base64,AAAA"
+_INVALID_IMAGE = "data:image/png;base64,AAAA"
 _VERSION = re.compile(r"[\w./-]{1,200}")
 
 
@@ -185,7 +185,7 @@ async def _takes_parts(api: ServerApi, model: str) -> bool:
     """Return True if a request with token ids may have media: the server then rejects an invalid image."""
     if not await _exists(api, GENERATE):
         return False
-    part = {"type": "image_url", "url": _NO_PICTURE}
+    part = {"type": "image_url", "url": _INVALID_IMAGE}
     body = {"model": model, "token_ids": [1], "content_parts": [part], "sampling_params": {"max_tokens": 1}}
     code, _ = await api.status(GENERATE, body)
     return code == 400
@@ -193,7 +193,7 @@ async def _takes_parts(api: ServerApi, model: str) -> bool:
 
 async def _takes(api: ServerApi, model: str, more: dict[str, object], flag: str) -> bool:
     """Return True if the server accepts a field. Otherwise its error about this invalid request names the flag."""
-    content = [{"type": "image_url", "image_url": {"url": _NO_PICTURE}}]
+    content = [{"type": "image_url", "image_url": {"url": _INVALID_IMAGE}}]
     body = {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 1, **more}
     code, answer = await api.status(CHAT, body)
     return code == 400 and f"--trust-request-{flag}".encode() not in answer

@@ -63,10 +63,10 @@ from vlmtui.worker.hf.media_items import (
     MODALITIES,
     MediaItem,
     MediaSpans,
+    audio_rate_of,
     cached_items,
     load_items,
     patch_size_of,
-    sound_rate_of,
 )
 from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.remote_code import pin_remote_code
@@ -181,7 +181,7 @@ _log = logging.getLogger(__name__)
 
 _DEATH_CHECK_S = 0.25
 """Seconds between checks of vLLM's `errored` flag."""
-_WARM_UP_PICTURE = Image.new("RGB", (112, 112), "gray")
+_WARM_UP_IMAGE = Image.new("RGB", (112, 112), "gray")
 _WARM_UP_ATTACHMENT = Attachment(
     modality="image", name="warm-up", path="", sha256="", width=112, height=112, size_bytes=0, format="PNG"
 )
@@ -244,7 +244,7 @@ class VllmEngine:
         self._number = 0
         self._vocabulary = VocabularyReader(self._tokenizer)
         self._media_spans = MediaSpans(patch_size_of(llm.model_config.hf_config))
-        self._sound_rate = sound_rate_of(getattr(self._renderer, "mm_processor", None))
+        self._audio_rate = audio_rate_of(getattr(self._renderer, "mm_processor", None))
         self._takes_chunks = bool(getattr(llm.model_config.hf_config, "use_unified_vision_chunk", False))
         self.info = msgspec.structs.replace(read_engine_info(llm, spec, arguments), notes=notes)
         self._adapters = AdapterShelf(spec, arguments, on_cpu=self.info.device == "cpu")
@@ -277,7 +277,7 @@ class VllmEngine:
         A failure is logged, and raised only if it killed the engine."""
         if not self.info.has_chat_template:
             return
-        items = [MediaItem("image", _WARM_UP_PICTURE, "warm-up")] if self.info.limits.get("image") else []
+        items = [MediaItem("image", _WARM_UP_IMAGE, "warm-up")] if self.info.limits.get("image") else []
         prompt = ChatPrompt(turns=(user_turn("Hello", [_WARM_UP_ATTACHMENT] * len(items)),))
         request = GenerateRequest(request_id="warm-up", prompt=prompt, sampling=Sampling(max_tokens=2))
         try:
@@ -290,7 +290,7 @@ class VllmEngine:
 
     async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         arrived = time.monotonic()
-        attachments, rate = attachments_of(request.prompt), self._sound_rate
+        attachments, rate = attachments_of(request.prompt), self._audio_rate
         is_cached = isinstance(request, GenerateRequest) and request.from_cache and not self._takes_chunks
         items = cached_items(attachments, rate) if is_cached else await load_items(attachments, rate)
         match request:

@@ -94,7 +94,7 @@ _REQUEST_RULES: tuple[FailureRule, ...] = (
     FailureRule(
         ErrorKind.NOT_KEPT,
         re.compile(r"Cache miss for \w+ at index \d+ but data is not provided"),
-        "The engine's cache does not hold a picture of this request.",
+        "The engine's cache lacks an image of this request.",
         "Send it with its content.",
     ),
     FailureRule(

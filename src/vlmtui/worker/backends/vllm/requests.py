@@ -17,7 +17,7 @@ from vlmtui.domain.generation import Delta, RenderRequest, ScoreRequest, SeenMed
 from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.domain.template import TEMPLATE
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.worker.hf.media_items import CHUNKS, MODALITIES, PICTURES, MediaItem, of_modality
+from vlmtui.worker.hf.media_items import CHUNKS, MODALITIES, VISUAL, MediaItem, of_modality
 from vlmtui.worker.hf.seen_pixels import BLACK, WHITE, blank_items, measured, normalisation_of, write_seen
 from vlmtui.worker.hf.vocabulary import VocabularyReader, stop_token_id, token_logprob
 
@@ -229,7 +229,7 @@ def _write(
     request_id: str, view: View, rendered: Mapping[str, Any], blank: Sequence[Mapping[str, Any]], processor: Any
 ) -> tuple[SeenMedium, ...]:
     seen = []
-    for modality in PICTURES:
+    for modality in VISUAL:
         blanks = [_data(one, modality) for one in blank]
         places = of_modality(rendered.get("mm_placeholders"), modality)
         how = normalisation_of(processor, modality)
