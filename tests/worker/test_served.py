@@ -30,7 +30,7 @@ from vlmtui.engines.serve import SERVER_VARIABLE, ServerProgram
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.worker.backends.served.server_process import SOCKET
+from vlmtui.worker.backends.served.engine import SOCKET
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]

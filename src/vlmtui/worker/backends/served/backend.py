@@ -12,14 +12,13 @@ import msgspec
 from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.contract import Backend, HostedEngine, LoadStep, ProcessEnded, Report
-from vlmtui.worker.backends.served.server_process import ServerEnded
 from vlmtui.worker.backends.vllm import failures
 from vlmtui.worker.backends.vllm.backend import read_progress
 from vlmtui.worker.backends.vllm.engine_args import own_context, own_context_note
 
 
 async def load(spec: LoadSpec, report: Report) -> HostedEngine:
-    """Start the server and wait until it listens. Raises VlmtuiError, or ServerEnded if its process ends before."""
+    """Start the server and wait until it listens. Raises VlmtuiError, or ProcessEnded if its process ends before."""
     from vlmtui.worker.backends.served.engine import serve_and_connect  # the HTTP client takes a while to import
 
     return await serve_and_connect(spec, report)
@@ -46,14 +45,14 @@ async def load_with_own_context(
 
 def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
     """Explain a failed load. If the server's process ended, the log has the cause."""
-    if isinstance(error, ServerEnded):
+    if isinstance(error, ProcessEnded):
         return failures.explain_server_exit(log, name=name, said=str(error))
     return failures.explain_load(error, log, name=name)
 
 
 def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiError:
     """Explain a failed request. If the server's process ended, the log has the cause."""
-    if isinstance(error, ServerEnded):
+    if isinstance(error, ProcessEnded):
         return failures.explain_death(log, fallback=str(error))
     return failures.explain_request(error, log)
 

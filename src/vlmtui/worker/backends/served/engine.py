@@ -1,13 +1,21 @@
-"""A model in a `vllm serve` that the worker starts and ends."""
+"""A model in a `vllm serve` that the worker starts and ends: the server's process, and the engine that talks to it.
+
+The process ends with the worker, even if the worker is killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
+import re
+import secrets
+import socket
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -15,15 +23,201 @@ from vlmtui.domain.conversation import Modality
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import EngineEvent, Request
 from vlmtui.domain.metrics import EngineMetrics
-from vlmtui.engines.serve import ServerProgram, cpu_arguments
+from vlmtui.engines.serve import SERVER_VARIABLE, ServerProgram, cpu_arguments, private_server_flags
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.files import write_private
 from vlmtui.inspection.placeholders import placeholder_texts
-from vlmtui.paths import Paths
+from vlmtui.paths import Paths, bundled_model
+from vlmtui.processes import bound_command, python_command, safe_environment, search_path
+from vlmtui.reading import read_json
 from vlmtui.registry.loader import Registry
-from vlmtui.worker.backends.contract import CPU_NICENESS, LoadStep, Report
+from vlmtui.worker.backends.contract import CPU_NICENESS, LoadStep, ProcessEnded, Report
 from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
-from vlmtui.worker.backends.served.server_process import ServerEnded, ServerProcess, given_program, start_server
+from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, EAGER_CPU_ENVIRONMENT, environment
+from vlmtui.worker.health import describe_exit
 from vlmtui.worker.hf.remote_code import pin_remote_code
+
+_BYTES_MAX = 1_000_000
+_CONFIG, _TOKENIZER = "config.json", "tokenizer_config.json"
+
+
+def write_legacy_copy(folder: Path, target: Path) -> Path:
+    """Write a copy of the bundled model for an older Transformers: two rewritten JSON files, and links to the others.
+
+    Return `target`. Raises VlmtuiError."""
+    target.mkdir(exist_ok=True)
+    for file in folder.iterdir():
+        if file.name not in (_CONFIG, _TOKENIZER) and not (target / file.name).exists():
+            (target / file.name).symlink_to(file)
+    for name, rewritten in ((_CONFIG, _legacy_config), (_TOKENIZER, _legacy_tokenizer)):
+        config = read_json(folder / name, bytes_max=_BYTES_MAX)
+        assert isinstance(config, dict)
+        write_private(target / name, json.dumps(rewritten(config), indent=2).encode())
+    return target
+
+
+def _legacy_config(config: dict[str, Any]) -> dict[str, Any]:
+    """Return `config.json` as older versions of Transformers expect it: the fields of `text_config` at the top, and
+    `rope_parameters` as `rope_theta` and `rope_scaling`."""
+    text = dict(config.pop("text_config"))
+    rope = text.pop("rope_parameters")
+    vision = {name: value for name, value in config["vision_config"].items() if name not in _NEW}
+    text = {name: value for name, value in text.items() if name not in _NEW}
+    scaling = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    return {**text, **config, "vision_config": vision, "rope_theta": rope["rope_theta"], "rope_scaling": scaling}
+
+
+_NEW = ("model_type", "layer_types", "rope_parameters")
+
+
+def _legacy_tokenizer(config: dict[str, Any]) -> dict[str, Any]:
+    config.pop("backend")
+    special = config.pop("extra_special_tokens")
+    return {**config, "additional_special_tokens": special, "tokenizer_class": "Qwen2TokenizerFast"}
+
+
+_log = logging.getLogger(__name__)
+
+SOCKET = "s"
+"""The name of the server's socket in the worker's folder. It is short because the whole path is limited to about 100
+bytes."""
+_KEY_FILE = "server.key"
+_METADATA = "metadata"
+_ARGUMENT_FILES = ("entrypoints/**/cli_args.py", "engine/arg_utils.py")
+"""The files in which vLLM declares its server's options. `cli_args.py` is in another folder in some versions."""
+_FOLDER_CODE = "import importlib.util as u; print((u.find_spec('vllm') or u).submodule_search_locations[0])"
+_NAME_CODE = "import importlib.metadata as m; m.version('vllm')"
+_END_GRACE_S = 1.5
+
+
+class ServerProcess:
+    """A running server. `url`: where it listens. `key_file`: holds its API key; None if it needs none."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, key_file: Path | None) -> None:
+        self._process = process
+        self.url = url
+        self.key_file = key_file
+
+    async def ended(self) -> ProcessEnded:
+        """Wait for the end of the process, and return the error that tells it."""
+        return ProcessEnded(f"Its process {describe_exit(await self._process.wait())}.")
+
+    async def end(self) -> None:
+        """Terminate the process. If it survives, the guardian (`vlmtui.worker.guardian`) kills it."""
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), _END_GRACE_S)
+
+
+def given_program() -> ServerProgram:
+    """Return the server program from the environment variable `SERVER_VARIABLE`. Raises VlmtuiError(NO_ENGINE)."""
+    try:
+        return msgspec.json.decode(os.environ.get(SERVER_VARIABLE, ""), type=ServerProgram)
+    except msgspec.DecodeError as error:
+        message = "No server was named to the worker."
+        raise VlmtuiError(ErrorKind.NO_ENGINE, message, hint="`vlmtui engines` lists the engines.") from error
+
+
+async def start_server(program: ServerProgram, spec: LoadSpec, home: Path) -> ServerProcess:
+    """Start the server of a model. Its socket, or the file with its API key, goes into `home`, the worker's private
+    folder.
+
+    Raises VlmtuiError(NO_ENGINE) if the environment has no vLLM.
+    """
+    given = _environment(program, spec, home)
+    declared = await _declared_options(program, given)
+    flags = private_server_flags(spec, for_cpu=program.is_for_cpu)
+    known = [flag for flag in flags if _is_known(flag.words[0], declared, spec)]
+    for flag in set(flags) - set(known):
+        _log.info("vLLM %s has no %s: %s", program.version, flag.words[0], flag.reason)
+    words = [word for flag in known for word in flag.words]
+    if "uds" in declared:
+        path = home / SOCKET
+        path.unlink(missing_ok=True)  # vLLM does not start if an earlier server has left its socket
+        url, key_file, where = f"unix:{path}", None, ["--uds", str(path)]
+    else:
+        port, key_file = _free_port(), home / _KEY_FILE
+        given["VLLM_API_KEY"] = secrets.token_urlsafe(32)
+        write_private(key_file, given["VLLM_API_KEY"].encode())
+        url, where = f"http://127.0.0.1:{port}", ["--host", "127.0.0.1", "--port", str(port)]
+    quiet = ["--disable-uvicorn-access-log"] if "disable_uvicorn_access_log" in declared else []
+    model = spec.model
+    if program.has_older_transformers and Path(model) == bundled_model():
+        model = str(write_legacy_copy(bundled_model(), home / "model"))
+    arguments = ["-m", "vllm.entrypoints.cli.main", "serve", model, *words, *where, *quiet]
+    command = python_command(program.interpreter, *arguments)
+    process = await asyncio.create_subprocess_exec(
+        *bound_command(command), env=given, cwd=home, stdin=asyncio.subprocess.DEVNULL
+    )
+    return ServerProcess(process, url, key_file)
+
+
+def _environment(program: ServerProgram, spec: LoadSpec, home: Path) -> dict[str, str]:
+    """Return the server's environment variables. PYTHONPATH includes the folder `site`, whose `sitecustomize` thus also
+    runs in the server's processes."""
+    site = Path(__file__).parents[2] / "site"
+    kept = [folder for folder in search_path(os.environ) if folder != str(site)]
+    search = [str(site), str(home / _METADATA), *program.search_path, *kept]
+    cpu = {**CPU_ENVIRONMENT, **EAGER_CPU_ENVIRONMENT} if program.is_for_cpu else {}
+    ours = safe_environment(os.environ)
+    given = {name: value for name, value in ours.items() if name not in (SERVER_VARIABLE, "PYTHONHOME")}
+    # By default vLLM's server forks its engine core. `sitecustomize` runs only in a spawned process.
+    spawn = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+    return {**environment(spec.engine_args), **cpu, **given, **spawn, "PYTHONPATH": os.pathsep.join(search)}
+
+
+async def _declared_options(program: ServerProgram, given: dict[str, str]) -> frozenset[str]:
+    """Return all words in the files in which this vLLM declares its server's options.
+
+    Also writes the package metadata if the environment has none, as in builds for the CPU: without it the server does
+    not start. Raises VlmtuiError(NO_ENGINE) if the environment has no vLLM."""
+    found = (await _answer(program, _FOLDER_CODE, given)).strip()
+    if not found:
+        raise VlmtuiError(
+            ErrorKind.NO_ENGINE,
+            f"The environment of {program.interpreter} has no vLLM.",
+            hint="`vlmtui engines` lists the engines; remove this one and install it again.",
+        )
+    if not await _answer(program, f"{_NAME_CODE}; print(1)", given):
+        _write_metadata(program, Path(given["PYTHONPATH"].split(os.pathsep)[1]))
+    files = [path for pattern in _ARGUMENT_FILES for path in Path(found).glob(pattern)]
+    words = re.findall(r"[\w-]+", "\n".join(path.read_text("utf-8", "replace") for path in files))
+    return frozenset(word.strip("-").replace("-", "_") for word in words)
+
+
+async def _answer(program: ServerProgram, code: str, given: dict[str, str]) -> str:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *bound_command(python_command(program.interpreter, "-c", code)), env=given, cwd=os.sep,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError:
+        return ""
+    said, _ = await process.communicate()
+    return said.decode("utf-8", "replace") if process.returncode == 0 else ""
+
+
+def _write_metadata(program: ServerProgram, folder: Path) -> None:
+    """Write package metadata for `vllm`. From `cpu` in the version vLLM concludes that it runs on a CPU."""
+    version = f"{program.version}+cpu" if program.is_for_cpu else program.version
+    target = folder / f"vllm-{version}.dist-info"
+    target.mkdir(parents=True, exist_ok=True)
+    text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+    write_private(target / "METADATA", text.encode())
+
+
+def _is_known(flag: str, declared: frozenset[str], spec: LoadSpec) -> bool:
+    """Return True if this vLLM has the flag. Also if the user set it, so that vLLM reports it as unknown."""
+    name = flag.removeprefix("--").replace("-", "_")
+    return bool({name, name.removeprefix("no_")} & {*declared, *spec.engine_args})
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
 
 _ANY_TIME_S = 1e9
 """The time limit for connecting. It never passes: the wait ends with the server's process."""
@@ -34,7 +228,7 @@ _END_S = 10.0
 async def serve_and_connect(spec: LoadSpec, report: Report) -> ServedEngine:
     """Start the app's server program with the spec's model, and connect to it once it listens.
 
-    Raises VlmtuiError, or ServerEnded if the server's process ends before."""
+    Raises VlmtuiError, or ProcessEnded if the server's process ends before."""
     program = given_program()
     report(LoadStep(LoadStage.CONFIG, f"starting the server of vLLM {program.version}"))
     if program.is_for_cpu:
@@ -73,7 +267,7 @@ class ServedEngine:
         self,
         remote: RemoteEngine,
         process: ServerProcess,
-        ended: asyncio.Task[ServerEnded],
+        ended: asyncio.Task[ProcessEnded],
         program: ServerProgram,
         spec: LoadSpec,
     ) -> None:
