@@ -166,20 +166,12 @@ async def read_line(reader: asyncio.StreamReader) -> bytes | None:
     Raises VlmtuiError(PROTOCOL) for a longer line; the connection is unusable after that.
     """
     try:
-        line = await reader.readuntil(b"\n")
-    except asyncio.IncompleteReadError:
+        return await reader.readuntil(b"\n")
+    except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
         return None
     except asyncio.LimitOverrunError as error:
-        raise oversized() from error
-    except (ConnectionError, TimeoutError):
-        return None
-    return line
-
-
-def oversized() -> VlmtuiError:
-    """Return the error for a line longer than MAX_MESSAGE_BYTES."""
-    message = f"A message exceeds the limit of {MAX_MESSAGE_BYTES // 2**20} MiB."
-    return VlmtuiError(ErrorKind.PROTOCOL, message)
+        message = f"A message exceeds the limit of {MAX_MESSAGE_BYTES // 2**20} MiB."
+        raise VlmtuiError(ErrorKind.PROTOCOL, message) from error
 
 
 def _malformed(error: Exception) -> VlmtuiError:

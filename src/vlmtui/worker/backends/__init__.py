@@ -54,12 +54,7 @@ BUNDLED = {
         "No engine is installed, so no model can run.",
         "`vlmtui engines install` installs vLLM for this machine, and Transformers with it.",
     ),
-    "remote": Bundled(
-        "vlmtui.worker.backends.remote.backend:BACKEND",
-        "httpx2",
-        _HTTP_MISSING,
-        _HTTP_HINT,
-    ),
+    "remote": Bundled("vlmtui.worker.backends.remote.backend:BACKEND", "httpx2", _HTTP_MISSING, _HTTP_HINT),
 }
 
 

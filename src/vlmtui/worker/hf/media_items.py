@@ -88,10 +88,15 @@ _IMAGE_MIN = 32
 """Pixels per side. A smaller tensor is a patch, not an image."""
 
 
-class _Facts(msgspec.Struct, frozen=True):
-    resized: tuple[int, int] | None
-    grid: tuple[int, ...]
-    tensors: dict[str, tuple[int, ...]]
+class TensorFacts(msgspec.Struct, frozen=True):
+    """The facts about a processed image or video that its tensors tell."""
+
+    resized: tuple[int, int] | None = None
+    """(width, height) in pixels; None if unknown."""
+    grid: tuple[int, ...] = ()
+    """The grid of patches if the processor returns one, else (number of tiles,) if there are several."""
+    tensors: dict[str, tuple[int, ...]] = {}
+    """The shapes of the tensors."""
 
 
 class MediaSpans:
@@ -101,7 +106,7 @@ class MediaSpans:
 
     def __init__(self, patch_size: int | None) -> None:
         self._patch_size = patch_size
-        self._facts: dict[str, _Facts] = {}
+        self._facts: dict[str, TensorFacts] = {}
 
     def of(self, rendered: Mapping[str, Any]) -> tuple[MediaSpan, ...]:
         """Return the spans in prompt order. `rendered`: vLLM's input with `mm_placeholders`, `mm_kwargs` and
@@ -126,12 +131,11 @@ class MediaSpans:
                     tensors=facts.tensors,
                 )
 
-    def _facts_of(self, item: Mapping[str, Any] | None, digest: str) -> _Facts:
+    def _facts_of(self, item: Mapping[str, Any] | None, digest: str) -> TensorFacts:
         data = {name: element.data for name, element in (item or {}).items() if element.data is not None}
         if not data:
-            return self._facts.get(digest) or _Facts(None, (), {})
-        shapes = {name: shape for name, value in sorted(data.items()) if (shape := shape_of(value))}
-        facts = _Facts(*size_and_grid(data, shapes, self._patch_size), shapes)
+            return self._facts.get(digest) or TensorFacts()
+        facts = tensor_facts(data, self._patch_size)
         self._facts.pop(digest, None)
         self._facts[digest] = facts
         if len(self._facts) > _REMEMBERED_MAX:
@@ -149,26 +153,23 @@ def patch_size_of(config: Any) -> int | None:
     return None
 
 
-def size_and_grid(
-    data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], patch_size: int | None
-) -> tuple[tuple[int, int] | None, tuple[int, ...]]:
-    """Return (width, height) in pixels, and the grid of patches if the processor returns one, else (number of tiles,).
-
-    `data`: the processor's tensors of one item; `shapes`: their shapes."""
+def tensor_facts(data: Mapping[str, Any], patch_size: int | None) -> TensorFacts:
+    """Return the facts about one item. `data`: the processor's tensors; `patch_size`: pixels per side of a patch."""
+    shapes = {name: shape for name, value in sorted(data.items()) if (shape := shape_of(value))}
     for name, value in data.items():
         if not name.endswith(_GRIDS) or name not in shapes:
             continue
         flat = value.flatten().tolist() if hasattr(value, "flatten") else []
         if len(flat) in (2, 3) and all(isinstance(one, int) for one in flat):
             size = (flat[-1] * patch_size, flat[-2] * patch_size) if patch_size else None
-            return size, tuple(flat)
+            return TensorFacts(size, tuple(flat), shapes)
     for name in PIXELS:
         match shapes.get(name, ()):
             case (1 | 3, height, width) if min(height, width) >= _IMAGE_MIN:
-                return (width, height), ()
+                return TensorFacts((width, height), (), shapes)
             case (count, 1 | 3, height, width) if min(height, width) >= _IMAGE_MIN:
-                return (width, height), (count,) if count > 1 else ()
-    return None, ()
+                return TensorFacts((width, height), (count,) if count > 1 else (), shapes)
+    return TensorFacts(tensors=shapes)
 
 
 def shape_of(value: Any) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import msgspec
 from vlmtui.domain.conversation import ChatPrompt, Message, MessagesPrompt, Modality, Text, Turn
 from vlmtui.domain.generation import MediaSpan, SeenMedium, View
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.worker.hf.media_items import VISUAL, MediaItem, patch_size_of, shape_of, size_and_grid
+from vlmtui.worker.hf.media_items import VISUAL, MediaItem, patch_size_of, tensor_facts
 from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.rendering import render_messages
 from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
@@ -34,19 +34,12 @@ TokensAlone = Callable[[Sequence[MediaItem]], Sequence[int]]
 """Returns the number of tokens of each item, processed separately; empty if unknown."""
 
 
-class MediaTokens(msgspec.Struct, frozen=True):
-    """The ids of a model's image and video tokens."""
-
-    image: frozenset[int]
-    video: frozenset[int]
-
-    def of(self, modality: Modality) -> frozenset[int]:
-        """Return the token ids of one modality."""
-        return self.image if modality == "image" else self.video
+MediaTokens = Mapping[Modality, frozenset[int]]
+"""The ids of a model's image and video tokens."""
 
 
 def media_tokens(*sources: Any) -> MediaTokens:
-    """Read the token ids from the first of `sources` (processor, config) that has them."""
+    """Read the token ids of each modality from the first of `sources` (processor, config) that has them."""
 
     def found(modality: Modality) -> frozenset[int]:
         for source in sources:
@@ -57,14 +50,14 @@ def media_tokens(*sources: Any) -> MediaTokens:
                     return ids
         return frozenset()
 
-    return MediaTokens(found("image"), found("video"))
+    return {modality: found(modality) for modality in VISUAL}
 
 
 def media_positions(ids: Sequence[int], tokens: MediaTokens, wanted: set[Modality]) -> dict[Modality, list[int]]:
     """Return the positions of each modality's tokens in `ids`. `wanted`: the modalities of the attachments.
 
     If a video is the only modality and has no tokens, these are the image tokens: some processors write frames so."""
-    found = {one: [at for at, token in enumerate(ids) if token in tokens.of(one)] for one in VISUAL}
+    found = {one: [at for at, token in enumerate(ids) if token in tokens[one]] for one in VISUAL}
     if wanted == {"video"} and not found["video"]:
         found = {"image": [], "video": found["image"]}
     return found
@@ -84,9 +77,7 @@ def media_spans(
     for modality in VISUAL:
         chosen = [item for item in items if item.modality == modality]
         for index, places in enumerate(_divided(positions[modality], chosen, tokens_alone)):
-            data = item_tensors(outputs, modality, index, len(chosen))
-            shapes = {name: shape for name, value in sorted(data.items()) if (shape := shape_of(value))}
-            resized, grid = size_and_grid(data, shapes, patch_size)
+            facts = tensor_facts(item_tensors(outputs, modality, index, len(chosen)), patch_size)
             spans.append(
                 MediaSpan(
                     modality=modality,
@@ -94,9 +85,9 @@ def media_spans(
                     offset=places[0],
                     length=places[-1] - places[0] + 1,
                     tokens=len(places),
-                    resized=resized,
-                    grid=grid,
-                    tensors=shapes,
+                    resized=facts.resized,
+                    grid=facts.grid,
+                    tensors=facts.tensors,
                 )
             )
     return tuple(sorted(spans, key=lambda span: span.offset))
@@ -205,7 +196,7 @@ class PromptBuilder:
         """Return the prompt's text, rendered with `template` or, if None, with the model's own chat template.
         `variables`: the template's own."""
         render = partial(render_messages, sources=self.sources, variables=variables)
-        messages = tuple(Message(role=turn.role, content=_content(turn)) for turn in prompt.turns)
+        messages = tuple(Message(role=turn.role, content=tuple(_parts(turn)) or turn.text) for turn in prompt.turns)
         text = render(MessagesPrompt(messages=messages, by="processor", chat_template=template))
         if not any(name in text for name in _PART_NAMES):
             return text
@@ -250,12 +241,8 @@ class PromptBuilder:
         if self.processor is None or (not items and not self._adds_to_text()):
             found: Mapping[str, Any] = self._tokenizer(text, add_special_tokens=special_tokens, return_tensors="pt")
             return {name: value for name, value in found.items() if name in _TEXT_INPUTS}
-        given: dict[str, Any] = {
-            "text": [text],
-            "return_tensors": "pt",
-            "add_special_tokens": special_tokens,
-            **arguments,
-        }
+        given: dict[str, Any] = {"text": [text], "return_tensors": "pt", "add_special_tokens": special_tokens}
+        given |= arguments
         if images := [item.data for item in items if item.modality == "image"]:
             given["images"] = images
         if videos := [item.data for item in items if item.modality == "video"]:
@@ -291,7 +278,7 @@ class PromptBuilder:
             count = len(positions[modality])
             if not wanted[modality] and count:
                 raise _mismatch(f"The prompt has placeholders for a {modality}, and none is attached.")
-            is_known = bool(self._tokens.of(modality)) or (modality == "video" and bool(self._tokens.image))
+            is_known = self._tokens[modality] or (modality == "video" and self._tokens["image"])
             if wanted[modality] and is_known and count < wanted[modality]:
                 raise _mismatch(f"The prompt has fewer placeholders than {modality}s.")
 
@@ -307,14 +294,9 @@ def check_limits(items: Sequence[MediaItem], limits: Mapping[Any, int]) -> None:
             raise bad_input(message, hint="Start a new chat, or remove an attachment.")
 
 
-def _content(turn: Turn) -> str | tuple[dict[str, object], ...]:
-    if not turn.attachments:
-        return turn.text
-    return tuple(_parts(turn))
-
-
 def _parts(turn: Turn) -> Iterator[dict[str, object]]:
-    for part in turn.parts:
+    """Yield the content parts of a turn with attachments; none of another turn, whose content is a string."""
+    for part in turn.parts if turn.attachments else ():
         yield {"type": "text", "text": part.text} if isinstance(part, Text) else {"type": part.attachment.modality}
 
 

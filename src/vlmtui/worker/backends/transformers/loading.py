@@ -344,12 +344,18 @@ class LoadedModel(msgspec.Struct, frozen=True):
 def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedModel:
     """Load a model with its processor and adapters. Raises VlmtuiError, or any exception of Transformers. Blocking."""
     import torch
-    from transformers import AutoConfig
+    from transformers import AutoConfig, AutoProcessor
 
     report(LoadStep(LoadStage.CONFIG, "reading the model's config"))
-    hub = _hub_arguments(spec, arguments)
+    hub: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
+    if (revision := spec.revision or arguments.revision) is not None:
+        hub["revision"] = revision
+    if spec.trust_remote_code and spec.code_revision is not None:
+        hub["code_revision"] = spec.code_revision
     config = AutoConfig.from_pretrained(spec.model, **hub)
-    processor, tokenizer = _processor_and_tokenizer(spec, hub)
+    found = AutoProcessor.from_pretrained(spec.model, **hub)  # a tokenizer if the model has no processor
+    processor = found if hasattr(found, "tokenizer") else None
+    tokenizer = found if processor is None else processor.tokenizer
     device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     report(LoadStep(LoadStage.WEIGHTS, "reading the weights"))
     model = _read_model(spec, config, arguments, device, hub)
@@ -359,23 +365,6 @@ def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedMo
     adapters = AdapterSwitch(model, spec, hub.get("revision"))
     own = _without_sampling(model)
     return LoadedModel(model.eval(), config, processor, tokenizer, own, device, adapters, tuple(notes))
-
-
-def _hub_arguments(spec: LoadSpec, arguments: Arguments) -> dict[str, Any]:
-    hub: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
-    if (revision := spec.revision or arguments.revision) is not None:
-        hub["revision"] = revision
-    if spec.trust_remote_code and spec.code_revision is not None:
-        hub["code_revision"] = spec.code_revision
-    return hub
-
-
-def _processor_and_tokenizer(spec: LoadSpec, hub: dict[str, Any]) -> tuple[Any, Any]:
-    from transformers import AutoProcessor
-
-    found = AutoProcessor.from_pretrained(spec.model, **hub)
-    processor = found if hasattr(found, "tokenizer") else None
-    return processor, found if processor is None else processor.tokenizer
 
 
 def _read_model(spec: LoadSpec, config: Any, arguments: Arguments, device: str, hub: dict[str, Any]) -> Any:
