@@ -6,6 +6,7 @@ import pytest
 
 from vlmtui.domain.conversation import RawPrompt, user_turn
 from vlmtui.domain.dials import no_dials
+from vlmtui.domain.generation import PromptReady, Token
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.template import TEMPLATE, TemplateVariables, check_variables
 from vlmtui.errors import VlmtuiError
@@ -20,7 +21,7 @@ from vlmtui.session.dials import (
     with_parameter,
     with_setting,
 )
-from vlmtui.session.fan_out import parse_plan, variants
+from vlmtui.session.fan_out import parse_plan, rendering_change, variants
 from vlmtui.session.settings import ChatSettings
 from vlmtui.worker.hf.template_variables import read_variables
 
@@ -146,6 +147,31 @@ def test_a_fan_out_over_thinking_has_a_lane_each() -> None:
     assert [one.label for one in found] == ["thinking on", "thinking off"]
     assert [variables_of(one.sampling) for one in found] == [{"thinking": True}, {"thinking": False}]
     assert len({one.sampling.seed for one in found}) == 1
+
+
+def prompt_of(*tokens: str) -> PromptReady:
+    known = {text: number for number, text in enumerate(["<s>", "Think", " first.", "Hi", "/no", "<a>"])}
+    return PromptReady(
+        request_id="r",
+        prompt="".join(tokens),
+        token_ids=tuple(known[one] for one in tokens),
+        media=(),
+        vocabulary={known[one]: Token(text=one) for one in tokens},
+    )
+
+
+def test_another_rendering_is_told_by_the_texts_that_differ() -> None:
+    plain, thinking = prompt_of("<s>", "Hi", "<a>"), prompt_of("<s>", "Think", " first.", "Hi", "<a>")
+    assert rendering_change(plain, thinking) == "prompt: +“Think first.”"
+    assert rendering_change(thinking, plain) == "prompt: −“Think first.”"
+    several = prompt_of("<s>", "Hi", "/no", "<a>", "Hi", "/no", "<a>")
+    assert rendering_change(prompt_of("<s>", "Hi", "<a>", "Hi", "<a>"), several) == "prompt: +“/no” 2 times"
+
+
+def test_a_variable_that_an_engine_ignores_is_told() -> None:
+    assert (
+        rendering_change(prompt_of("<s>", "Hi"), prompt_of("<s>", "Hi")) == "same prompt: the variable changes nothing"
+    )
 
 
 def test_a_variable_of_somebody_elses_document_is_kept_only_as_a_plain_value() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,11 +23,13 @@ from vlmtui.domain.conversation import (
     with_changed_media,
 )
 from vlmtui.domain.dials import ARGUMENTS, DIALS, PROMPT_DIALS, dial_name, read_dial, template_variable
+from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.sampling import PARAMETERS, Number, Sampling, find_parameter
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
 from vlmtui.inspection.replay import Comparison
+from vlmtui.inspection.sequence_diff import diff_blocks
 from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import NONE, find_adapter
@@ -38,7 +41,7 @@ from vlmtui.session.generation import PromptMode
 from vlmtui.session.lanes import Lane, LaneEngines, Lanes, LaneScore, LaneSpec, lane_spec, score_lanes, with_seed
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.resume import Generation
-from vlmtui.text import is_number, one_line
+from vlmtui.text import is_number, one_line, quoted
 
 MATTERS = 0.5
 """Below this likelihood ratio an answer counts as less likely, above its inverse as more likely."""
@@ -59,6 +62,9 @@ _NOUNS = {
 _VALUE = r'(?:"[^"]*"|[^\s,="])+'
 _PART = re.compile(rf"([A-Za-z_][\w.-]*)\s*=\s*({_VALUE}(?:\s*,\s*{_VALUE})*)(?=\s|$)")
 _TEXTS = (PROMPT, SYSTEM)
+_CHANGE_MAX = 60
+"""Characters shown of a text that another rendering leaves out or adds."""
+_CHANGES_MAX = 3
 _EXAMPLE = "For instance seed=1,2,3 or picture=sent,none,grey; further parameters take one value each."
 
 
@@ -164,8 +170,12 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def changes_prompt(self) -> bool:
         """True if the plan changes the prompt or the adapter: one answer can then be scored under each."""
-        others = (SYSTEM, PICTURE, PIXELS, ADAPTER, *PROMPT_DIALS)
-        return self.parameter in others or template_variable(self.parameter) is not None
+        return self.parameter in (SYSTEM, PICTURE, PIXELS, ADAPTER) or self.changes_rendering
+
+    @property
+    def changes_rendering(self) -> bool:
+        """True if the plan varies a variable of the chat template."""
+        return self.parameter in PROMPT_DIALS or template_variable(self.parameter) is not None
 
 
 class LaneVariant(msgspec.Struct, frozen=True):
@@ -348,6 +358,8 @@ class FanOut:
         self.sampling = sampling
         self.base = 0
         """The lane that the others are compared with."""
+        self._changes: dict[tuple[int, int], str] = {}
+        """By base and lane, how the lane's prompt differs."""
         self.question = turns[-1].text
         self.turns = tuple(turns)
         """The turns to send without a plan."""
@@ -378,6 +390,16 @@ class FanOut:
         ids = (base.answer.token_ids or None, other.answer.token_ids or None)
         return answer_diff(base.answer.text, other.answer.text, *ids)
 
+    def prompt_change(self, number: int) -> str:
+        """Return how the prompt of lane `number` differs from the base's, for a plan that varies the chat template:
+        `prompt: -"Think first. "`; empty for the base, and until both prompts are known."""
+        before, after = (self.lanes[at].answer.prompt for at in (self.base, number))
+        if not self.plan.changes_rendering or number == self.base or before is None or after is None:
+            return ""
+        if (self.base, number) not in self._changes:
+            self._changes[self.base, number] = rendering_change(before, after)
+        return self._changes[self.base, number]
+
     async def scores(self) -> list[LaneScore | None]:
         """Return how likely the base's answer is under each lane's prompt; None for the base. Raises VlmtuiError."""
         if not self.plan.changes_prompt:
@@ -392,6 +414,29 @@ class FanOut:
         """Return one lane for the inspector."""
         lane = self.lanes[number]
         return PromptReport.of_answer(lane.spec.label, lane.answer, request=lane.request, info=lane.info)
+
+
+def rendering_change(before: PromptReady, after: PromptReady) -> str:
+    """Return in words how another rendering of a message differs: the texts that are left out and added."""
+    if before.token_ids == after.token_ids and before.prompt == after.prompt:
+        return "same prompt: the variable changes nothing"
+
+    def text(prompt: PromptReady, start: int, end: int) -> str:
+        ids = prompt.token_ids[start:end]
+        return "".join(prompt.vocabulary[one].text if one in prompt.vocabulary else "" for one in ids)
+
+    changes = []
+    for block in diff_blocks(before.token_ids, after.token_ids):
+        if block.operation != "equal":
+            left, added = (
+                text(before, block.left_start, block.left_end),
+                text(after, block.right_start, block.right_end),
+            )
+            changes += [f"{sign}{quoted(one, longest=_CHANGE_MAX)}" for sign, one in (("−", left), ("+", added)) if one]
+    counts = Counter(changes)
+    shown = [f"{one} {count} times" if count > 1 else one for one, count in counts.items()]
+    more = f" and {len(shown) - _CHANGES_MAX} more" if len(shown) > _CHANGES_MAX else ""
+    return f"prompt: {', '.join(shown[:_CHANGES_MAX])}{more}" if shown else "another prompt"
 
 
 async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, model: Model) -> Exchange:

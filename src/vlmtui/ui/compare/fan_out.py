@@ -53,6 +53,7 @@ _CHOICES: tuple[tuple[str, str, str], ...] = (
     ("seed", "Seeds", "1, 2, 3, 4"),
     ("temperature", "Temperatures", "0, 0.5, 1"),
     (PROMPT, "Prompts", ""),
+    ("thinking", "Thinking", "on, off"),
     (PICTURE, "Pictures", "sent, none, grey, blur"),
     (PIXELS, "Picture sizes", "1000000, 250000, 62500"),
     (SYSTEM, "System prompts", ""),
@@ -199,6 +200,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
         .label { height: 1; width: 100%; text-wrap: nowrap; text-overflow: ellipsis; }
         & > DocumentView { height: 1fr; }
         .facts { height: auto; max-height: 3; color: $muted; }
+        .prompt { height: auto; max-height: 3; display: none; color: $warning; }
     }
     """
     BINDINGS = bindings("answer_tile")
@@ -209,6 +211,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
         self.show_answer(answer)
         self._pictures = PictureStrip(pictures) if pictures else None
         self._label = Static(classes="label", markup=False)
+        self._prompt = Static(classes="prompt", markup=False)
         self._heading = label
         self._said = ""
         self._engine = ""
@@ -216,6 +219,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
 
     def compose(self) -> ComposeResult:
         yield self._label
+        yield self._prompt
         if self._pictures is not None:
             yield self._pictures
         yield self.view
@@ -230,6 +234,12 @@ class AnswerTile(AnswerPanel, can_focus=True):
         if facts != self._engine:
             self._engine = facts
             self._tell()
+
+    def tell_prompt(self, change: str) -> None:
+        """Show how the prompt differs from the base's; empty: nothing."""
+        if bool(change) != self._prompt.display:
+            self._prompt.display = bool(change)
+            self._prompt.update(change)
 
     def grow(self, waits_for: str = "", stop: str = "") -> bool:
         """Show new text; at the end, scroll to the beginning, unless the user has scrolled."""
@@ -396,6 +406,7 @@ class FanOutScreen(Screen[Leave]):
     def action_base(self) -> None:
         self.fan_out.base = self._grid.current
         self.scores = None
+        self._grow()
         if not self.fan_out.is_running:
             self._compare_with_base()
 
@@ -454,7 +465,8 @@ class FanOutScreen(Screen[Leave]):
     def _grow(self) -> None:
         if not self.is_attached:
             return
-        for pane, lane in zip(self._grid.panes, self.fan_out.lanes, strict=True):
+        for number, (pane, lane) in enumerate(zip(self._grid.panes, self.fan_out.lanes, strict=True)):
+            pane.tell_prompt(self.fan_out.prompt_change(number))
             pane.grow(lane.waits_for)
             if self.fan_out.models and lane.info is not None:
                 pane.name_engine(fingerprint_of(lane.info).facts)
