@@ -132,6 +132,13 @@ def test_each_family_keeps_its_own_variables() -> None:
     assert variables_of(other.for_family(shapes, {}).sampling) == {"thinking": True}
 
 
+def test_the_status_line_and_a_change_name_the_variable() -> None:
+    plain = ChatSettings()
+    thinking = ChatSettings(sampling=with_setting(Sampling(), "thinking on", family("shapes")))
+    assert thinking.summary == "T 0 · thinking true"
+    assert plain.changed_to(thinking) == "thinking default → true"
+
+
 def test_a_raw_prompt_follows_the_switch() -> None:
     prompts = [
         raw_prompt(family("shapes"), [user_turn("What?")], variables) for variables in (None, {"thinking": True})

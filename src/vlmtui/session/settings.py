@@ -14,6 +14,7 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.dials import (
     described_extra,
     of_family,
+    variables_of,
     with_family,
     with_family_defaults,
     without_family,
@@ -71,7 +72,7 @@ class ChatSettings(msgspec.Struct, frozen=True):
         for name in {**ours, **theirs}:
             if ours.get(name) != theirs.get(name):
                 shown = [_shown(found.get(name)) for found in (ours, theirs)]
-                told.append(f"{name.replace('_', ' ')} {' → '.join(shown)}")
+                told.append(f"{name.removeprefix('template.').replace('_', ' ')} {' → '.join(shown)}")
         if self.adapter != other.adapter:
             told.append(f"adapter {self.adapter_name or 'none'} → {other.adapter_name or 'none'}")
         if self.system_prompt != other.system_prompt:
@@ -86,11 +87,14 @@ class ChatSettings(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """`T 0.7 · LoRA my-adapter · system prompt`, for the status line."""
+        """`T 0.7 · enable_thinking false · LoRA my-adapter · system prompt`, for the status line."""
         temperature = self.sampling.temperature
         shown = "default" if temperature is None else PARAMETERS["temperature"].format(temperature)
+        variables = "".join(
+            f" · {one_line(name)} {_shown(value)}" for name, value in variables_of(self.sampling).items()
+        )
         adapter = f" · LoRA {self.adapter_name}" if self.adapter else ""
-        return f"T {shown}{adapter}{' · system prompt' if self.system_prompt else ''}"
+        return f"T {shown}{variables}{adapter}{' · system prompt' if self.system_prompt else ''}"
 
 
 def _shown(value: object) -> str:
