@@ -98,7 +98,8 @@ class NewFile:
 
 @contextmanager
 def new_file(folder: Path, name: str, *, durable: bool = False) -> Iterator[NewFile]:
-    """Open a new file (0600) in `folder`, which is deleted on exit unless it was renamed. `name`: for errors only."""
+    """Open a new file (mode 0600) in `folder`. On exit the file is deleted unless it was renamed. `name`: for errors
+    only."""
     remove_abandoned(folder)
     new: NewFile | None = None
     try:

@@ -295,8 +295,8 @@ class TerminalQuestion:
         return self
 
     def answer(self) -> Terminal:
-        """Return the facts. Waits for answers until `within_s` seconds after `ask`; without any, images are drawn with
-        characters."""
+        """Return what the terminal can do. Waits for its answers until `within_s` seconds after `ask`; if none comes,
+        images are drawn with characters."""
         try:
             read = self._read() if self._before is not None else b""
         finally:

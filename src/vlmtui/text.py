@@ -1,4 +1,6 @@
-"""Text for display: control characters of untrusted text made visible, and numbers and sizes for people."""
+"""Text for display: control characters of hostile text made visible, and numbers and sizes for people.
+
+Hostile text comes from models, files, logs and servers, and may hold escapes that would change the terminal."""
 
 from __future__ import annotations
 

@@ -205,7 +205,8 @@ class _Ask:
         return ["raw" if mode == "raw" or (mode is None and self.arguments.raw_prompt is not None) else "chat"]
 
     def plan_lanes(self) -> None:
-        """Set `specs` and `models`. Raises VlmtuiError for an invalid question, file, raw prompt or `--boxes`."""
+        """Set `specs`, the requests of the lanes, and `models`. Raises VlmtuiError for an invalid question, file, raw
+        prompt or `--boxes`."""
         if self.plan is not None and self.plan.parameter == ENGINE:
             self.models = models_on([str(one) for one in self.plan.values], self.setup, self.arguments)
         self.specs = self._lane_specs()
@@ -511,7 +512,7 @@ class AnswerStream:
         """The text of that lane that is printed already."""
 
     async def run(self, run: Callable[[OnChange], Awaitable[None]]) -> None:
-        """Run the lanes and print their answers. A partial answer ends with a line break."""
+        """Send all requests with `run`, and print their answers. A partial answer ends with a line break."""
         try:
             self._print()
             await run(lambda lane: self._print())

@@ -54,7 +54,7 @@ class Parameter(NamedTuple):
         return f"{self.label} {self.format(value)}"
 
     def format(self, value: Number) -> str:
-        """The value: `0.9`, `1000000`."""
+        """Return a value of this parameter as text: `0.9`, `1000000`."""
         return str(value) if self.kind is int else f"{value:g}"
 
     def read(self, text: str) -> Number:

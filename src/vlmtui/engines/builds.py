@@ -76,7 +76,7 @@ def build_of(version: str, variant: str) -> EngineBuild:
 
 
 def how_to_install(version: str) -> str:
-    """Return a hint with the command that installs a version, its size and duration."""
+    """Return a hint: the command that installs a version, the disk space that it needs, and how long it takes."""
     size = build_of(version, "cpu").disk_gb
     return f"`vlmtui engines install {version}` installs it: up to {size:g} GB (10 with CUDA), some minutes."
 

@@ -178,7 +178,8 @@ def install_engine(
     engines: Engines, build: EngineBuild, say: Callable[[str], None], *, python: Path | None = None
 ) -> EngineRecord:
     """Install a build and record it; return the existing record if it is installed already. Blocks for minutes. An
-    interrupted installation keeps its downloads. Raises VlmtuiError, also for a CPU build without a lock."""
+    interrupted installation keeps its downloads. Raises VlmtuiError, also for a CPU build whose packages are not
+    locked."""
     if build.lock is None and build.variant == "cpu":
         versions = ", ".join([VARIANTS["cpu"].version, *sorted({one.version for one in OLDER})])
         raise VlmtuiError(

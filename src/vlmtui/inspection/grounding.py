@@ -133,9 +133,10 @@ def likeliest_format(answer: str) -> GroundingFormat | None:
 
 
 def place_mark(mark: GroundingMark, scale: CoordinateScale, size: Size, resized: Size | None = None) -> PlacedMark:
-    """Return a mark in pixels of an image of `size` (width, height).
+    """Return a box, polygon or point in pixels of the image, whose `size` is (width, height).
 
-    `resized`: the size after the processor's resizing. Raises ValueError if it is None and the scale needs it.
+    `resized`: the size after the processor's resizing, needed only if `scale` is `resized`. Raises ValueError if it
+    is needed and None.
     """
     whole = resized if scale == "resized" else size if scale == "pixels" else None
     if scale == "resized" and whole is None:

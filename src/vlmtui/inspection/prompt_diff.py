@@ -609,7 +609,10 @@ class PromptTokens(msgspec.Struct, frozen=True):
     """The bytes of tokens that are not whole characters, by token id."""
 
     def pieces(self) -> list[Piece]:
-        """Return the pieces. Raises ValueError if the numbers of ids and texts differ."""
+        """Return the prompt in order as pieces: one for each token, one for all tokens of an image or video.
+
+        Raises ValueError if the numbers of token ids and token texts differ.
+        """
         return pieces_of(self.ids, self.texts, self.special_ids, self.media, self.attachments, self.raw_bytes)
 
 
@@ -629,9 +632,10 @@ class PromptDiff(msgspec.Struct, frozen=True):
 
 
 def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: str = "") -> PromptDiff:
-    """Compare two prompts. `generation_prompt`: the model family's, to detect a prompt without it.
+    """Compare two prompts.
 
-    Raises ValueError if a side has different numbers of ids and texts.
+    `generation_prompt`: the generation prompt of the model's family; the findings say if one side lacks it. Raises
+    ValueError if a prompt's numbers of token ids and token texts differ.
     """
     one = Outline(left.pieces(), left.attachments, left.name or "the left")
     other = Outline(right.pieces(), right.attachments, right.name or "the right")

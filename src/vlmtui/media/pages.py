@@ -50,8 +50,8 @@ _PIXELS_PER_BYTE = 60
 
 
 def most_parts(image: Image.Image, size_bytes: int) -> int:
-    """Return the maximum number of pages or frames to read from an open image, so that small files stay fast. At least
-    1."""
+    """Return the maximum number of pages or frames to read from an open image, at least 1. The limit of an
+    animation grows with its file: a small file may hold thousands of large frames, which take long to decode."""
     if image.format not in _MOVING:
         return PAGES_MAX
     pixels = min(PIXELS_MAX, max(_PIXELS_OF_SMALL_FILES, _PIXELS_PER_BYTE * size_bytes))

@@ -350,7 +350,8 @@ class Repl:
         self.tell("No answer is running. Ctrl+C stops an answer while it is written.")
 
     def _conversation_changed(self, event: ConversationEvent) -> None:
-        """Write the end of an answer, or continue an answer of an earlier session that the engine goes on with."""
+        """Write the end of an answer. If the engine still generates an answer of an earlier session, continue writing
+        it."""
         lines = self._lines
         if lines is None or lines.answer.request_id != event.exchange.answer.request_id:
             return

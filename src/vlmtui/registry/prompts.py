@@ -132,7 +132,8 @@ _PLURALS: dict[Modality, str] = {"image": "images", "video": "videos", "audio": 
 
 
 def chat_prompt(family: Family, turns: Sequence[Turn]) -> ChatPrompt:
-    """Return a prompt for the model's chat template, or for a template generated from the record if it has none.
+    """Return a prompt that the model's chat template renders, or, if it has none, a template generated from the
+    family's TOML record.
 
     Raises VlmtuiError if the family does not accept the attachments.
     """
@@ -172,7 +173,8 @@ def raw_prompt(
 
 
 def _with_reasoning(raw: RawTemplate, family: Family, variables: Mapping[str, object]) -> RawTemplate:
-    """Return the raw template as the variable that switches reasoning changes it."""
+    """Return the raw template with the family's changes for reasoning on or off, as `variables` sets it; unchanged if
+    they do not set it."""
     thinking = family.thinking
     if thinking is None or thinking.switch not in variables:
         return raw

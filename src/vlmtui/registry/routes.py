@@ -93,7 +93,7 @@ def is_of_transformers(architecture: str) -> bool:
 
 
 def choice_of(route: Route) -> BackendChoice:
-    """Return the kind of engine that a route uses."""
+    """Return the engine that runs a family by this route: vLLM, a pinned version of vLLM, or Transformers."""
     if route.engine == "pinned":
         return BackendChoice(PINNED_BACKEND, route.vllm)
     return BackendChoice(TRANSFORMERS_BACKEND if route.engine == "transformers" else DEFAULT_BACKEND)

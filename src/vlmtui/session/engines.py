@@ -151,7 +151,7 @@ class AppEngine:
         self.change_to(EngineState.DEAD)
 
     def heard(self, error: VlmtuiError | None) -> None:
-        """Record that the engine hangs, or (None) answers again."""
+        """Record that the engine hangs (`error` says why), or that it answers again (None)."""
         if self.is_loaded:
             self.error = error
             self.change_to(EngineState.READY if error is None else EngineState.HUNG)

@@ -483,7 +483,11 @@ async def planned_fan_out(
     media: Path,
     engines: LaneEngines | None = None,
 ) -> FanOut:
-    """Return the fan-out of a message, ready to be sent. `media`: the media store. Raises VlmtuiError."""
+    """Return the fan-out: a request with `message` for each value of the plan. Sends nothing yet. `media`: the folder
+    of stored media.
+
+    Raises VlmtuiError.
+    """
     engine = controller.require_engine()
     if plan.parameter == "seed":
         require_capability(controller.info, "seed")

@@ -1,4 +1,4 @@
-"""Writes answers and drafts to the store, whose thread gets copies.
+"""Writes answers and drafts to the store. Its thread writes copies, since the originals change meanwhile.
 
 Only sending a message waits for the disk. Failed writes stay queued in order and are retried until they succeed."""
 

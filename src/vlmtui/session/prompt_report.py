@@ -147,7 +147,10 @@ def answer_tokens(inspected: PromptReport) -> list[AnswerToken]:
 
 
 def part_text(inspected: PromptReport, part: Part) -> str:
-    """Return one part of the inspector as text to copy or save; empty if there is none. Hostile text."""
+    """Return one part of the inspector as text to copy or save; empty if there is none.
+
+    Hostile text (`vlmtui.text`).
+    """
     match part:
         case "prompt":
             return inspected.text

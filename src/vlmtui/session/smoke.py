@@ -146,7 +146,8 @@ def _place(words: Sequence[str], wanted: Sequence[str]) -> int:
 
 
 async def ask_smoke(engine: Engine, family: Family, case: SmokeCase, sampling: Sampling) -> SmokeResult:
-    """Ask a question with greedy sampling, whether or not the model was trained for its skill."""
+    """Ask the question of a case with greedy sampling, and judge the answer. Asks it even if the model was not trained
+    for that kind of task."""
     sampling = msgspec.structs.replace(sampling, temperature=0.0, max_tokens=_TOKENS, seed=0)
     expected = " and ".join("/".join(group) for group in case.expected)
 

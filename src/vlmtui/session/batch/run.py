@@ -416,7 +416,8 @@ class _Run:
         return None if matched is None else await self._prepared(matched, media)
 
     async def _prepared(self, matched: MatchedItem, media: list[Attachment]) -> ItemResult | None:
-        """Return an item with its request or its failure; None if it keeps its line. Adds its media to `media`."""
+        """Return an item with its request, or with its failure; None if it keeps the line that an earlier run
+        wrote. Adds its media to `media`."""
         item, was_answered = matched.item, matched.key is not None and not matched.failed
         key = ""
         try:

@@ -167,7 +167,7 @@ class FanFormScreen(ModalScreen[Plan | None]):
         self._read()
 
     def _read(self) -> Plan | None:
-        """Return the fields' plan; None if it is invalid, with the problem shown."""
+        """Return the fan-out plan that the fields describe. If it is invalid, show the problem and return None."""
         by, told = self._parameter, self.query_one("#problem", Static)
         try:
             fixed: dict[str, Number] = {}

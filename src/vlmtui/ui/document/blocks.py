@@ -1,4 +1,4 @@
-"""Kinds of text blocks in a document: styled text, exact text that grows, and prompts."""
+"""Kinds of text blocks in a document: styled text; plain text that grows while it streams; prompts."""
 
 from __future__ import annotations
 

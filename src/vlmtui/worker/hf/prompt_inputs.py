@@ -295,7 +295,8 @@ def check_limits(items: Sequence[MediaItem], limits: Mapping[Any, int]) -> None:
 
 
 def _parts(turn: Turn) -> Iterator[dict[str, object]]:
-    """Yield the content parts of a turn with attachments; none of another turn, whose content is a string."""
+    """Yield the content parts of a turn with attachments, and nothing for a turn that is only text: its content is a
+    string."""
     for part in turn.parts if turn.attachments else ():
         yield {"type": "text", "text": part.text} if isinstance(part, Text) else {"type": part.attachment.modality}
 

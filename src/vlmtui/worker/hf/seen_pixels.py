@@ -320,7 +320,8 @@ def _merged_patches(values: Floats, grid: Sequence[int], how: Normalisation) -> 
 
 
 def _placed_patches(values: Floats, places: Floats) -> Iterator[Floats]:
-    """Undo patches, channels last, with a (column, row) for each in `places`; negative numbers mark padding."""
+    """Yield an image for each frame, put together from its patches (channels last). `places`: the (column, row) of each
+    patch; negative numbers mark padding."""
     size = values.shape[-1]
     patch = round((size / 3) ** 0.5)
     if 3 * patch * patch != size or values.size // size != places.size // 2:

@@ -242,7 +242,7 @@ class MediaPart(msgspec.Struct, frozen=True):
 
     @property
     def content_part(self) -> dict[str, Any]:
-        """The content part of a request with token ids."""
+        """The attachment in `content_parts`, for a request whose prompt is token ids."""
         return {"type": f"{self.modality}_url", "url": self.url, "uuid": self.uuid}
 
 

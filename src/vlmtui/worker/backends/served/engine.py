@@ -99,7 +99,7 @@ class ServerProcess:
         self.key_file = key_file
 
     async def ended(self) -> ProcessEnded:
-        """Wait for the end of the process, and return the error that tells it."""
+        """Wait until the process ends, and return an error that says how it ended."""
         return ProcessEnded(f"Its process {describe_exit(await self._process.wait())}.")
 
     async def end(self) -> None:
