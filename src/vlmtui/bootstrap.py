@@ -100,6 +100,7 @@ def open_chat(
         resumed=resumed,
     )
     if is_plain:
+        gc.enable()
         from vlmtui.plain.repl import run_plain
 
         return run_plain(services)
@@ -109,12 +110,10 @@ def open_chat(
     with TerminalQuestion() as question:
         if application.settings.graphics not in ("off", "halfcell"):
             question.ask()
-        # Modules stay: they are not searched for cycles while they are imported, nor later, when a full collection
-        # would delay a key by 20 ms.
-        gc.disable()
         from vlmtui.ui.app import VlmtuiApp
 
         app = VlmtuiApp(services, question)
+        # Every module is here to stay. A full collection that looks at all of them holds up a key for 20 ms.
         gc.freeze()
         gc.enable()
         report = app.run()

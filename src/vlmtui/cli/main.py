@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import os
 import signal
@@ -213,7 +214,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         place = "app.app" if arguments.command == "app" else COMMANDS[arguments.command][0]
         module, _, function = place.partition(".")
-        status: int = getattr(importlib.import_module(f"vlmtui.cli.{module}"), function)(arguments)
+        run = getattr(importlib.import_module(f"vlmtui.cli.{module}"), function)
+        if arguments.command != "app":  # which goes on importing
+            gc.enable()
+        status: int = run(arguments)
         sys.stdout.flush()
     except VlmtuiError as error:
         from vlmtui.cli.output import print_error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -48,6 +47,8 @@ def value_text(value: object) -> str:
     """Return a value as a user types it: a word as it is, anything else as JSON."""
     if isinstance(value, str) and value.isidentifier() and value not in ("true", "false", "null"):
         return value
+    import json  # not needed for the first paint
+
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
