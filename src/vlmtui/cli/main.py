@@ -102,7 +102,6 @@ class CommandParser(_Parser):
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the app and all commands."""
     parser = _make_app_parser()
-    parser.set_defaults(command="app")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
     for name, (_, told) in COMMANDS.items():
         commands.add_parser(name, help=told, command=name).set_defaults(command=name)
@@ -127,6 +126,7 @@ def _make_app_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(command="app")
     parser.add_argument("--version", action="version", version=f"vlmtui {__version__}")
     app = parser.add_argument_group("options of the app", "They can't be used before a command, which has its own.")
     _add_app_model(app)
@@ -188,7 +188,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     open_missing()
     words = sys.argv[1:] if argv is None else argv
-    parser = make_parser()
+    # Making the parsers of all commands takes as long as importing the registry.
+    parser = make_parser() if words or "_ARGCOMPLETE" in os.environ else _make_app_parser()
     if "_ARGCOMPLETE" in os.environ:
         from vlmtui.cli.completion import complete
 
