@@ -139,6 +139,11 @@ def variables_of(sampling: Sampling) -> dict[str, object]:
     return _table(sampling, TEMPLATE)
 
 
+def with_variables(sampling: Sampling, variables: Mapping[str, object]) -> Sampling:
+    """Return the sampling with these variables for the chat template added."""
+    return _with_extra(sampling, TEMPLATE, {**_table(sampling, TEMPLATE), **variables}) if variables else sampling
+
+
 def named_variables(family: Family | None) -> set[str]:
     """Return the variables that the dials of reasoning set."""
     thinking = _thinking(family)

@@ -76,6 +76,15 @@ def test_short_forms_are_read() -> None:
     assert one({"id": "e", "prompt": "x", "expect": schema}).expect == Expectation(json_schema={"type": "object"})
 
 
+def test_an_item_sets_variables_of_the_chat_template() -> None:
+    given = {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"}
+    wanted = {"reasoning_effort": "low", "enable_thinking": False}
+    short = one({"id": "a", "prompt": "x", "sampling": {**given, "seed": 1}})
+    assert (short.variables, short.sampling) == (wanted, {"seed": 1})
+    body = {"messages": [{"role": "user", "content": "x"}], **given}
+    assert one({"custom_id": "a", "body": body}).variables == wanted
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -98,6 +107,7 @@ def test_short_forms_are_read() -> None:
         ({"custom_id": "a", "url": "/v1/embeddings", "body": {}}, "Invalid enum value '/v1/embeddings' - at `$.url`"),
         ({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "x"}], "temprature": 1}}, "Unknown sampling parameter “temprature”"),
         ({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "x"}], "n": 2}}, "n is more than 1"),
+        ({"id": "a", "prompt": "x", "sampling": {"chat_template_kwargs": "y"}}, "chat_template_kwargs must be an object"),
         ({"id": "x" * 513, "prompt": "x"}, "it has 1 to 512"),
     ],
 )  # fmt: skip

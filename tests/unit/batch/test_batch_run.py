@@ -54,6 +54,9 @@ async def test_changed_items_are_sent_again_and_counted(bench: Bench) -> None:
     assert bench.answers()["c"] == "said: why not? 0"
     bench.sampling = msgspec.structs.replace(bench.sampling, temperature=0.5)
     assert (await bench.run()).changed == 4
+    sampling = {"seed": 1, "chat_template_kwargs": {"enable_thinking": False}}
+    bench.write(*items, {"id": "c", "prompt": "why not?"}, {"id": "d", "prompt": "when?", "sampling": sampling})
+    assert (await bench.run()).changed == 1
 
 
 async def test_an_answered_item_whose_file_is_gone_keeps_its_answer(bench: Bench) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from vlmtui.domain.conversation import Modality, Role
 from vlmtui.domain.generation import Failure
 from vlmtui.domain.sampling import PARAMETERS, Sampling
+from vlmtui.domain.template import EFFORT, TEMPLATE
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.paths import is_url, looks_like_media
 from vlmtui.reading import decode_json
@@ -115,6 +116,8 @@ class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
     """The media of a raw prompt, in the order of their placeholders."""
     sampling: Mapping[str, object] = {}
     """Fields of `Sampling` that this item sets."""
+    variables: Mapping[str, object] = {}
+    """Variables of the chat template that this item sets."""
     logprobs: int | None = None
     expect: Expectation | None = None
 
@@ -263,7 +266,9 @@ class BatchReader:
             messages = self._messages(given.messages)
         elif given.prompt is not None:
             messages = question_messages(given.prompt, media, given.system)
-        sampling, logprobs = _sampling_of(given.sampling)
+        values = dict(given.sampling)
+        variables = _variables_of(values)
+        sampling, logprobs = _sampling_of(values)
         if not 0 < len(id := str(given.id)) <= _ID_MAX:
             raise bad_input(f"The id has {len(id)} characters; it has 1 to {_ID_MAX}.")
         expect = Expectation(exact=given.expect) if isinstance(given.expect, str) else given.expect
@@ -276,6 +281,7 @@ class BatchReader:
             raw=given.raw,
             media=media if given.raw is not None else (),
             sampling=sampling,
+            variables=variables,
             logprobs=logprobs,
             expect=expect,
         )
@@ -329,6 +335,15 @@ def _short_form(given: _OpenAiLine) -> _ShortLine:
     return _ShortLine(id=given.custom_id, messages=messages, sampling=sampling, expect=given.expect)
 
 
+def _variables_of(values: dict[str, Any]) -> dict[str, object]:
+    """Remove the template's variables from the values of an item, and return them. Raises VlmtuiError."""
+    variables = values.pop(TEMPLATE, None) or {}
+    if not isinstance(variables, dict):
+        raise bad_input(f"{TEMPLATE} must be an object: a value for each variable of the chat template.")
+    effort = values.pop(EFFORT, None)
+    return variables if effort is None else {EFFORT: effort, **variables}
+
+
 def _sampling_of(values: Mapping[str, Any]) -> tuple[dict[str, object], int | None]:
     """Return the fields of `Sampling`, and the number of log-probabilities. Raises VlmtuiError and ValueError."""
     given = {name: value for name, value in values.items() if value is not None}
@@ -336,7 +351,10 @@ def _sampling_of(values: Mapping[str, Any]) -> tuple[dict[str, object], int | No
     if logprobs is not None and (type(logprobs) is not int or not 0 <= logprobs <= _LOGPROBS_MAX):
         raise bad_input(f"logprobs must lie between 0 and {_LOGPROBS_MAX}.")
     if unknown := [name for name in given if name not in _SAMPLING]:
-        raise bad_input(f"Unknown sampling parameter {quoted(unknown[0])}.", hint=f"Known: {', '.join(_SAMPLING)}.")
+        raise bad_input(
+            f"Unknown sampling parameter {quoted(unknown[0])}.",
+            hint=f"Known: {', '.join((*_SAMPLING, TEMPLATE, EFFORT))}.",
+        )
     if isinstance(given.get("stop"), str):
         given["stop"] = [given["stop"]]
     sampling = msgspec.convert(given, Sampling)

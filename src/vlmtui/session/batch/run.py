@@ -27,6 +27,7 @@ from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.batch.items import BadItem, BatchItem, Item, failed_at_line
 from vlmtui.session.batch.media_desk import MediaDesk
 from vlmtui.session.batch.results import MatchedItem
+from vlmtui.session.dials import with_variables
 from vlmtui.session.generation import Answer, PromptMode, make_request, request_for, whole_answer
 
 _SPEED_ONLY = frozenset(
@@ -94,7 +95,7 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
 
     def request(self, item: BatchItem, attachments: Sequence[Attachment]) -> GenerateRequest:
         """Return an item's request. `attachments`: its media, in the order of `item.sources`. Raises VlmtuiError."""
-        sampling = msgspec.structs.replace(self.sampling, **item.sampling)
+        sampling = with_variables(msgspec.structs.replace(self.sampling, **item.sampling), item.variables)
         logprobs = self.logprobs if item.logprobs is None else item.logprobs
         if item.raw is not None:
             check_attachments(self.family, [Turn("user", tuple(Media(one) for one in attachments))])
