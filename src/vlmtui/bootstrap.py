@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Application(msgspec.Struct, frozen=True):
-    """Folders, settings, model families and the engine host: what most commands need."""
+    """The objects that most commands need: folders, settings, model families, and the host that starts workers."""
 
     paths: Paths
     settings: Settings
@@ -45,8 +45,8 @@ def build(
 ) -> Application:
     """Build the application. Raises VlmtuiError for invalid settings.
 
-    `command_line`: settings by name. `settings`: used instead of the command line, the environment and `config.toml`.
-    `tell`: called with each warning about a user's own family record.
+    `command_line`: the settings given on the command line, by name. `settings`: used instead of the command line, the
+    environment and `config.toml`. `tell`: called with each warning about a user's own family record.
     """
     paths = Paths.default()
     for folder in (paths.config, paths.families):
@@ -59,7 +59,7 @@ def build(
 
 
 def key_warnings(settings: Settings) -> list[str]:
-    """Return sentences about wrong entries in the user's `[keys]`."""
+    """Return a warning for each invalid entry in the table `[keys]` of the user's `config.toml`."""
     if not settings.keys:
         return []
     from vlmtui.ui.keys import KeyBindings
@@ -77,7 +77,8 @@ def open_chat(
     served: Model | None = None,
     resumed: ResumePoint | None = None,
 ) -> tuple[int, ExitReport | None]:
-    """Run the app or plain mode until the user quits; return the exit code and the report for the shell.
+    """Run the app or plain mode until the user quits; return the exit code and, for the shell, how to continue the
+    conversation.
 
     `backend`: the kind of engine that loads `model`. `served`: use this model of a vLLM server. `resumed`: the
     conversation to continue; its model is loaded unless `model` or `served` is given.

@@ -35,7 +35,7 @@ class ErrorKind(StrEnum):
 
 
 class Remedy(Enum):
-    """What a user can do about a failure. The user interface has a sentence for each, with the key that does it."""
+    """What a user can do about a failure. The user interface shows a sentence for each, with the key to press."""
 
     LOAD_MODEL = auto()
     RESTART_ENGINE = auto()

@@ -1,14 +1,14 @@
 """Atomic, private file writing. All of vlmtui's files are written here.
 
 A file is written in its target folder under a temporary name, and then renamed in one step: a reader sees the old
-content or the new content, never a part. On any failure the unfinished file is removed and the old one stays.
-An unfinished file is locked while it is written. A killed process leaves one without a lock, which the next write in
-the folder removes. A symbolic link at the target is replaced, never followed; only `write_output`, for files that the
-user names, follows links as a shell does.
+content or the new content, never a part. On any failure the unfinished file is removed and the old one stays. An
+unfinished file is locked while it is written. If a process is killed, its unfinished file is no longer locked, and the
+next write in the folder deletes it. A symbolic link at the target is replaced, never followed; only `write_output`, for
+files that the user names, follows links as a shell does.
 
-Files are flushed to disk (fsync) only with `durable`. Killing the program loses nothing either way, but a power failure
-may lose the last half minute of writes. `durable` is set for the user's own work (exports, saved prompts, the list of
-trusted code), not for data that can be recreated or is verified by its hash.
+Files are flushed to disk (fsync) only with `durable`. Without fsync, a killed program loses nothing, but a power
+failure may lose the last half minute of writes. `durable` is set for the user's own work (exports, saved prompts, the
+list of trusted code), not for data that can be recreated or is verified by its hash.
 
 Every function blocks and raises VlmtuiError (BAD_INPUT, DISK_FULL), with the system's reason as its detail.
 """
@@ -159,8 +159,8 @@ def write_numbered(folder: Path, name: str, data: bytes) -> Path:
 
 
 def write_output(path: Path, content: bytes | Path) -> None:
-    """Write or copy to a path that the user named, like a shell's `>`: creates parent folders, follows links, and
-    writes to devices and pipes. A regular file is replaced atomically by a new one (0600)."""
+    """Write or copy to a path that the user named, like a shell's `>`: creates parent folders, follows symbolic links,
+    and writes to devices and pipes. A regular file is replaced atomically by a new one (0600)."""
     try:
         if _is_written_through(path):
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC), "wb") as file:

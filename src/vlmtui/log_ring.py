@@ -8,7 +8,8 @@ from itertools import islice
 
 
 class LogRing:
-    """Keeps the newest lines, which are untrusted text. A reader remembers `total`, and later calls `since(total)`."""
+    """Keeps the newest lines of a log, which are untrusted text. A reader stores `total` after reading, and passes it
+    to `since` to get only the lines added later."""
 
     def __init__(self, capacity: int) -> None:
         self._lines: deque[str] = deque(maxlen=capacity)

@@ -59,7 +59,8 @@ class Paths(msgspec.Struct, frozen=True):
 
     @classmethod
     def below(cls, root: Path) -> Paths:
-        """Return folders below `root`; the sockets' folder is elsewhere if its path would be too long."""
+        """Return folders below `root`. The sockets' folder is elsewhere if its path would be too long for a Unix
+        socket."""
         root = root.expanduser().absolute()
         runtime = root / "run"
         if len(os.fsencode(runtime)) > _SOCKET_PATH_MAX - 40:
@@ -81,7 +82,7 @@ class Paths(msgspec.Struct, frozen=True):
 
     @property
     def seen(self) -> Path:
-        """Images of what models see, created when they are shown."""
+        """Cached images that show what a model receives after preprocessing."""
         return self.cache / "seen"
 
     @property
@@ -107,13 +108,14 @@ def _default_runtime() -> Path:
 
 
 def _temporary() -> Path:
-    """Return the folder for temporary files. `tempfile.gettempdir` raises if the disk is full."""
+    """Return the folder for temporary files. `tempfile.gettempdir` is not used, because it raises if the disk is
+    full."""
     named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     return Path(next((name for name in named if name and Path(name).is_dir()), "/tmp")).absolute()
 
 
 def use_data_dir(folder: str) -> None:
-    """Keep everything below this folder, in this process and the processes that it starts."""
+    """Store everything below this folder, in this process and the processes that it starts."""
     os.environ[DATA_DIR_VARIABLE] = str(Path(os.path.expanduser(folder)).absolute())  # noqa: PTH111  (Path's fails on ~nobody)
 
 
@@ -187,7 +189,7 @@ def bundled(name: str = "") -> Path:
 
 
 def bundled_model() -> Path:
-    """Return the folder of the `shapes` model."""
+    """Return the folder of `shapes`, the small model that ships with vlmtui."""
     return bundled("shapes")
 
 

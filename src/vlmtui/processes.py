@@ -26,7 +26,8 @@ if os.getppid() == int(sys.argv[1]):
 def python_command(interpreter: str | Path, *words: str) -> list[str]:
     """Return a command for Python 3.11 or newer that does not import from the current folder.
 
-    multiprocessing passes the option on to the processes that it spawns."""
+    Uses Python's option `-P`, which multiprocessing passes on to the processes that it spawns.
+    """
     return [str(interpreter), "-P", *words]
 
 
@@ -37,13 +38,17 @@ def isolated_command(interpreter: str | Path, *words: str) -> list[str]:
 
 
 def bound_command(command: Sequence[str]) -> list[str]:
-    """Return a command that runs `command`, whose first word is an absolute path. On Linux it dies with the thread that
-    starts it (PR_SET_PDEATHSIG)."""
+    """Return a command that runs `command`. On Linux, the new process is killed when the thread that started it ends
+    (PR_SET_PDEATHSIG).
+
+    The first word of `command` must be an absolute path.
+    """
     return isolated_command(sys.executable, "-c", _BOUND, str(os.getpid()), *command)
 
 
 def search_path(environment: Mapping[str, str]) -> list[str]:
-    """Return PYTHONPATH's absolute folders, and a relative one only if this process imports vlmtui from there."""
+    """Return the absolute folders in PYTHONPATH. A relative entry counts only if this process imports vlmtui from
+    it."""
     entries = environment.get("PYTHONPATH", "").split(os.pathsep)
     return [
         str(Path(entry).absolute()) for entry in entries if Path(entry).is_absolute() or Path(entry).absolute() == _HERE

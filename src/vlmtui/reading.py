@@ -105,9 +105,9 @@ def read_whole(path: Path, *, bytes_max: int, may_be_empty: bool = False) -> byt
 
 
 def read_json(path: Path, *, bytes_max: int, keep_surrogates: bool = False) -> object:
-    """Parse a JSON file with Python's parser (which accepts `NaN`). Lone surrogates become `?` unless
-    `keep_surrogates` is set, for paths that are not UTF-8. Raises VlmtuiError (BAD_INPUT) for invalid or too deeply
-    nested JSON."""
+    """Parse a JSON file with Python's parser (which accepts `NaN`). Lone surrogates become `?`; set `keep_surrogates`
+    if the file contains paths that are not UTF-8. Raises VlmtuiError (BAD_INPUT) for invalid or too deeply nested
+    JSON."""
     import json  # not needed for the first paint
 
     data = read_whole(path, bytes_max=bytes_max)
@@ -156,7 +156,7 @@ def parse_toml(data: bytes) -> dict[str, object]:
 
 
 def merged(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
-    """Return `base` with the values of `own`; tables in both are merged recursively."""
+    """Return `base`, overridden by the values of `own`; tables in both are merged recursively."""
     found = dict(base)
     for name, value in own.items():
         old = found.get(name)

@@ -1,4 +1,4 @@
-"""What the terminal can do: asks it about itself, and finds out how it can draw images, also through tmux or screen."""
+"""Finds out what the terminal can do, by asking it, and how it can draw images, also through tmux or GNU screen."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ _KITTY = b"\x1b_Gi=31;OK\x1b\\"
 
 
 def multiplexer_of(environment: Mapping[str, str]) -> Multiplexer:
-    """Return the multiplexer that this process runs in. In a remote shell only TERM tells."""
+    """Return the multiplexer that this process runs in: `tmux`, `screen` or none.
+
+    Over SSH, TERM is the only hint, because TMUX and STY are not passed on.
+    """
     term = environment.get("TERM", "")
     if environment.get("TMUX") or term.startswith("tmux"):
         return "tmux"
@@ -83,7 +86,8 @@ def passed_on(text: str) -> str:
 
 
 class Passage:
-    """How escape sequences reach the terminal, directly or through tmux, and where this screen is on it."""
+    """Sends escape sequences to the terminal, directly or through tmux, and knows where tmux's pane is on the
+    terminal."""
 
     def __init__(self, *, is_through: bool = False, environment: Mapping[str, str] = os.environ) -> None:
         self.is_through: Final = is_through
@@ -96,7 +100,7 @@ class Passage:
         return passed_on(text) if self.is_through else text
 
     def wrap_at(self, x: int, y: int, text: str) -> str:
-        """Return a sequence that moves to column `x` of line `y` of this screen and draws there."""
+        """Return a sequence that moves the cursor to column `x` of line `y` of this screen and writes `text` there."""
         left, top = self.origin
         return self.wrap(f"\x1b[{top + y + 1};{left + x + 1}H{text}")
 
@@ -117,7 +121,8 @@ class Passage:
 
 
 def parse_place(answer: str) -> tuple[int, int]:
-    """Return column and line where tmux's pane begins, from its answer; (0, 0) for an unexpected answer."""
+    """Return the column and line at which tmux's pane begins. `answer`: the output of `tmux display-message`. Returns
+    (0, 0) if it is malformed."""
     words = answer.split()
     if len(words) != 4 or not (is_number(words[0]) and is_number(words[1])):
         return 0, 0
@@ -127,7 +132,8 @@ def parse_place(answer: str) -> tuple[int, int]:
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """A terminal's answers. Behind a multiplexer, those of the terminal outside, if tmux passes the questions on."""
+    """The terminal's answers to our questions. Inside tmux or GNU screen, the answers of the outer terminal, if the
+    questions reach it."""
 
     name: str = ""
     """Name and version; empty: no answer."""
@@ -173,7 +179,7 @@ def _pixel_ways(answers: Answers) -> list[PictureWay]:
 
 
 def _pixel_ways_behind(environment: Mapping[str, str], answers: Answers) -> list[PictureWay]:
-    """Return the ways to draw pixels behind a multiplexer: it may draw Sixel itself, or pass sequences on."""
+    """Return the ways to draw pixels inside a multiplexer, which may draw Sixel itself or pass sequences on."""
     multiplexer = multiplexer_of(environment)
     if answers.attributes is None:
         reason = f"{multiplexer} does not pass questions on to the terminal"
@@ -258,7 +264,7 @@ class Terminal(msgspec.Struct, frozen=True):
     answers: Answers = Answers()
 
     def passes_on(self, mode: str) -> bool:
-        """Return whether tmux has to pass on images drawn in this mode."""
+        """Return whether images drawn in this mode must be passed on by tmux."""
         return any(way.name == mode and way.is_passed_on for way in self.ways)
 
 
@@ -283,7 +289,8 @@ class TerminalQuestion:
         self._restore()
 
     def ask(self) -> Self:
-        """Send the questions, if there is a terminal that would not print them."""
+        """Send the questions. Does nothing without a terminal, or if TERM names a terminal that would print them as
+        text."""
         if self._environment.get("TERM", "") in _QUIET_TERMS or not _is_terminal():
             return self
         descriptor = _input()
@@ -295,8 +302,8 @@ class TerminalQuestion:
         return self
 
     def answer(self) -> Terminal:
-        """Return what the terminal can do. Waits for its answers until `within_s` seconds after `ask`; if none comes,
-        images are drawn with characters."""
+        """Return what the terminal can do. Waits for the terminal's answers until `within_s` seconds after `ask`;
+        without an answer, images are drawn with characters."""
         try:
             read = self._read() if self._before is not None else b""
         finally:
@@ -330,7 +337,8 @@ class TerminalQuestion:
 
 
 def questions(environment: Mapping[str, str]) -> str:
-    """Return the questions for a terminal. Every terminal answers the last one, for its device attributes."""
+    """Return the questions for a terminal. The last one asks for the device attributes, which every terminal
+    answers."""
     asked = _ASK_NAME + _ASK_CELL + _ASK_ATTRIBUTES
     if environment.get("TERM_PROGRAM") != "Apple_Terminal":  # Apple's Terminal would print the question
         asked = _ASK_KITTY + asked
@@ -344,7 +352,8 @@ def questions(environment: Mapping[str, str]) -> str:
 
 
 def parse_answers(answer: bytes, *, is_behind: bool) -> Answers:
-    """Parse the bytes that a terminal answered. `is_behind`: a multiplexer's own attributes come first."""
+    """Parse the bytes that a terminal answered. `is_behind`: True inside a multiplexer, whose own device attributes
+    come first."""
     found = [_attributes_in(match) for match in _ATTRIBUTES.findall(answer)]
     cell, name = _CELL.search(answer), _NAME.search(answer)
     size = (int(cell[2]), int(cell[1])) if cell else (0, 0)
@@ -359,12 +368,13 @@ def parse_answers(answer: bytes, *, is_behind: bool) -> Answers:
 
 
 def _attributes_in(text: bytes) -> frozenset[int]:
-    """Return the numbers of an answer but the first, which is the terminal's class."""
+    """Return the device attributes in an answer, without its first number, which is the terminal's class."""
     return frozenset(int(one) for one in text.split(b";")[1:] if one)
 
 
 def detach() -> None:
-    """Send standard streams that are a terminal to /dev/null, so that nothing fails or blocks when it is gone."""
+    """Redirect the standard streams that are a terminal to /dev/null, so that nothing fails or blocks after the
+    terminal has closed."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError):

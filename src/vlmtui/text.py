@@ -30,7 +30,7 @@ def _to_show(keep: str) -> re.Pattern[str]:
 
 
 def one_line(text: str) -> str:
-    """Like `visible`, but including line breaks and tabs; for file names, titles and log lines."""
+    """Like `visible`, but line breaks and tabs are replaced too. For file names, titles and log lines."""
     return visible(text, keep="")
 
 

@@ -2,7 +2,8 @@
 and arguments of the model's processor. `/set`, the command line and fan-outs read this table; it imports nothing heavy.
 
 Their values are in `Sampling`: `stop`, `stop_token_ids` and `skip_special_tokens` are fields of it; all others are in
-`Sampling.extra` under vLLM's names. `thinking`, `effort` and `template.NAME` are variables of the chat template there.
+`Sampling.extra` under vLLM's names. Of these, `thinking`, `effort` and `template.NAME` set variables of the chat
+template.
 """
 
 from __future__ import annotations
@@ -118,8 +119,10 @@ STRUCTURED_DIALS = ("json", "regex", "choice", "grammar", "json_object")
 
 
 def is_plain(value: object) -> bool:
-    """Return True for a number, a bool, None, a word, and a list or dict of these whose keys can't name code or a
-    file."""
+    """Return True if a value is harmless: a number, a bool, None, a single word, or a list or dict of these.
+
+    The keys of a dict must not name code or a file.
+    """
     match value:
         case None | bool() | int() | float():
             return True
@@ -135,8 +138,8 @@ def is_plain(value: object) -> bool:
 
 
 def no_dials(extra: Mapping[str, object]) -> list[str]:
-    """Return the names in `Sampling.extra` to ignore if it comes from another person's document: those that no dial
-    sets, and those whose values could name code or a file."""
+    """Return the names in `extra` (`Sampling.extra` of another person's document) that must be ignored for safety:
+    those that no dial sets, and those whose values could name code or a file."""
     tables = {PROCESSOR, TEMPLATE, "extra_args"}
     return [
         name for name, value in extra.items() if name not in _EXTRA_FIELDS or (name in tables and not is_plain(value))
@@ -156,19 +159,19 @@ def dial_name(name: str, arguments: Container[str]) -> str | None:
 
 
 def processor_argument(name: str) -> str | None:
-    """Return the processor argument in a name that `dial_name` returned; None for a dial."""
+    """Return NAME of `processor.NAME`, a name that `dial_name` returned; None for any other name."""
     return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
 
 
 def template_variable(name: str) -> str | None:
-    """Return the chat template's variable in a name that `dial_name` returned; None for another dial."""
+    """Return NAME of `template.NAME`, a name that `dial_name` returned; None for any other name."""
     return name.removeprefix(_TEMPLATE_PREFIX) if name.startswith(_TEMPLATE_PREFIX) else None
 
 
 def read_dial(name: str, text: str, arguments: Mapping[str, ArgumentKind]) -> object:
     """Parse the text of a value. Raises VlmtuiError(BAD_INPUT).
 
-    `name` comes from `dial_name`. `arguments`: the kinds of the family's processor arguments, by name.
+    `name` comes from `dial_name`. `arguments`: the types of the family's processor arguments, by name.
     """
     if len(text) > _LONGEST:
         raise bad_input(f"The value of {name} is longer than {_LONGEST:,} characters.")
@@ -239,7 +242,8 @@ def check_default(name: str, value: object) -> None:
 
 
 def _argument(name: str, text: str, kind: ArgumentKind | None) -> object:
-    """Parse the text of a processor argument. `kind`: the required kind; None: any."""
+    """Parse the value of a processor argument or a template variable. `kind`: the type that it must have; None: any
+    type."""
     found = _json(text.strip())
     value = text if found is None and text.strip() != "null" else found
     if kind is None:
@@ -266,7 +270,7 @@ def _texts(name: str, text: str, *, separator: str) -> list[str]:
 
 
 def _biases(said: str) -> dict[str, float] | None:
-    """Parse token biases by token id; None if they are invalid. Keys stay texts, as in JSON."""
+    """Parse token biases; None if they are invalid. The result's keys are token ids as strings, as in JSON."""
     given: object = _json(said)
     if not isinstance(given, dict):
         given = {key.strip(): _number(value) for key, _, value in (one.partition(":") for one in said.split(","))}

@@ -249,7 +249,7 @@ def adapters_of(spec: LoadSpec) -> tuple[LoraAdapter, ...]:
 
 
 def adapter_for(spec: LoadSpec, shown: Iterable[Modality]) -> LoraAdapter | None:
-    """Return the first adapter that fits a prompt's modalities; None: the model answers without an adapter."""
+    """Return the first adapter for a prompt with these modalities; None if the model answers without an adapter."""
     modalities = set(shown)
     for adapter in adapters_of(spec):
         if not adapter.modalities or modalities & set(adapter.modalities):
@@ -267,8 +267,8 @@ def kind_of(spec: LoadSpec) -> str:
 
 
 def distinction(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
-    """Return how an engine differs from others of the same name: its kind, its family, and its arguments that the
-    others lack or have with other values. Empty if there is no difference to name."""
+    """Return how an engine differs from other engines of the same name: its kind, its family, and the arguments that
+    others lack or set differently. Returns "" if nothing differs."""
     same = [one for one in others if one.name == spec.name and one != spec]
     told = [kind_of(spec)] if any(kind_of(one) != kind_of(spec) for one in same) else []
     alike = [one for one in same if kind_of(one) == kind_of(spec)]
@@ -283,5 +283,5 @@ def distinction(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
 
 
 def labels(specs: Sequence[LoadSpec]) -> list[str]:
-    """Return a display name for each engine, with its differences from others of the same name."""
+    """Return a display name for each engine. Engines of the same name also get their differences."""
     return [f"{spec.name} ({found})" if (found := distinction(spec, specs)) else spec.name for spec in specs]

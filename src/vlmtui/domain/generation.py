@@ -55,8 +55,8 @@ class GenerateRequest(_Request, frozen=True, kw_only=True, tag="generate"):
 
 
 class ScoreRequest(_Request, frozen=True, kw_only=True, tag="score"):
-    """A request for the log-probabilities of given tokens as the answer to the prompt, without generating. They arrive
-    in one Delta, each given the prompt and the tokens before it."""
+    """A request for the log-probabilities of given tokens as the answer to the prompt, without generating. The reply is
+    one Delta; each token's log-probability depends on the prompt and the tokens before it."""
 
     tokens: tuple[int, ...]
     """The tokens to score. Fewer come back if they exceed the context."""
@@ -67,7 +67,8 @@ class ScoreRequest(_Request, frozen=True, kw_only=True, tag="score"):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to write each attachment's pixels as the processor made them (`PromptReady.seen`)."""
+    """A request to write each attachment's pixels, as the processor made them, to files; `PromptReady.seen` lists
+    them."""
 
     folder: str
     """A private folder for the image files. Absolute."""

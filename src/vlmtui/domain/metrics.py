@@ -61,7 +61,8 @@ class RankMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """The metrics that an engine reports. Times in seconds, since its start, over all ranks."""
+    """The metrics that an engine reports. Times are in seconds. Percentiles cover all ranks and the time since the
+    engine's start."""
 
     models: tuple[str, ...]
     ranks: tuple[RankMetrics, ...]
@@ -154,7 +155,8 @@ def _percentiles(buckets: Mapping[float, float]) -> Percentiles:
 
 
 def _percentile(buckets: Mapping[float, float], share: float) -> float | None:
-    """Interpolate within the bucket of cumulative counts, as Prometheus' `histogram_quantile` does."""
+    """Return a percentile from cumulative bucket counts, interpolated within a bucket as Prometheus'
+    `histogram_quantile` does."""
     wanted = max(buckets.values(), default=0.0) * share
     lower, below = 0.0, 0.0
     for upper in sorted(buckets):

@@ -56,7 +56,7 @@ class ReadTrouble(StrEnum):
 
 
 class RenderCase(msgspec.Struct, frozen=True):
-    """A conversation to render; its messages by form."""
+    """A conversation to render. `messages`: its messages in each form that a template may need."""
 
     name: str
     messages: dict[Form, tuple[dict[str, object], ...]]
@@ -111,7 +111,7 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """The line of the template where it failed."""
 
     def line_at(self, offset: int) -> int | None:
-        """Return the line of the template that wrote the character at `offset`."""
+        """Return the line of the template that wrote the character at `offset` of the prompt."""
         found = None
         for start, line in self.lines:
             if start > offset:
@@ -193,7 +193,7 @@ def reads_parts(template: str) -> bool:
 
 
 def rendering_key(case: str, form: Form, *, generation_prompt: bool) -> str:
-    """Return the key of a rendering in `TemplateReading.renderings`."""
+    """Return the key in `TemplateReading.renderings` for a conversation (`case`) in one form."""
     return f"{case}/{form}/{'prompt' if generation_prompt else 'history'}"
 
 

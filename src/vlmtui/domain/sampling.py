@@ -157,7 +157,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def described(self) -> list[str]:
-        """Return `NAME VALUE` for each parameter that is set, and always for the temperature."""
+        """Return `NAME VALUE` for the temperature and for each other parameter that is set."""
         numbers = self.numbers()
         names = [name for name in PARAMETERS if name in numbers or name == "temperature"]
         return [PARAMETERS[name].describe(numbers.get(name)) for name in names]

@@ -27,8 +27,11 @@ RENDERER_VARIABLES = frozenset(
 
 
 def check_variables(given: Mapping[str, object], read: TemplateVariables | None) -> None:
-    """Raise VlmtuiError(BAD_INPUT) for a variable that the template does not read, or a value of a type that it never
-    compares the variable with. `read`: None if the template is unknown, so that only the renderer's names are refused.
+    """Raise VlmtuiError(BAD_INPUT) for a variable that the template does not read, or whose value has another type than
+    the values that the template compares it with.
+
+    `read`: the variables that the template reads. None: unknown; then only names that the renderer sets itself are
+    refused.
     """
     for name, value in given.items():
         if name in RENDERER_VARIABLES or name.endswith("_token"):

@@ -40,8 +40,11 @@ _NAMES = {"chat": "the chat template", "raw": "the raw prompt"}
 
 
 def prompt_tokens(prompt: PromptReady, attachments: Sequence[Attachment], *, name: str = "") -> PromptTokens:
-    """Return the prompt for `prompt_diff`. `attachments`: in the order of their placeholders. `name`: the prompt's name
-    in findings, such as `the chat template`."""
+    """Return a rendered prompt in the form that `prompt_diff` compares.
+
+    `attachments`: in the order of their placeholders. `name`: the prompt's name in findings, such as `the chat
+    template`.
+    """
     return PromptTokens(
         ids=prompt.token_ids,
         texts=texts_of(prompt.token_ids, prompt.vocabulary),
@@ -59,7 +62,7 @@ def pieces(prompt: PromptReady, attachments: Sequence[Attachment]) -> list[Piece
 
 
 def texts_of(token_ids: Iterable[int], vocabulary: Vocabulary) -> tuple[str, ...]:
-    """Return the tokens' texts; for a token that is not in the vocabulary its id, `⟨1234⟩`. Hostile."""
+    """Return the tokens' texts. A token that is not in the vocabulary becomes its id, `⟨1234⟩`. Hostile text."""
     return tuple(vocabulary[token].text if token in vocabulary else f"⟨{token}⟩" for token in token_ids)
 
 
@@ -78,7 +81,8 @@ def side_of(
     """Return one side of a comparison.
 
     `text`, `token_ids` and `logprobs` belong to the answer; `vocabulary` covers prompt and answer. `prompt`: None if
-    the request failed before. `request`: lets a reader of the document run the side again.
+    the request failed before the prompt was rendered. `request`: stored so that a reader of the document can run this
+    side again.
     """
     known = {**(prompt.vocabulary if prompt else {}), **vocabulary}
     ids = prompt.token_ids if prompt else ()
@@ -114,7 +118,10 @@ def comparison_of(
     *,
     generation_prompt: str = "",
 ) -> Comparison:
-    """Return the comparison document. `generation_prompt`: the model family's, to detect a prompt without it."""
+    """Return the comparison document.
+
+    `generation_prompt`: the model family's; the document says if a prompt lacks it.
+    """
     return Comparison(
         **msgspec.structs.asdict(fingerprint_of(info)),
         sampling=sampling,
@@ -138,9 +145,11 @@ def fingerprint_of(info: EngineInfo) -> EngineFingerprint:
 
 
 def tokens_of(side: Side, attachments: Sequence[Attachment]) -> PromptTokens:
-    """Return the prompt of a document's side for `prompt_diff`, which raises ValueError if the side has no token texts.
+    """Return the prompt of one side of a document, in the form that `prompt_diff` compares.
 
-    `attachments`: the comparison's, for a side without a request."""
+    If the side has no token texts, `prompt_diff` raises ValueError. `attachments`: the comparison's, used if the side
+    has no request.
+    """
     own = attachments_of(side.request) if side.request is not None else attachments
     return PromptTokens(
         ids=side.prompt_token_ids,
@@ -154,7 +163,7 @@ def tokens_of(side: Side, attachments: Sequence[Attachment]) -> PromptTokens:
 
 
 def without_paths(prompt: Prompt) -> Prompt:
-    """Return the prompt without the paths of its files, so that it can be shared. `with_paths` adds paths again."""
+    """Return the prompt without the paths of its files, so that it can be shared. `with_paths` puts paths back."""
     return with_attachments(
         prompt,
         lambda item: msgspec.structs.replace(

@@ -81,7 +81,7 @@ def folded_ids(ids: Sequence[int]) -> tuple[int | str, ...]:
 
 
 def text_lines(text: str) -> tuple[str, ...]:
-    """Split into lines at line feeds only, and keep these."""
+    """Split into lines at line feeds only, and keep the line feeds."""
     return tuple(re.findall("[^\n]*\n|[^\n]+", text))
 
 
@@ -132,8 +132,8 @@ def golden_of(
     mode: Literal["chat", "raw"],
     by: By,
 ) -> Golden:
-    """Return the golden prompt of a conversation. `side`: the model's prompt. `files`: the value of `file` for each
-    attachment."""
+    """Return the golden prompt of a conversation. `side`: the model's prompt. `files`: the path to record for each
+    attachment (`GoldenMedium.file`)."""
     attachments = all_attachments(turns)
     numbers = count()
     conversation = [
@@ -183,7 +183,7 @@ def recorded_side(golden: Golden) -> CheckedSide:
 
 
 def _places(media: Sequence[Attachment | GoldenMedium]) -> list[tuple[Modality, int]]:
-    """Return for each item (modality, index among the items of this modality)."""
+    """Return (modality, index among the items of this modality) for each item."""
     numbers: Counter[Modality] = Counter()
     found = []
     for one in media:

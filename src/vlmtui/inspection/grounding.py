@@ -185,7 +185,8 @@ def _label(text: str) -> str:
 
 
 class _Read(NamedTuple):
-    """A possible mark as a reader found it: the range of characters and the unchecked numbers."""
+    """A possible mark that one format's parser found: its range of characters, and its numbers before they are
+    checked."""
 
     start: int
     end: int
@@ -263,7 +264,8 @@ def _loc_after(text: str) -> _Reading:
 
 
 def _boxes_of(found: re.Match[str], label: str) -> _Reading:
-    """Read each four tokens as a box, also the quadrilaterals (eight tokens) of Florence-2's `<OCR_WITH_REGION>`."""
+    """Read every four tokens as a box. Florence-2's `<OCR_WITH_REGION>` writes quadrilaterals, eight tokens each, which
+    become two boxes."""
     numbers: list[object] = [float(number) for number in _LOC.findall(found[0])]
     if len(numbers) % 4:
         yield _Read(found.start(), found.end(), label, [])

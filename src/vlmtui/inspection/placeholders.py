@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
 
 
 class Form(msgspec.Struct, frozen=True):
-    """The parts of a family's placeholder for one modality."""
+    """A family's placeholder for one modality, split into its parts (core, surrounding tokens, label)."""
 
     modality: Modality
     full: str
@@ -41,11 +41,11 @@ class Form(msgspec.Struct, frozen=True):
         return self.core != self.full
 
     def written(self, number: int) -> str:
-        """Return the placeholder with label and white space."""
+        """Return the complete placeholder for this item number, with its label and white space."""
         return (self.prefix + self.full + self.suffix).replace("{i}", str(number))
 
     def hollows(self, text: str) -> list[int]:
-        """Return the offsets at which the surrounding tokens stand without the core between them."""
+        """Return the offsets at which the placeholder's core is missing between its surrounding tokens."""
         opening, _, closing = self.full.partition(self.core)
         if not (opening and closing):
             return []
@@ -68,7 +68,8 @@ class Occurrence(msgspec.Struct, frozen=True):
 
 
 def form_of(layout: Layout, modality: Modality) -> Form | None:
-    """Return the layout's form; None if it has no placeholder, because the engine inserts the tokens by itself."""
+    """Return the placeholder of a layout, split into its parts. None if the layout has no placeholder, because the
+    engine inserts the tokens itself."""
     label = _LABEL.match(layout.placeholder)
     start = label.end() if label else 0
     rest = layout.placeholder[start:]
@@ -82,9 +83,11 @@ def form_of(layout: Layout, modality: Modality) -> Form | None:
 
 
 def forms_of(family: Family, modality: Modality, *, several: bool = False) -> tuple[Layout, Form] | None:
-    """Return the modality's layout and form; None if the family does not accept it or uses no placeholder.
+    """Return the layout and the placeholder of a modality. None if the family does not accept the modality or uses no
+    placeholder.
 
-    `several`: the prompt has several items of a modality."""
+    `several`: True if the prompt has two or more items of a modality.
+    """
     takes = family.takes.get(modality)
     if takes is None:
         return None
@@ -94,7 +97,7 @@ def forms_of(family: Family, modality: Modality, *, several: bool = False) -> tu
 
 
 def all_forms(families: Iterable[Family]) -> Iterator[tuple[Family, Form]]:
-    """Yield every form of every family, also those for several items."""
+    """Yield every placeholder of every family, including those for prompts with several items."""
     for family in families:
         for modality, takes in family.takes.items():
             for layout in (takes, takes.several):
@@ -104,8 +107,8 @@ def all_forms(families: Iterable[Family]) -> Iterator[tuple[Family, Form]]:
 
 
 def occurrences(text: str, form: Form, no_core: AbstractSet[str] = frozenset()) -> list[Occurrence]:
-    """Find the form in the text, with or without the surrounding tokens. If the core is in `no_core`, only with
-    them."""
+    """Find a placeholder in the text, either complete or only its core, without the surrounding tokens. If the core is
+    in `no_core`, finds only complete placeholders."""
     choices = [form.full] if form.core in no_core else [form.full, form.core]
     return [_occurrence(text, match, form) for match in re.finditer(pattern_of(choices), text)]
 
@@ -134,7 +137,8 @@ def _occurrence(text: str, match: re.Match[str], form: Form) -> Occurrence:
 
 
 def placeholder_texts(family: Family) -> dict[Modality, list[str]]:
-    """Return the cores of the family's placeholders by modality; `{i}` stands for the number."""
+    """Return the tokens that the engine replaces (the cores of the placeholders), by modality; `{i}` stands for the
+    number."""
     found: dict[Modality, list[str]] = {}
     for _, form in all_forms([family]):
         if form.core not in found.setdefault(form.modality, []):

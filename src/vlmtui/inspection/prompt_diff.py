@@ -76,7 +76,7 @@ class TurnMark(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """`user turn 2`."""
+        """The turn's name in findings: `user turn 2`."""
         return f"{self.role} turn {self.number}"
 
 
@@ -199,7 +199,7 @@ def _at(sides: Sides, block: Block, sentence: str) -> Change:
 
 
 def _by_count(sides: Sides, counts: tuple[int, int]) -> tuple[str, str]:
-    """Return the names of both sides, first that of the side with the larger count."""
+    """Return the names of both sides, the side with the larger of `counts` first."""
     left, right = sides
     return (left.name, right.name) if counts[0] > counts[1] else (right.name, left.name)
 
@@ -215,8 +215,8 @@ class _Item(msgspec.Struct, frozen=True):
 
 
 def media_changes(sides: Sides, blocks: Sequence[Block]) -> Iterator[tuple[Change, list[Block]]]:
-    """Yield the changes of images and videos, each with the blocks that it explains completely: those with only media,
-    special tokens and white space."""
+    """Yield the changes of images and videos, each with the blocks that it fully explains. Such a block contains only
+    media, special tokens and white space."""
     items = [_items(side, blocks, number) for number, side in enumerate(sides)]
     pairs, others = _paired(*items)
     found: list[tuple[Change, list[int]]] = []
@@ -263,7 +263,8 @@ def _paired(
 
 
 def _swapped(pairs: Sequence[tuple[_Item, _Item]]) -> list[tuple[tuple[_Item, _Item], tuple[_Item, _Item]]]:
-    """Return pairs of pairs: two items of different content that have changed places between two blocks."""
+    """Find images or videos that have changed places with one another. Returns couples of items; each item is given on
+    the left and on the right."""
     found: list[tuple[tuple[_Item, _Item], tuple[_Item, _Item]]] = []
     for number, one in enumerate(pairs):
         for other in pairs[number + 1 :]:
@@ -278,7 +279,8 @@ def _at_items(sides: Sides, one: _Item, other: _Item, sentence: str) -> Change:
 
 
 def _same_content(sides: Sides, one: _Item, other: _Item) -> str:
-    """Return a sentence about the different placeholder, token count or place of the same image; "" without any."""
+    """Return a sentence about an image that both sides have, if its placeholder, token count or place differs; else
+    ""."""
     left, right = sides
     pieces = (left.pieces[one.at], right.pieces[other.at])
     name = left.name_of(pieces[0])
@@ -308,7 +310,7 @@ def _different_placeholders(sides: Sides, one: str, other: str) -> str:
 def _others(
     sides: Sides, blocks: Sequence[Block], left: Sequence[_Item], right: Sequence[_Item]
 ) -> Iterator[tuple[Change, list[int]]]:
-    """Yield the changes for media that one side lacks or has less often, with the indices of their blocks."""
+    """Yield a change, with its block's index, for each image or video that one side lacks or has less often."""
     told: set[Hashable] = set()
     for number in sorted({item.block for item in (*left, *right)}):
         here = [[item for item in items if item.block == number] for items in (left, right)]
@@ -328,7 +330,7 @@ def _others(
 
 
 def _only_text(sides: Sides, block: Block, side: int, item: _Item) -> Change | None:
-    """Return the change if the other side has text here that looks like a placeholder, else None."""
+    """Return a change if the other side has text in this block that looks like a placeholder, else None."""
     other = sides[1 - side]
     part = block.ranges[1 - side]
     match = None if other.has_media(*part) else PLACEHOLDER.search(other.text_of(*part))
@@ -378,7 +380,7 @@ _ExplainedChange = tuple[Change, list[Block]]
 def changes_of(left: Outline, right: Outline, parts: Sequence[DiffBlock], generation_prompt: str) -> list[Change]:
     """Return the changes in the order of the left prompt.
 
-    `parts`: the diff of the two prompts. `generation_prompt`: the model family's; "" if unknown.
+    `parts`: the diff of the two prompts' pieces. `generation_prompt`: the model family's; "" if unknown.
     """
     sides = (left, right)
     blocks = _blocks(sides, parts)
@@ -399,8 +401,9 @@ def changes_of(left: Outline, right: Outline, parts: Sequence[DiffBlock], genera
 def _blocks(sides: Sides, parts: Sequence[DiffBlock]) -> list[Block]:
     """Return the differing blocks.
 
-    In repeated text, a diff may call any of the copies the added one. Such a block is moved to the start of a turn or,
-    if there is none in reach, as far back as possible."""
+    If a text is repeated, the diff can't tell which copy was added. Its block is moved back to the start of a turn or,
+    if no turn starts there, as far as possible.
+    """
     found: list[Block] = []
     for number, part in enumerate(parts):
         if part.operation == "equal":

@@ -33,7 +33,7 @@ _COMMON_HEAD = re.compile(
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A run of text of one style. Hostile."""
+    """A piece of text in one style. Hostile text: make it visible (`vlmtui.text`) before showing it."""
 
     text: str
     style: Style = "text"
@@ -57,7 +57,8 @@ class PlaceholderSlot(msgspec.Struct, frozen=True):
 
 
 def chip(attachment: Attachment | None, conversation: Sequence[Attachment], tokens: int | None = None) -> str:
-    """Return `Image #1 cat.jpg · 64 tokens`. The number counts the conversation's attachments. Hostile text."""
+    """Return the label of an attachment, `Image #1 cat.jpg · 64 tokens`. The number is its place among `conversation`.
+    Hostile text."""
     if attachment is None:
         return "no attachment"
     number = conversation.index(attachment) + 1 if attachment in conversation else 0
@@ -66,7 +67,7 @@ def chip(attachment: Attachment | None, conversation: Sequence[Attachment], toke
 
 
 def folds(ready: PromptReady) -> list[Fold]:
-    """Return the folds in order. Leaves out media whose tokens are not found in the text."""
+    """Return the folds in order, without media whose tokens are not found in the text."""
     found: list[Fold] = []
     position = 0
     for span in valid_spans(ready.media, len(ready.token_ids)):
@@ -88,9 +89,10 @@ def folded_runs(
 
 
 def raw_text_of(ready: PromptReady, family: Family, *, added_bos: str = "") -> str:
-    """Return the raw prompt that gives this prompt: the tokens of each image or video become a placeholder.
+    """Return the raw prompt that would render to this prompt: the tokens of each image or video become a placeholder.
 
-    `added_bos`: the token that the engine adds to a raw prompt."""
+    `added_bos`: the token that the engine adds to a raw prompt, which is left out.
+    """
     parts = prompt_parts(ready, (), (), family, frozenset(), added_bos=added_bos)
     return "".join(part.text for part in parts)
 
@@ -120,7 +122,8 @@ def special_pattern(tokens: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def _place(prompt: str, position: int, texts: Sequence[str]) -> tuple[int, int] | None:
-    """Find a range for these token texts after `position`: the joined texts, or else repetitions of the most common."""
+    """Return where an attachment's tokens are in the prompt's text, after `position`: as their joined texts or, if
+    these are not found, as repetitions of the most common token."""
     joined = "".join(texts)
     start = prompt.find(joined, position) if joined.strip() else -1
     if start >= 0:
@@ -154,9 +157,10 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 def template_for(family: Family, *, several: bool) -> tuple[RawTemplate, bool] | None:
-    """Return the family's raw template, and False if it is not the one for several items although `several` is True.
+    """Return the family's raw template, and whether it is meant for this number of items.
 
-    None if only the model's own chat template writes prompts: the turns are unknown then.
+    False if `several` is True and only the template for one item is text. Returns None if the model's own chat template
+    writes all prompts, so that the turns are unknown.
     """
     raw = family.raw_several if several and family.raw_several else family.raw
     if raw.by == "text":
@@ -167,7 +171,8 @@ def template_for(family: Family, *, several: bool) -> tuple[RawTemplate, bool] |
 def segments(text: str, raw: RawTemplate) -> list[Segment]:
     """Return the turns in order; a single user turn if the template has no head for users.
 
-    A user's content begins after the head and its white space."""
+    A user turn's content begins after its head and the template's white space.
+    """
     heads = {role: head for role, layout in _layouts(raw) if (head := head_of(layout))}
     if "user" not in heads:
         return [Segment("user", 0, len(raw.bos) if text.startswith(raw.bos) else 0, len(text))]
@@ -188,9 +193,11 @@ def segments(text: str, raw: RawTemplate) -> list[Segment]:
 
 
 def turn_starts(text: str, family: Family) -> list[tuple[int, str]]:
-    """Return (offset, role) of each turn. Turns begin at the heads of the family's templates and at common heads.
+    """Return (offset, role) of each turn. A turn begins at a head of the family's templates, or at a head that many
+    models use.
 
-    The first turn begins at 0. Its role is "" if the text has no head."""
+    The first turn begins at 0. Its role is "" if the text has no head.
+    """
     roles = [(match, (match[1] or match[2]).lower()) for match in _COMMON_HEAD.finditer(text)]
     found = [(match.start(), match.end(), _ROLES.get(role, role)) for match, role in roles]
     for raw in filter(None, (family.raw, family.raw_several)):
@@ -261,7 +268,7 @@ class PromptTurn(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
-        """The text and the images and videos, which are equal in equal turns."""
+        """The turn's text, and the hashes of its images and videos. Equal turns have equal keys."""
         return self.text, self.media_hashes
 
 
@@ -347,9 +354,10 @@ def prompt_parts(
 ) -> list[PromptPart]:
     """Return the parts of a rendered prompt.
 
-    `attachments`: in the order of the placeholders. `conversation`: all attachments, which give the numbers in labels.
-    `family`: has the placeholders; None: leave them out. `added_bos`: the token that the engine adds to a raw
-    prompt."""
+    `attachments`: in the order of the placeholders. `conversation`: all attachments, in the order that numbers them in
+    labels. `family`: whose placeholders the parts contain as text; None: leave placeholders out. `added_bos`: the token
+    that the engine adds to a raw prompt.
+    """
     known = special_pattern(special | {token.text for token in ready.vocabulary.values() if token.special})
     several = max(Counter(span.modality for span in ready.media).values(), default=0) > 1
     parts: list[PromptPart] = []
@@ -377,7 +385,8 @@ def _text_part(text: str, known: re.Pattern[str] | None) -> Iterator[PromptPart]
 
 
 def _stretches(text: str, family: Family, media: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
-    """Return (role, start, end) of every turn. A head inside a placeholder (`media`) does not begin a turn."""
+    """Return (role, start, end) of every turn. `media`: the ranges of placeholders; a head inside a placeholder does
+    not begin a turn."""
     begins = [start for start, _ in media]
 
     def is_inside(at: int) -> bool:

@@ -81,13 +81,14 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def special_looking(text: str) -> set[str]:
-    """Return the parts of a text that look like special tokens, also forms that are common in text and code."""
+    """Return the parts of a text that look like special tokens, even if ordinary text or code might contain them
+    (`[INST]`)."""
     return {match[0] for match in _TOKEN.finditer(text)}
 
 
 def unknown_tokens(text: str, known: AbstractSet[str], taken: Sequence[tuple[int, int]]) -> Iterator[Finding]:
     """Yield findings for texts that look like special tokens and are not in `known`. The fix is the most similar known
-    token. `taken`: ranges of the text to leave out."""
+    token. `taken`: ranges of the text to skip."""
     spans = sorted(taken)
     choices = sorted(known)
     for match in _TOKEN.finditer(text):
@@ -114,9 +115,10 @@ _MOST = 0.6
 
 
 def torn_tokens(text: str, tokens: AbstractSet[str], taken: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Yield a finding for each incomplete special token, or with spaces in it. The fix is the whole token.
+    """Yield a finding for each special token that is incomplete or has spaces in it. The fix is the whole token.
 
-    `tokens`: the special tokens. `taken`: ranges of the text to leave out."""
+    `tokens`: the special tokens. `taken`: ranges of the text to skip.
+    """
     pattern = special_pattern(tokens)
     spans = [*taken, *(match.span() for match in (pattern.finditer(text) if pattern else ()))]
     for start, end, whole in _partial(text, tokens):
@@ -154,7 +156,7 @@ def _is_part(piece: str, token: str) -> bool:
 
 
 class ForeignPlaceholder(msgspec.Struct, frozen=True):
-    """A placeholder of other families in a text."""
+    """A placeholder in a text that belongs to other model families."""
 
     start: int
     end: int
@@ -173,8 +175,8 @@ def foreign_placeholders(
 ) -> list[ForeignPlaceholder]:
     """Return the placeholders of other families in the text.
 
-    `own`: tokens that do not count, because they have a meaning in this family or end answers. `taken`: ranges of the
-    text to leave out.
+    `own`: tokens to ignore, because they have a meaning in this family or end answers. `taken`: ranges of the text to
+    skip.
     """
     known: dict[str, tuple[Modality, list[str]]] = {}
     for other, form in all_forms(families):
@@ -194,8 +196,11 @@ def foreign_placeholders(
 
 
 def foreign_finding(foreign: ForeignPlaceholder, family: Family, form: Form | None, *, number: int | None) -> Finding:
-    """Return the finding about another family's placeholder. `form`: the family's own placeholder of this modality.
-    `number`: the number of an item without placeholder, if there is one."""
+    """Return the finding about another family's placeholder.
+
+    `form`: this family's own placeholder of the same modality. `number`: the number of an item that has no placeholder
+    yet; None if all have one.
+    """
     others = len(foreign.titles) - 1
     more = f" and {others} more" if others else ""
     message = f"{foreign.text} is the placeholder of {foreign.titles[0]}{more}; {family.title} reads it as plain text."
@@ -217,8 +222,10 @@ class InsertionPoint(msgspec.Struct, frozen=True):
     def of(
         self, form: Form, layout: Layout, found: Sequence[Occurrence], numbers: Sequence[int]
     ) -> tuple[int, str, str]:
-        """Return (offset, text to insert, place in words) for the items with these numbers. `found`: the placeholders
-        in the text."""
+        """Return (offset, text to insert, description of the place) for the items with these numbers.
+
+        `found`: the placeholders in the text.
+        """
         if found:
             new = "".join(layout.separator + form.written(number) for number in numbers)
             return found[-1].outer_end, new, "after the last one"
@@ -255,8 +262,8 @@ class InsertionPoint(msgspec.Struct, frozen=True):
 
 
 def template_in_text(text: str, families: Iterable[Family]) -> RawTemplate | None:
-    """Return the template of the family whose special token for a user turn is in the text, or None. If there are
-    several, the longest token wins."""
+    """Return the template of the family whose special token for a user turn is in the text, or None. If several
+    families match, the longest token wins."""
     best: RawTemplate | None = None
     for family in families:
         head = head_of(family.raw.user)
@@ -270,7 +277,7 @@ _MOST_NAMES = 3
 
 
 class PlaceholderCount(msgspec.Struct, frozen=True):
-    """The placeholders of one modality in a text, and the number of items (`wanted`)."""
+    """The placeholders of one modality in a text, and how many there should be (`wanted`, the number of items)."""
 
     text: str
     form: Form
@@ -340,7 +347,8 @@ def _too_few(count: PlaceholderCount, insertion: InsertionPoint) -> Finding:
 
 
 def _free_numbers(count: PlaceholderCount) -> tuple[list[int], list[Edit]]:
-    """Return the numbers of the missing placeholders, and the edits that renumber the existing ones."""
+    """Return the numbers of the missing placeholders. If existing placeholders have wrong numbers, also return edits
+    that renumber them."""
     have = [one.number for one in count.found]
     valid = set(range(1, count.wanted + 1))
     if not count.form.numbered or (len(set(have)) == len(have) and set(have) <= valid):
@@ -350,7 +358,7 @@ def _free_numbers(count: PlaceholderCount) -> tuple[list[int], list[Edit]]:
 
 
 def _without_place(count: PlaceholderCount, numbers: Sequence[int]) -> str:
-    """Return the names of the attachments with these numbers, as words."""
+    """Return a list in words of the attachments with these numbers, which have no placeholder."""
     names = [one_line(count.names[number - 1]) for number in numbers if number <= len(count.names)]
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
@@ -379,7 +387,8 @@ def _too_many(count: PlaceholderCount) -> Finding:
 
 
 def _kept(count: PlaceholderCount) -> list[Occurrence]:
-    """Return `wanted` placeholders to keep: of numbered placeholders, first those with a valid, unused number."""
+    """Return the `wanted` placeholders that stay when there are too many. Placeholders with a valid, unused number are
+    kept first."""
     if not count.form.numbered:
         return list(count.found[: count.wanted])
     seen: set[int | None] = set()
@@ -393,7 +402,7 @@ def _kept(count: PlaceholderCount) -> list[Occurrence]:
 
 
 def _runs(found: Sequence[Occurrence]) -> list[list[Occurrence]]:
-    """Group adjacent placeholders, such as the expanded placeholder of an image, copied from the inspector."""
+    """Group adjacent placeholders. An image's expanded placeholder, copied from the inspector, is such a group."""
     groups: list[list[Occurrence]] = []
     for one in found:
         if groups and groups[-1][-1].end == one.start and one.is_full == groups[-1][-1].is_full:
@@ -659,10 +668,11 @@ def _counted(
 def _unexplained(
     findings: Sequence[Finding], wrong: Sequence[Finding], counts: Sequence[PlaceholderCount]
 ) -> Iterator[Finding]:
-    """Yield `findings` and `wrong` without those that another finding explains.
+    """Yield the findings that do not only follow from another finding.
 
-    Leaves out a placeholder without surrounding tokens beside an incomplete or unknown token, and a token in `wrong`
-    whose fix restores a missing placeholder."""
+    Leaves out a placeholder without surrounding tokens next to an incomplete or unknown token, and a token in `wrong`
+    if a missing placeholder is restored by its fix.
+    """
     for one in findings:
         is_beside = any(other.start <= one.end and one.start <= other.end for other in wrong)
         if one.kind is not FindingKind.UNWRAPPED or not is_beside:
@@ -674,8 +684,8 @@ def _unexplained(
 def _foreign(
     foreign: Iterable[ForeignPlaceholder], family: Family, found: _Found, wanted: Counter[Modality]
 ) -> Iterator[Finding]:
-    """Yield the findings about other families' placeholders. The fix replaces it with a missing placeholder, or else
-    removes it."""
+    """Yield a finding for each placeholder of another family. Its fix puts a missing placeholder of this family there
+    or, if none is missing, removes the text."""
     lacking: dict[Modality, list[int]] = {}
     for modality, (_, form, places) in found.items():
         taken = {one.number for one in places} if form.numbered else set(range(1, len(places) + 1))

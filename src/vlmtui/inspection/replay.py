@@ -71,7 +71,8 @@ class LogprobRecord(Record, frozen=True, kw_only=True):
 
 
 class EngineFingerprint(Record, frozen=True, kw_only=True):
-    """The facts about an engine that may change its answers. Hostile texts."""
+    """The facts about an engine that may change its answers. All texts are hostile: make them visible before showing
+    them."""
 
     model: str
     revision: str | None = None
@@ -87,7 +88,7 @@ class EngineFingerprint(Record, frozen=True, kw_only=True):
 
     @property
     def facts(self) -> str:
-        """A line for people: `vLLM 0.32.0 · float32 · cpu`."""
+        """The engine in one line: `vLLM 0.32.0 · float32 · cpu`."""
         return " · ".join(filter(None, (f"{self.engine} {self.engine_version}", self.dtype, self.device)))
 
 
@@ -212,8 +213,8 @@ def to_json(comparison: Comparison) -> bytes:
 def from_json(data: bytes) -> Comparison:
     """Return the document from its JSON.
 
-    Raises VlmtuiError if it is not JSON, has an unknown field or lacks one, or if media do not match their hash or
-    token texts the number of token ids.
+    Raises VlmtuiError if the JSON is invalid, if a field is unknown or missing, if embedded media do not match their
+    hash, or if the numbers of token texts and token ids differ.
     """
     try:
         comparison = msgspec.json.decode(data, type=Comparison)
@@ -227,8 +228,8 @@ def from_json(data: bytes) -> Comparison:
 
 
 def _unknown(given: object, read: object, path: str) -> str:
-    """Return the path of the first field in `given` that is not in `read`, or "". The structs of `vlmtui.domain` do not
-    reject unknown fields."""
+    """Return the path of the first field in `given` (the JSON) that decoding has dropped from `read`, or "". Needed
+    because the structs of `vlmtui.domain` do not reject unknown fields."""
     if isinstance(given, dict) and isinstance(read, dict):
         inside = ((f"{path}.{key}", value, read[key]) for key, value in given.items() if key in read)
         lost = next((f"{path}.{key}" for key in given if key not in read), "")

@@ -149,7 +149,7 @@ def _text(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
 
 
 def _tokens(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
-    """Compare the tokens of the text, without those of the attachments."""
+    """Compare the tokens of the prompt's text, ignoring those of the attachments."""
     left, right = list(ours.token_ids), list(theirs.token_ids)
     if _trimmed(ours).keys() == _trimmed(theirs).keys():  # otherwise a side lacks the place of an attachment
         around = _ids_in_media(ours) | _ids_in_media(theirs)
@@ -250,7 +250,7 @@ def _next_token(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> Sta
 
 def _answer(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageResult:
     """Compare the answers by the rule of vLLM's tests: where they first differ, each side's token must be among the
-    most likely tokens of the other side. Before, log-probabilities must be equal within the tolerance."""
+    most likely tokens of the other side. Up to there, the log-probabilities must be equal within the tolerance."""
     at = _first_difference(ours.answer_ids, theirs.answer_ids)
     pairs = list(zip(ours.logprobs[:at], theirs.logprobs[:at], strict=False))
     apart = max((abs(one.logprob - other.logprob) for one, other in pairs), default=0.0)
@@ -293,10 +293,11 @@ def _likely(side: CheckedSide, at: int) -> str:
 
 
 def logprobs_apart(left: TokenLogprob, right: TokenLogprob) -> tuple[float, int]:
-    """Return the largest difference between the two log-probabilities of a likely token, and the token's id.
+    """Return the largest difference between the log-probabilities that both sides give to the same likely token, and
+    that token's id.
 
-    If a side does not report a token, its log-probability is at most that of the side's least likely reported
-    token."""
+    A token that a side does not report is at most as likely as the least likely token that it does report.
+    """
     ours, theirs = _values(left), _values(right)
     worst = 0.0, left.token_id
     for token in dict.fromkeys((*ours, *theirs)):
@@ -321,9 +322,11 @@ def _name(item: Item) -> str:
 
 
 def _trimmed(side: CheckedSide) -> dict[Item, tuple[int, int, int]]:
-    """Return (offset, length, count) of each attachment's own tokens.
+    """Return (offset, length, number of repetitions) of each attachment's own tokens, the repeated token that the image
+    becomes.
 
-    Leaves out the tokens around them, which only some engines count as part of the attachment."""
+    Leaves out the tokens around them, which only some engines count as part of the attachment.
+    """
     found: dict[Item, tuple[int, int, int]] = {}
     for span in side.media:
         ids = side.token_ids[span.offset : span.offset + span.length]
@@ -338,14 +341,15 @@ def _trimmed(side: CheckedSide) -> dict[Item, tuple[int, int, int]]:
 
 
 def _ids_in_media(side: CheckedSide) -> set[int]:
-    """Return the ids of all tokens in the spans of attachments: the image token, and those around and between."""
+    """Return the ids of all tokens in attachments' spans: the image token, and the tokens around and between."""
     return {token for span in side.media for token in side.token_ids[span.offset : span.offset + span.length]}
 
 
 def _without_media(side: CheckedSide, around: Set[int]) -> list[int]:
-    """Return the prompt's ids with _MARK for each attachment's tokens.
+    """Return the prompt's ids, with each attachment's tokens replaced by one _MARK.
 
-    `around`: ids of tokens to leave out beside an attachment, as only some engines count them as part of it."""
+    `around`: ids that are dropped next to an attachment, because only some engines count them as part of it.
+    """
     left: list[int] = []
     at = 0
     for offset, length, _ in sorted(_trimmed(side).values()):

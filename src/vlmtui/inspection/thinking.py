@@ -18,11 +18,11 @@ class ThinkingParts(NamedTuple):
 
 
 def split_thinking(text: str, tags: ThinkingTags = COMMON_TAGS, *, over: bool, is_open: bool = False) -> ThinkingParts:
-    """Split the text so far. `over`: the text is complete. `is_open`: the prompt ends with the opening tag (written by
-    some chat templates), so that the text has only the closing tag.
+    """Split the output so far. `over`: True if the output is complete. `is_open`: True if the prompt already ends with
+    the opening tag, as some chat templates write it; the output then has only the closing tag.
 
-    With `is_open=False`, a closing tag without an opening one also means that the text begins with reasoning. A text
-    with nothing but tags counts as the answer, so that something is shown.
+    A closing tag without an opening tag also means that the output begins with reasoning. An output of nothing but tags
+    counts as the answer, so that something is shown.
     """
     parts = _split(text, tags, over=over, is_open=is_open)
     return ThinkingParts("", text, False) if over and not parts.thinking.strip() and not parts.answer.strip() else parts
@@ -47,6 +47,6 @@ def _split(text: str, tags: ThinkingTags, *, over: bool, is_open: bool) -> Think
 
 
 def _without_beginning(text: str, tag: str) -> str:
-    """Remove an incomplete tag from the end of a text."""
+    """Remove an incomplete tag from the end of a text that is still growing."""
     lengths = range(min(len(tag) - 1, len(text)), 0, -1)
     return next((text[:-length] for length in lengths if text.endswith(tag[:length])), text)

@@ -103,7 +103,7 @@ def _shown(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> str:
 
 
 def _broken(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> bytes | None:
-    """Return the bytes of a token that is not made of whole characters; None for other tokens."""
+    """Return a token's bytes if they are not whole characters, else None."""
     data = raw_bytes.get(token)
     if data is None and _BYTE.fullmatch(text):
         data = bytes_of_entry(text)
@@ -122,7 +122,7 @@ def _of_media(span: MediaSpan, ids: Sequence[int], texts: Sequence[str], attachm
 
 
 def _with_characters(pieces: list[Piece], texts: Sequence[str], raw_bytes: Mapping[int, bytes]) -> list[Piece]:
-    """Label the tokens that are parts of a character with the whole character."""
+    """If a character is split over several tokens, label each of them with the whole character."""
     runs: list[list[int]] = []
     parts: dict[int, bytes] = {}
     is_open = False

@@ -39,7 +39,7 @@ def occluded_image(attachment: Attachment, box: tuple[int, int, int, int], store
 
 
 def bounded_image(attachment: Attachment, pixels_max: int, store: Path) -> Attachment:
-    """Return a copy with at most `pixels_max` pixels; the same attachment if it has no more. Blocking. Raises
+    """Return a copy with at most `pixels_max` pixels, or the attachment itself if it is small enough. Blocking. Raises
     VlmtuiError."""
     pixels = attachment.width * attachment.height
     if pixels <= pixels_max:

@@ -46,7 +46,7 @@ class _Tool(NamedTuple):
     giving: tuple[str, ...]
 
     def found(self, environ: Mapping[str, str]) -> _Tool | None:
-        """Return the tool with the absolute path of its program; None if it is not installed."""
+        """Return this tool with the absolute path of its program; None if the program is not installed."""
         program = find_program(self.listing[0], environ)
         if program is None:
             return None
@@ -69,8 +69,8 @@ def clipboard_pictures(
     """Save the clipboard's image in `folder`, named by its content hash, and return its path; or return the paths of
     media files that were copied to the clipboard.
 
-    Blocks for up to about `wait_s` seconds: call it in a thread. inbox: a folder for the error's hint to copy files to.
-    Raises VlmtuiError (BAD_INPUT) if there is no display, no tool or no image.
+    Blocks for up to about `wait_s` seconds: call it in a thread. `inbox`: a folder for images, which the error's hint
+    suggests instead of the clipboard. Raises VlmtuiError (BAD_INPUT) if there is no display, no tool or no image.
     """
     until = time.monotonic() + wait_s
     failure: VlmtuiError | None = None

@@ -38,7 +38,8 @@ class Room(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Frames per row, the width in cells of a frame with its gap, and its height without the time below."""
+    """The layout of a sheet: frames per row (`per_row`), a frame's width in cells including the gap (`column`), and its
+    height in cells without the line of times (`high`)."""
 
     per_row: int
     column: int
@@ -60,14 +61,15 @@ class Sheet(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> int:
-        """Number of rows, including those that are not drawn."""
+        """Number of rows of the whole sheet. Only the first DRAWN_MAX frames are drawn."""
         return math.ceil(len(self.times_s) / self.grid.per_row)
 
 
 def make_sheet(attachment: Attachment, sampling: VideoSampling, room: Room | None, gap: Rgb) -> Sheet:
-    """Draw the frames that `sampling` selects, using the same function as for the model.
+    """Draw the frames that `sampling` selects, with the function that also selects the model's frames.
 
-    Without `room`, nothing is drawn. `gap` is the colour between the frames. Blocking. Raises VlmtuiError.
+    If `room` is None, only the times are filled in. `gap` is the colour between the frames. Blocking. Raises
+    VlmtuiError.
     """
     from vlmtui.media.frames import sample_frames  # imports NumPy and libav
 
@@ -108,6 +110,7 @@ def _grid(count: int, shape: float, room: Room) -> Grid:
 
 
 def _frame_cells(grid: Grid, shape: float) -> tuple[int, float]:
-    """Return a frame's width and height in cells, the height to half a cell, so that no edge is blended."""
+    """Return a frame's width and height in cells. The height is rounded to half a cell, so that the edges stay
+    sharp."""
     width = min(grid.column - 1, grid.high * shape)
     return max(1, round(width)), max(1, round(min(width / shape, grid.high) * 2)) / 2

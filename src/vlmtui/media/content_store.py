@@ -45,7 +45,7 @@ def store_bytes(data: bytes, store: Path, suffix: str, *, name: str) -> StoredCo
 
 
 def store_copy(source: BinaryIO, store: Path, suffix: str, *, name: str) -> StoredCopy:
-    """Store a copy of an open file as `store_bytes` does, in bounded memory."""
+    """Store a copy of an open file, as `store_bytes` does, but without reading it into memory as a whole."""
     digest = hashlib.sha256()
     source.seek(0)
     with new_file(private_dir(store), name) as new:
@@ -79,8 +79,8 @@ def store_medium(source: BinaryIO, store: Path, *, name: str) -> StoredCopy | No
 
 
 def remove_copies(store: Path, sha256: str) -> None:
-    """Delete all copies of this content, except one that another process starts to use at this moment. Only one process
-    at a time may call it: it also deletes hidden files, left by a killed process. Raises OSError."""
+    """Delete all copies of this content, except a copy that another process has just begun to use. Only one process at
+    a time may call it: it also deletes the temporary files that a killed process left. Raises OSError."""
     folder = store / sha256[:2]
     for path in folder.glob(f"{TEMPORARY_PREFIX}{sha256}*"):
         path.unlink()
@@ -122,8 +122,8 @@ def _folder_of(store: Path, sha256: str) -> Path:
 
 
 def _is_intact(target: Path, sha256: str) -> bool:
-    """Return True if the file's content matches its name. After a full or failing disk it may not; the caller then
-    writes it again. Updates the file's time, so that `remove_copies` notices the use."""
+    """Return True if the file's content matches the hash in its name. A full or failing disk may have damaged it; the
+    caller then writes it again. Updates the file's time, so that `remove_copies` notices that it is in use."""
     try:
         os.utime(target, follow_symlinks=False)
         return not target.is_symlink() and _digest_now(target) == sha256

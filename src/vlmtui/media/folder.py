@@ -53,7 +53,7 @@ class FolderEntry(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class FolderView:
-    """Sort order and filters of the file browser, kept from one opening to the next."""
+    """Sort order and filters of the file browser. They are kept when the browser is closed and opened again."""
 
     sort: Sort = Sort.NAME
     hidden: bool = False
@@ -87,7 +87,10 @@ class FolderView:
         *,
         are_recent: bool = False,
     ) -> str:
-        """Return a line with the marked files, the counts and the order. `are_recent`: all entries are folders."""
+        """Return a line with the numbers of marked files, files and folders, and the sort order.
+
+        `are_recent`: True if the entries are recently used folders instead of a folder's content.
+        """
         parts = [f"{len(marked):,} marked, {human_bytes(sum(entry.size for entry in marked))}"] if marked else []
         folders = [entry.is_folder for entry in shown]
         files, of_all = folders.count(False), [entry.is_folder for entry in self.shown(entries, "")].count(False)

@@ -39,10 +39,10 @@ class GatherResult(msgspec.Struct, frozen=True):
 def gather(text: str, *, base: Path, entries_max: int = ENTRIES_MAX, files_max: int = FILES_MAX) -> GatherResult:
     """Resolve the argument of `/attach`; relative names start at `base`. Blocking: call it in a thread.
 
-    A name that exists is that file, whatever characters it contains. Otherwise `* ? [ ]` and `**` are patterns, which
-    match only media files, and hidden ones only if the pattern begins with a dot. A folder means the media files
-    directly in it. A file that is named explicitly is returned whatever its type: staging checks it. Never raises
-    VlmtuiError: errors are in `problems`.
+    If a file of exactly that name exists, the name means this file, whatever characters it contains. Otherwise a name
+    with `*`, `?`, `[…]` or `**` is a pattern, which matches only media files, and hidden files only if the pattern
+    begins with a dot. A folder means the media files directly in it. A file that is named explicitly is returned
+    whatever its type, which is checked when it is attached. Never raises VlmtuiError: errors are in `problems`.
     """
     if not text.strip():
         return GatherResult(
@@ -65,7 +65,7 @@ def natural_key(path: Path) -> list[tuple[list[str | int], str, str]]:
 
 @dataclass(slots=True)
 class _Search:
-    """The state of one command: its results, and how much more it may read."""
+    """The state of one `/attach`: the results so far, and how many entries and files may still be read."""
 
     base: Path
     entries_left: int
@@ -186,7 +186,8 @@ class _Search:
 
 
 def _words(text: str, base: Path) -> list[str] | list[Path]:
-    """Split the text, unquoted: one literal name, paths in any quoting, or shell words."""
+    """Split the argument into words without quotes: a single name with spaces, paths in any quoting, or words as in a
+    shell."""
     bare = text.strip()
     if is_url(bare):
         return [bare]
@@ -206,8 +207,8 @@ def _words(text: str, base: Path) -> list[str] | list[Path]:
 
 
 def _is_spaced_pattern(text: str, words: list[str], base: Path) -> bool:
-    """Return True for an unquoted pattern with spaces, `my shots/*.png`: the folder exists, and no file is named like
-    the first word."""
+    """Return True for an unquoted pattern with spaces, such as `my shots/*.png`: its folder exists, and no file has the
+    first word as its name."""
     if len(text) > _NAME_MAX or _failure(_path(words[0], base)) is None:
         return False
     folders = (text[: slash.start()] for slash in re.finditer("/", text) if _WILD.search(text, slash.end()))

@@ -305,12 +305,12 @@ def _is_plain(image: Image.Image, kind: str, pages: int) -> bool:
 
 
 def _factor(size: tuple[int, int]) -> int:
-    """Return by which whole number to divide the sides of an image that is re-encoded."""
+    """Return the smallest whole number by which to divide both sides to get at most RECODED_PIXELS_MAX pixels."""
     return next(n for n in count(1) if -(-size[0] // n) * -(-size[1] // n) <= RECODED_PIXELS_MAX)
 
 
 def _smaller(image: Image.Image) -> Image.Image:
-    """Return the image shrunk to RECODED_PIXELS_MAX pixels, if Pillow can average pixels of its mode."""
+    """Return the image shrunk to at most RECODED_PIXELS_MAX pixels. Modes that Pillow can't average stay unchanged."""
     factor = _factor(image.size)
     return image.reduce(factor) if factor > 1 and image.mode in _AVERAGED else image
 

@@ -18,7 +18,7 @@ _PARTIAL = (".part", ".partial", ".filepart", ".crdownload", ".download", ".tmp"
 
 
 class _State(NamedTuple):
-    """Distinguishes versions of a file."""
+    """The size, time and inode of a file, which change when it is written again."""
 
     size: int
     mtime_ns: int

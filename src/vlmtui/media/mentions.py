@@ -158,7 +158,8 @@ def _unescaped(word: str) -> str:
 
 
 def _mention(spellings: list[_Spelling], base: Path) -> Mention | None:
-    """Return the first reading that exists, or why none does; None for an ordinary word."""
+    """Return a mention of the first reading that exists or, if none does, one that says why. None for an ordinary
+    word."""
     last = spellings[-1]
     if is_url(last.name):
         return Mention(last.start, last.end, last.name, MentionKind.WEB, (last.name,))

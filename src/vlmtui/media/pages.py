@@ -50,8 +50,8 @@ _PIXELS_PER_BYTE = 60
 
 
 def most_parts(image: Image.Image, size_bytes: int) -> int:
-    """Return the maximum number of pages or frames to read from an open image, at least 1. The limit of an
-    animation grows with its file: a small file may hold thousands of large frames, which take long to decode."""
+    """Return the maximum number of pages or frames to read from an open image, at least 1. An animation's limit grows
+    with its size in bytes: a small file may hold thousands of large frames, which take long to decode."""
     if image.format not in _MOVING:
         return PAGES_MAX
     pixels = min(PIXELS_MAX, max(_PIXELS_OF_SMALL_FILES, _PIXELS_PER_BYTE * size_bytes))
@@ -98,7 +98,7 @@ def page_name(path: Path, kind: str, page: int) -> str:
 
 
 def page_note(kind: str, page: int, pages: int) -> str:
-    """Return the note for an image that is one of several pages or frames of its file."""
+    """Return the note for an image that is one of the pages or frames of its file: which one, and of how many."""
     return f"frame {page} of {pages}, as a still picture" if kind in _MOVING else f"page {page} of {pages}"
 
 

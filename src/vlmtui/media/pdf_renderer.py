@@ -1,7 +1,8 @@
 """Draws one page of a PDF, in a process of its own: PDFium is native code, and documents come from anywhere.
 
 `python -m vlmtui.media.pdf_renderer PAGE DPI LONGEST` reads the document from stdin. It writes one line of JSON with
-the number of pages and the page's size in points (1/72 inch), and after it a PNG. It exits with a code of `Refusal`.
+the number of pages and the page's size in points (1/72 inch), and after it a PNG. If it draws no image, its exit code
+is one of `Refusal`.
 """
 
 from __future__ import annotations

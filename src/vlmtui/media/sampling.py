@@ -64,7 +64,8 @@ def target_times(facts: VideoFacts, sampling: VideoSampling, name: str) -> list[
 
 
 def _at_rate(facts: VideoFacts, fps: float, start: float, end: float | None, name: str) -> list[float]:
-    """Return `fps` times per second from start to end, including the end unless it is the end of the video."""
+    """Return the times from start to end at `fps` frames per second. Includes the end, unless that is the end of the
+    video."""
     if not (math.isfinite(fps) and fps > 0):
         raise bad_input(f"Can't sample {fps:g} frames per second of {name}: choose a number above 0.")
     inside = end is not None and end < facts.duration_s
@@ -101,7 +102,7 @@ class ParsedFields(NamedTuple):
 
 
 def read_fields(text: dict[str, str], duration_s: float | None) -> ParsedFields:
-    """Parse the text of `FIELDS` and check it against the video's length."""
+    """Parse what the user typed into the form's fields (`FIELDS`), and check it against the video's length."""
     problems: dict[str, str] = {}
     text = {name: text[name].strip() for name in FIELDS}
     count = _read_count(text["frames"], {} if text["fps"] else problems)

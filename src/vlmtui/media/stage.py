@@ -73,8 +73,10 @@ def stage_as(
     page: int = 1,
     dots: int | None = None,
 ) -> Attachment:
-    """Like `stage`, but with this modality: an animation as an image or a video, a video also as its audio track. Also
-    raises VlmtuiError if the file has another modality."""
+    """Stage a file with this modality. An animation can be an image or a video; a video can also give its audio track.
+
+    Raises VlmtuiError as `stage` does, and if the file has another modality.
+    """
     if modality == "audio":
         return _stage_sound(path if path.exists() else sound_source(path), store)
     found = stage(path, store, sampling=sampling, page=page, dots=dots, still=modality == "image")

@@ -30,7 +30,8 @@ Size = tuple[int, int]
 
 
 class Viewport(msgspec.Struct, frozen=True):
-    """The visible part of an attachment: its index, the frame, the centre (0 to 1) and the zoom relative to fitting."""
+    """The visible part of one attachment: the attachment's index `at`, the frame, the centre (`x` and `y`, 0 to 1), and
+    the zoom (1: the whole image fits)."""
 
     at: int
     frame: int = 0
@@ -71,7 +72,7 @@ class StoredPixels(NamedTuple):
 
     @property
     def times_s(self) -> tuple[float, ...]:
-        """When the frames appear; empty for an image."""
+        """The frames' times in seconds; empty for an image."""
         return self.frames.times_s if self.frames is not None else ()
 
     def image(self, frame: int) -> Image.Image:

@@ -63,11 +63,11 @@ _COMPRESSED = re.compile(rb"cmov....dcom", re.DOTALL)
 
 
 def check_boxes(file: BinaryIO, name: str) -> None:
-    """Reject MP4 and MOV files ("boxes" are their parts) whose index would block libav for minutes. Other files pass at
-    once. Rewinds the file.
+    """Reject MP4 and MOV files whose index would block libav for minutes. Other files are accepted at once. Moves to
+    the start of the file.
 
-    Raises VlmtuiError for an index with too many edits, a compressed index, and more boxes or bytes of an index than
-    any video has.
+    Raises VlmtuiError if the index has too many edits or too many bytes, or is compressed, or if the file has too many
+    boxes (the parts of an MP4 file).
     """
     end = file.seek(0, 2)
     start, looked_at, edits = 0, 0, 0
@@ -84,7 +84,7 @@ def check_boxes(file: BinaryIO, name: str) -> None:
 
 
 def _boxes(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield kind, start and end of each outermost box, then `_END`."""
+    """Yield (kind, start, end) of each outermost box of the file; the last kind is `_END`."""
     at = begin = 0
     data = b""
     while at + 8 <= end:
@@ -103,7 +103,8 @@ def _boxes(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _edits(file: BinaryIO, start: int, stop: int, name: str) -> int:
-    """Return the maximum number of edit list entries between two offsets."""
+    """Return how many edit list entries the bytes between two offsets can hold at most. Raises VlmtuiError if the index
+    is compressed."""
     found = 0
     for at in range(start, stop, _PIECE):
         file.seek(at)
@@ -287,7 +288,8 @@ class ContainerVideo:
         )
 
     def _display_size(self, frame: av.VideoFrame) -> tuple[int, int, tuple[str, ...]]:
-        """Return width and height with square pixels, before rotation, never smaller; and a note if stretched."""
+        """Return the width and height with square pixels, before rotation, and a note if they differ from the stored
+        size. Only ever makes an image larger."""
         width, height = frame.width, frame.height
         ratio = float(self._stream.sample_aspect_ratio or 1)
         if not 1 / _STRETCH_MAX <= ratio <= _STRETCH_MAX or abs(ratio - 1) < _NEARLY_SQUARE:
@@ -388,7 +390,7 @@ class ContainerVideo:
             self._current, self._next = self._next, None
 
     def _keyframe_between(self, time: float) -> bool:
-        """Return True if seeking to `time` would land after the current frame and so save decoding."""
+        """Return True if there is a keyframe between the current frame and `time`, so that seeking saves decoding."""
         if self._current is None:
             return False
         wanted = self._pts_at(time)

@@ -83,7 +83,7 @@ _DIGEST_LENGTH = 8
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file beside a worker's socket, with which a worker that does not answer can be ended."""
+    """The content of the file beside a worker's socket. It lets a client end a worker that does not answer."""
 
     spec: LoadSpec
     pid: int
@@ -169,7 +169,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         write_private(self.spec_file, msgspec.json.encode(spec))
 
     def remove(self) -> None:
-        """Remove a dead worker's files, except its log, and its lock, which another process may hold."""
+        """Remove a dead worker's files. The log stays, and so does the lock, which another process may hold."""
         for file in (self.socket, self.record, self.spec_file):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.home, ignore_errors=True)

@@ -104,7 +104,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
 
 
 class LogLines(msgspec.Struct, frozen=True, tag="log_lines"):
-    """Lines of the worker's log. Hostile text."""
+    """Lines of the worker's log. Hostile text: make it visible before showing it."""
 
     lines: tuple[str, ...]
 

@@ -1,4 +1,5 @@
-"""The spool: files with the answers of a worker that have no client. Each is a request's events as JSON Lines."""
+"""The spool: a folder of answers whose client has disconnected. Each file has the events of one request as JSON
+Lines."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ _encoder = msgspec.json.Encoder()
 
 @functools.cache
 def _decoder() -> msgspec.json.Decoder[EngineEvent]:
-    """Return the decoder of events. It is built on first use, because that is slow and the app's start needs none."""
+    """Return the decoder of events. It is built on first use, because building it is slow and the app does not need it
+    to start."""
     return msgspec.json.Decoder(EngineEvent)
 
 
@@ -69,8 +71,8 @@ def write_spooled(runtime: Path, events: Sequence[EngineEvent]) -> None:
 
 
 def read_spooled(runtime: Path, request_id: str) -> list[EngineEvent] | None:
-    """Return a request's events, or None without a readable file. Raises VlmtuiError if the folder belongs to another
-    user."""
+    """Return a request's events; None if there is no file, or an unreadable one. Raises VlmtuiError if the folder
+    belongs to another user."""
     path = spool_path(runtime, request_id)
     if not (is_private_dir(runtime) and is_private_dir(path.parent)):
         return None

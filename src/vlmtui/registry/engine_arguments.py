@@ -25,7 +25,7 @@ from vlmtui.registry.schema import OWN_CLASSES, Family
 
 
 class Names(StrEnum):
-    """What an engine argument can name; the values are words for error messages."""
+    """What the value of a risky engine argument can name, in the words of error messages."""
 
     CODE = "code to run"
     FILE = "a file or folder"
@@ -136,15 +136,19 @@ _LOAD_FORMATS = frozenset({"auto", "safetensors", "hf", "mistral", "dummy", "ggu
 
 
 def names_of(argument: str) -> Names | None:
-    """Return what a guarded argument names; None if the argument is harmless."""
+    """Return what an engine argument's value names, such as a file; None if the argument is harmless."""
     if argument in HARMLESS:
         return None
     return next((kind for kind, words in GUARDED.items() if argument in words), Names.UNKNOWN)
 
 
 def refused_argument(arguments: Mapping[str, object], typed: frozenset[str] = frozenset()) -> tuple[str, Names] | None:
-    """Return the first argument that only the user may set but did not, and what it names; None if all are allowed.
-    `typed`: names of arguments that the user typed."""
+    """Return the first argument that is refused, and what its value names; None if all are accepted. A risky argument
+    is refused unless the user typed it or a bundled record sets it to this value. `trust_remote_code` is refused even
+    if it was typed.
+
+    `typed`: the names of the arguments that the user typed.
+    """
     for name, value in arguments.items():
         if name in typed and name != "trust_remote_code":
             continue
@@ -155,8 +159,8 @@ def refused_argument(arguments: Mapping[str, object], typed: frozenset[str] = fr
 
 
 def check_engine_args(spec: LoadSpec) -> None:
-    """Raise VlmtuiError(BAD_ENGINE_ARGUMENT) if the spec has an argument that only the user may set but did not. Called
-    before every launch, for every backend."""
+    """Raise VlmtuiError(BAD_ENGINE_ARGUMENT) if the spec has a risky argument that neither the user typed nor a bundled
+    record sets. Called before every launch, for every backend."""
     refused = refused_argument(spec.engine_args, frozenset(spec.typed))
     if refused is None:
         return
@@ -172,14 +176,15 @@ def check_engine_args(spec: LoadSpec) -> None:
 
 
 def typed_hint(name: str) -> str:
-    """Return a hint for a refused argument: a similar known name, or how to set it."""
+    """Return a hint for a refused argument: a similar known name, or how the user can set it."""
     known = [*HARMLESS, *(word for words in GUARDED.values() for word in words)]
     close = difflib.get_close_matches(name, known, n=1) if name not in known else []
     return f"Did you mean {close[0]!r}?" if close else f"Set it yourself if you mean it: --engine-arg {name}=VALUE."
 
 
 def refused_by_record(family: Family) -> tuple[str, Names] | None:
-    """Return the first engine argument that a user's record may not set, and what it names; None if there is none."""
+    """Return the first engine argument that a user's family record may not set, and what its value names; None if all
+    are allowed."""
     tables = [family.engine_args, family.engine_args_several, family.engine_args_video]
     for route in family.routes:
         tables += [route.engine_args, {"hf_overrides": route.hf_overrides}]
@@ -187,7 +192,7 @@ def refused_by_record(family: Family) -> tuple[str, Names] | None:
 
 
 def _named_inside(name: str, value: object) -> Names | None:
-    """Return what the value of a harmless argument names; None: nothing."""
+    """Return what the value of a generally harmless argument names; None if the value is harmless too."""
     if name == "load_format":
         return None if isinstance(value, str) and value in _LOAD_FORMATS else Names.FILE
     return None if name in _FREE_TEXT or is_plain(value) else Names.CODE

@@ -30,7 +30,7 @@ class CachedModel(msgspec.Struct, frozen=True):
 
 
 def hub_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the folder in which huggingface_hub keeps its downloads, by the same rules."""
+    """Return the folder in which huggingface_hub stores its downloads, from the same environment variables."""
     given = os.environ if environment is None else environment
     if found := given.get("HF_HUB_CACHE") or given.get("HUGGINGFACE_HUB_CACHE"):
         return Path(found).expanduser()
@@ -92,7 +92,7 @@ def downloaded_models(cache: Path | None = None) -> list[CachedModel]:
 
 
 def read_config(folder: Path) -> dict[str, object]:
-    """Read the folder's `config.json`. Raises VlmtuiError(BAD_INPUT) if it is not a model."""
+    """Read the folder's `config.json`. Raises VlmtuiError(BAD_INPUT) if the folder has none that is valid."""
     message = f"{str(folder)!r} is not a model folder: it has no readable config.json."
     try:
         config = read_json(folder / "config.json", bytes_max=_CONFIG_BYTES_MAX)
@@ -104,7 +104,7 @@ def read_config(folder: Path) -> dict[str, object]:
 
 
 def weights_bytes(folder: Path) -> int:
-    """Return the total bytes of a folder's weight files; 0 if they are incomplete."""
+    """Return the total bytes of a folder's weight files; 0 if a file is missing."""
     try:
         sizes = dict(_weights(folder))
     except OSError:

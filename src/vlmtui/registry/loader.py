@@ -62,8 +62,8 @@ class Registry(Mapping[str, Family]):
             return self._families
 
     def at_hand(self) -> Registry:
-        """Return this registry if its records are loaded, otherwise a registry with only the bundled model, which loads
-        fast."""
+        """Return this registry if its records are loaded, otherwise a registry that knows only the bundled model
+        `shapes` and so loads fast."""
         if self._families is not None:
             return self
         file = _FOLDER / _FIRST
@@ -148,7 +148,8 @@ def _table(data: bytes, name: str) -> dict[str, object]:
 
 
 def _family(table: dict[str, object], name: str, bases: Callable[[], _Tables]) -> Family:
-    """Build a family. `bases` returns the tables that it may extend; called only if needed."""
+    """Build a family from its TOML table. `bases`: returns the tables that a record may extend; called only if
+    needed."""
     data = table["_text"]
     own = {field: value for field, value in table.items() if field not in ("_text", "extends")}
     base = table.get("extends")
@@ -167,7 +168,7 @@ def _family(table: dict[str, object], name: str, bases: Callable[[], _Tables]) -
 
 
 def _reworded(name: str, data: object, text: str) -> VlmtuiError:
-    """Reword msgspec's message: add the line, and a suggestion for an unknown field."""
+    """Return msgspec's error for the user: with the line, and a suggestion for an unknown field."""
     unknown = re.search(r"unknown field `(?P<field>[^`]*)`", text)
     where = re.search(r"`\$(?:\.(?P<path>[^`]*))?`$", text)
     path = (where["path"] if where and where["path"] else "").removesuffix("[...]")
@@ -185,7 +186,7 @@ def _reworded(name: str, data: object, text: str) -> VlmtuiError:
 
 
 def _fields(path: str) -> list[str]:
-    """Return the valid field names at a path."""
+    """Return the valid field names of the table at a path, such as `takes.image`."""
     start = path.partition("[")[0].partition(".")[0]
     tables: dict[str, type[msgspec.Struct]] = {
         "takes": Takes, "raw": RawTemplate, "raw_several": RawTemplate, "routes": Route, "lora": Lora,

@@ -132,7 +132,8 @@ def engine_args_of(
     """Return the engine arguments for up to `limits` items of each modality; default: the family's maxima. `choice`:
     the kind of engine.
 
-    Arguments for several images or for video override the general ones; the route that runs here adds its own.
+    Arguments for several images or for video override the general ones; the arguments of the route that runs on this
+    machine come last.
     """
     wanted = {modality: takes.max_items for modality, takes in family.takes.items()} if limits is None else limits
     arguments = dict(family.engine_args)
@@ -179,8 +180,10 @@ def family_of_name(registry: Registry, name: str) -> Family | None:
 
 
 def unlisted_model(name: str, architecture: str, choice: BackendChoice | None = None) -> Model:
-    """Return a model without a family record; it uses its own chat template in both modes. `choice`: the kind of
-    engine; None: vLLM, or Transformers if only that supports the architecture."""
+    """Return a model that has no family record. Chat mode and raw mode both use the model's own chat template.
+
+    `choice`: the kind of engine; None: vLLM, or Transformers if only Transformers supports the architecture.
+    """
     family = Family(
         family=UNLISTED,
         title=name,

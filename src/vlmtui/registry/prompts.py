@@ -31,7 +31,7 @@ _MODALITIES: tuple[Modality, ...] = get_args(Modality)
 
 def chat_template_of(family: Family, *, several: bool = False) -> str | None:
     """Return a chat template in Jinja, made from the family's record, for messages whose content parts are in prompt
-    order. None if raw prompts, too, are rendered with the model's own template.
+    order. None if the record leaves all prompts to the model's own template.
 
     `several`: True if a modality has two or more items. The template uses only `messages` and `add_generation_prompt`.
     """
@@ -150,11 +150,12 @@ def chat_prompt(family: Family, turns: Sequence[Turn]) -> ChatPrompt:
 def raw_prompt(
     family: Family, turns: Sequence[Turn], variables: Mapping[str, object] | None = None
 ) -> RawPrompt | MessagesPrompt:
-    """Return the prompt as text with placeholders and the generation prompt; or as messages that the worker renders
-    with the model's own template. `variables`: those of the chat template; the text follows the one that switches
-    reasoning.
+    """Return the prompt as text with placeholders and the generation prompt; or as messages, if the worker must render
+    them with the model's own template.
 
-    Raises VlmtuiError if the family accepts neither the attachments nor a given system turn.
+    `variables`: the chat template's variables. If one of them switches reasoning, the text is changed accordingly.
+
+    Raises VlmtuiError if the family does not accept the attachments or a system turn.
     """
     check_attachments(family, turns)
     several = _several(turns)
@@ -274,13 +275,13 @@ class _Writer:
         return tuple(found)
 
     def take_pending(self) -> str:
-        """Return and clear the placeholders to write before the latest turn."""
+        """Return the placeholders that belong before the latest turn, and forget them."""
         taken, self._pending = self._pending, ""
         return taken
 
     def arranged(self, parts: Sequence[Part]) -> list[Part]:
-        """Return the parts in the order to write them. An item behind some text stays there if the family allows
-        interleaving; otherwise all items go to the family's standard place."""
+        """Return the parts in the order to write them. If the family allows media between texts, they stay there;
+        otherwise all go to the family's standard place."""
         said = [part for part in parts if isinstance(part, Media) or part.text]
         if self._is_interleaved(said):
             return said

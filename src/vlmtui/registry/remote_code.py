@@ -80,7 +80,8 @@ def _commit(repository: str) -> str | None:
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """Return the hashes of every Python file below the folder, links included, and of the configs' imports."""
+    """Return a hash for every Python file below the folder (links included), and one for the classes that the configs
+    import."""
     files = {name: _digest(folder / name) for name in _python_files(folder)}
     imports = _sha256(msgspec.json.encode(sorted(_imports(folder))))
     return {**files, "auto_map": imports}

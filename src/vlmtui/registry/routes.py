@@ -100,11 +100,11 @@ def choice_of(route: Route) -> BackendChoice:
 
 
 def open_route(family: Family, choice: BackendChoice | None = None) -> Route | None:
-    """Return the first route that works on this machine; the first of all if no vLLM is installed yet; None if the
+    """Return the first route that works on this machine. Without vLLM, that is the record's first route. None if the
     family does not run here.
 
-    `choice`: consider only this kind of engine. Transformers and other versions of vLLM also try families without a
-    route for them: the load then reports what is missing.
+    `choice`: consider only this kind of engine. With Transformers or another version of vLLM, a family without such a
+    route is tried too: the load then reports what is missing.
     """
     version = vllm_version()
     for route in family.routes:
@@ -185,7 +185,8 @@ def why_closed(family: Family, choice: BackendChoice | None = None) -> VlmtuiErr
 
 
 def model_closed(family: Family, spec: LoadSpec) -> VlmtuiError | None:
-    """Return `why_closed` for the kind of engine in a spec; None for kinds that no record has a route for."""
+    """Return why the model can't run here, as `why_closed` does. None also for kinds of engines that records have no
+    routes for."""
     choice = BackendChoice.of(spec)
     return why_closed(family, choice) if choice.backend in _OF_ROUTES else None
 
@@ -225,8 +226,8 @@ def _runs(family: Family, route: Route) -> str:
 
 
 def mark_of(family: Family, choice: BackendChoice | None = None) -> str:
-    """Return a mark of at most seven cells for a family that does not run here; empty if it does. `choice`: the kind of
-    engine."""
+    """Return why a family does not run here, in at most seven characters for a table (`≤0.20.0`, `plugin`); "" if it
+    runs. `choice`: the kind of engine."""
     route = open_route(family, choice)
     if route is None:
         last = _last_version(family)

@@ -47,8 +47,11 @@ class FixedTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class PatchTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="patches"):
-    """One token per square of `patch * merge` pixels a side, after scaling the image to whole squares and between
-    `min_pixels` and `max_pixels`: `smart_resize` of the Qwen2-VL image processor (transformers 5.19)."""
+    """A rule that counts tokens: one per square of `patch * merge` pixels a side. The image is first scaled to whole
+    squares, with between `min_pixels` and `max_pixels` pixels.
+
+    Source: `smart_resize` of the Qwen2-VL image processor (transformers 5.19).
+    """
 
     knows = frozenset({"min_pixels", "max_pixels", "size"})
 
@@ -91,8 +94,11 @@ class PatchTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="tiles"):
-    """The image fills the grid of 1 to `max_tiles` square tiles whose aspect ratio is closest to its own; a thumbnail
-    is added if there is more than one tile. `dynamic_preprocess` of InternVL's model card; the same in vLLM 0.32."""
+    """A rule that counts tokens: the image is stretched over a grid of 1 to `max_tiles` square tiles, the grid with the
+    closest aspect ratio. If there is more than one tile, a thumbnail is added.
+
+    Source: `dynamic_preprocess` of InternVL's model card; the same in vLLM 0.32.
+    """
 
     knows = frozenset({"min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size"})
 
@@ -120,7 +126,7 @@ class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
         return self.tokens * (tiles + 1 if tiles > 1 else 1)
 
     def _limits(self, settings: Settings) -> tuple[int, int]:
-        """Return the fewest and the most tiles."""
+        """Return the minimum and the maximum number of tiles."""
         if settings.get("dynamic_image_size") is False:
             return 1, 1
         given = settings.get("min_dynamic_patch"), settings.get("max_dynamic_patch")
@@ -130,8 +136,11 @@ class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
 
 
 class SplitTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="split"):
-    """The image is scaled to `longest` pixels on its longer side and cut into squares of `side` pixels, plus the whole
-    image: Idefics3's image processor (transformers 5.19)."""
+    """A rule that counts tokens: the image is scaled to `longest` pixels on its longer side and cut into squares of
+    `side` pixels. The whole image is added as one more square.
+
+    Source: Idefics3's image processor (transformers 5.19).
+    """
 
     knows = frozenset({"size", "max_image_size"})
 
@@ -154,7 +163,8 @@ TokenRule = FixedTokens | PatchTokens | TileTokens | SplitTokens
 
 
 def _setting(settings: Settings, name: str, edge: str, otherwise: int) -> int:
-    """Return a pixel limit by its own name, else from an edge of `size`, which Qwen's processors treat the same."""
+    """Return the pixel limit called `name` or, if that is not set, the `edge` of `size`. Qwen's processors accept
+    both."""
     value = settings.get(name)
     return value if isinstance(value, int) and 0 < value <= _MOST else _edge(settings, "size", edge, otherwise)
 
@@ -293,8 +303,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def _refuse_trust(*tables: Mapping[str, object]) -> None:
-    """Raise ValueError if a table sets `trust_remote_code`. A record says in a field of that name that a model needs
-    its own code; only the user switches that code on."""
+    """Raise ValueError if a table of engine arguments sets `trust_remote_code`. A record can only say, in its own field
+    of that name, that a model needs remote code; permission to run it comes from the user."""
     if any("trust_remote_code" in table for table in tables):
         raise ValueError("a record can't set the engine argument `trust_remote_code`: only the user can switch it on")
 
@@ -314,18 +324,19 @@ class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Where the convention is documented."""
 
     def prompt_for(self, what: str) -> str:
-        """Return the makers' prompt for the positions of `what`; empty if unknown."""
+        """Return the prompt that the model's makers recommend to locate `what`; "" if unknown."""
         return self.prompt.replace("{what}", what)
 
     def prompt_about(self, modalities: Collection[Modality], what: str) -> str:
-        """Return the makers' prompt for a message with these media: for videos without images the prompt for times, if
-        known; otherwise the prompt for the positions of `what`. Empty if unknown."""
+        """Return the prompt that the model's makers recommend for a message with these media; "" if unknown. With
+        videos and no images it asks for time ranges, if such a prompt is known, and otherwise for the position of
+        `what`."""
         is_video = "video" in modalities and "image" not in modalities
         return self.times_prompt if is_video and self.times_prompt else self.prompt_for(what)
 
 
 class RawChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields of `[raw]` that are different when reasoning is switched on or off; None: the same."""
+    """The fields of `[raw]` that change when reasoning is switched on or off. A field that is None stays the same."""
 
     user: str | None = None
     system: str | None = None

@@ -54,7 +54,8 @@ architecture = "Qwen2VLForConditionalGeneration"
 
 
 def skeleton(name: str, known: Family | None = None) -> str:
-    """Return the text of a new record called `name`, or of one that extends the known family of that name."""
+    """Return the text of a record called `name`. `known`: an existing family of that name, which the record then
+    extends."""
     if known is None:
         return _TEXT.format(name=name)
     head = f"""# Overrides fields of the package's record of {known.title}; all other fields are inherited.

@@ -38,7 +38,7 @@ OnLoaded = Callable[["EngineInfo | VlmtuiError"], None]
 
 class EngineThread:
     """Runs an engine in its own thread and event loop, so that the server stays responsive during loads and long
-    prompts. Callbacks run in the event loop of the method's caller.
+    prompts. A callback runs in the event loop of the code that passed it.
 
     The thread lives as long as the process, because the kernel may kill an engine's child processes when the thread
     that started them ends (`PR_SET_PDEATHSIG`).
@@ -131,7 +131,8 @@ class EngineThread:
             task.cancel()
 
     async def _pump(self, request: Request, on_event: Callable[[EngineEvent], object]) -> EngineEvent | None:
-        """Pass events on as they arrive. Return the terminal event, which is sent once the engine has finished."""
+        """Pass events on as they arrive, except the terminal event. Return it instead, because it may be sent only
+        after the engine has finished."""
         assert self._engine is not None
         events = self._engine.generate(request)
         last: EngineEvent | None = None
@@ -151,6 +152,6 @@ class EngineThread:
 
 
 def _with_metrics(engine: HostedEngine) -> EngineInfo:
-    """Return the engine's facts, with the capability `metrics` if it has a method of that name."""
+    """Return the engine's facts. The capability `metrics` is set if the engine has a method of that name."""
     capabilities = msgspec.structs.replace(engine.info.capabilities, metrics=isinstance(engine, TellsMetrics))
     return msgspec.structs.replace(engine.info, capabilities=capabilities)

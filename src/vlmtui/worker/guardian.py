@@ -125,7 +125,7 @@ def _reap(child: int | None = None) -> int | None:
 
 
 def _end_descendants() -> None:
-    """Terminate and reap all remaining descendants; the resource tracker gets time to exit cleanly."""
+    """Terminate and reap all remaining descendants. multiprocessing's resource tracker gets time to exit by itself."""
     me = psutil.Process()
     kill_at = time.monotonic() + TIDY_GRACE_S
     give_up_at = kill_at + _KILL_GRACE_S

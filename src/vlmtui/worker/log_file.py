@@ -55,7 +55,7 @@ class LogFile:
         return fresh
 
     def _skip(self, size: int) -> None:
-        """Skip all but the newest `_READ_MAX` bytes. `ring` has no room for earlier lines."""
+        """Skip all but the newest `_READ_MAX` bytes: `ring` could not keep earlier lines anyway."""
         if size - self._offset > _READ_MAX:
             self._offset, self._rest = size - _READ_MAX, b""
 

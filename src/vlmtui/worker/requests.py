@@ -61,7 +61,8 @@ def merged(events: Sequence[EngineEvent]) -> list[EngineEvent]:
 
 
 class TrackedRequest:
-    """Counts a request's tokens and time, sends its events to `owner`, and records them if `keep` is set."""
+    """A request: counts its tokens and time, sends its events to its client (`owner`), and records them if `keep` is
+    set."""
 
     def __init__(self, request_id: str, owner: Connection | None, *, keep: bool = False) -> None:
         self.request_id = request_id
@@ -80,7 +81,7 @@ class TrackedRequest:
 
     @property
     def is_rendered(self) -> bool:
-        """True if the prompt is rendered, so that the engine generates."""
+        """True after the prompt has been rendered: the engine now generates."""
         return self._prompt is not None
 
     @property
@@ -118,7 +119,7 @@ class TrackedRequest:
         return None if self._has_ended else self._recorded(self._terminal(failure))
 
     def end(self) -> None:
-        """Send a terminal event, if the engine has released the request without one."""
+        """Send a terminal event, if the engine has finished the request without sending one."""
         if event := self.conclude():
             self.send(event)
 
@@ -158,7 +159,7 @@ class TrackedRequest:
         return event
 
     def _whole(self, told: Usage) -> Usage:
-        """Return the engine's token counts; where it has none, those counted here."""
+        """Return the engine's token counts (`told`); if they are missing, those counted here."""
         own = self.usage
         is_told = bool(told.prompt_tokens or told.completion_tokens)
         if is_told and not (own.prompt_tokens and not told.prompt_tokens):
@@ -183,7 +184,7 @@ class Requests:
     """
 
     def __init__(self, engine: EngineThread, runtime: Path, on_end: Callable[[], None], *, ended_answers: int) -> None:
-        """`ended_answers`: the most answers in `ended`; the oldest is dropped first."""
+        """`ended_answers`: the maximum number of finished answers to keep; the oldest is dropped first."""
         self.running: dict[str, TrackedRequest] = {}
         self.ended: dict[str, TrackedRequest] = {}
         """The ended requests with `keep` set for which no client has sent Forget."""
@@ -293,7 +294,8 @@ class Requests:
         item.add(event)
 
     def _end(self, request_id: str, last: EngineEvent | None) -> None:
-        """Handle a request that the engine has released. Its id is free before its client gets the terminal event."""
+        """Handle a request that the engine has finished with. The request's id may be reused before its client gets the
+        terminal event."""
         item = self.running.pop(request_id)
         if item.record is not None:
             self.ended[request_id] = item

@@ -36,7 +36,8 @@ def make_server(
     pid: int,
     limits: Limits | None = None,
 ) -> WorkerServer:
-    """Return a server for a backend. `runtime`: the folder of its socket. `pid`: the worker's pid for clients."""
+    """Return a server for a backend. `runtime`: the folder of the worker's socket. `pid`: the pid that clients see as
+    the worker's."""
 
     def log_tail() -> list[str]:
         return log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
@@ -46,7 +47,7 @@ def make_server(
 
 
 def main(argv: Sequence[str], backend: Backend | None = None) -> int:
-    """Serve until stopped and return the exit status. `backend` replaces the spec's backend."""
+    """Serve until stopped and return the exit status. `backend`: used instead of the backend in the spec."""
     arguments = guardian.parser()
     arguments.add_argument("--guardian", type=int, default=0)
     args = arguments.parse_args(argv)

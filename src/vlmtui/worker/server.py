@@ -62,7 +62,7 @@ from vlmtui.worker.requests import Requests, refuse
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Times in seconds, and the number of kept answers."""
+    """Time limits in seconds, and the maximum number of kept answers."""
 
     lonely_s: float = 60.0
     """A worker stops after this time if no client ever connects."""
@@ -329,7 +329,7 @@ class WorkerServer:
         self._update_followers()
 
     def _progressed(self, step: LoadStep) -> None:
-        """Broadcast load progress that the backend has reported itself, not in the log."""
+        """Send all clients load progress that the backend has reported directly instead of in the log."""
         progress = self.observer.reach(step)
         if progress is not None:
             self._broadcast(progress)
@@ -345,7 +345,7 @@ class WorkerServer:
             self._read_log()
 
     def _update_followers(self) -> None:
-        """Start or stop the reading of the log and of the metrics, by the clients that follow them."""
+        """Read the log and the metrics only while a client follows them, and the log also during a load."""
         is_loading = self.info is None and self.failure is None
         for event, is_wanted in (
             (self._log_is_wanted, is_loading or any(one.follows_log for one in self.connections)),
@@ -405,7 +405,8 @@ class WorkerServer:
         self.stop(EXIT_ENGINE_DIED)
 
     def _end_if_unused(self) -> None:
-        """Stop if the engine has been unused for the keep-alive time (or `lonely_s`); otherwise set a timer for it."""
+        """Stop if the engine has been unused for the keep-alive time; otherwise set a timer for it. If no client has
+        ever connected, `lonely_s` counts instead."""
         if self._end_timer is not None:
             self._end_timer.cancel()
             self._end_timer = None

@@ -85,7 +85,7 @@ def _text_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintFi
 
 
 def _beginning_of(said: str, text: str) -> int:
-    """Return the offset in `text` of the longest beginning of `said`, ignoring case."""
+    """Find the longest beginning of `said` that occurs in `text`, ignoring case. Return its offset in `text`."""
     said, text = said.casefold(), text.casefold()
     longest = next((size for size in range(len(said), 0, -1) if said[:size] in text), 0)
     return text.find(said[:longest])
@@ -128,7 +128,7 @@ def _lacking(before: str, after: str, text: str, mark: RenderedPart) -> str:
 
 
 def _order_fault(subject: Subject, canned: Canned, found: list[RenderedPart]) -> Iterator[LintFinding]:
-    """Yield a finding if texts and placeholders have another order than in the family's record."""
+    """Yield a finding if texts and placeholders are in another order than the family's record prescribes."""
     wanted: list[tuple[str, bool]] = []
     front: list[tuple[str, bool]] = []
     for turn in chat_prompt(subject.family, canned.turns).turns:
@@ -230,7 +230,7 @@ def _roles(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _record_has(subject: Subject, *pieces: str) -> bool:
-    """Return True if the raw prompt of the family's record for two turns contains these adjacent texts."""
+    """Return True if these texts are adjacent in the raw prompt that the family's record writes for two turns."""
     if subject.raw is None:
         return False
     raw = raw_prompt(subject.family, subject.canned["two_turns"].turns, subject.template.given)
@@ -268,14 +268,15 @@ def _generation_prompt(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _only_thinks(head: str, end: str) -> bool:
-    """Return True if the texts differ only in an empty reasoning block, as templates remove earlier reasoning."""
+    """Return True if the two texts differ only in an empty reasoning block, which templates write when they remove
+    earlier reasoning."""
     start = common_start(head, end)
     rests = [head[start:], end[start:]]
     return any("think" in rest for rest in rests) and all(not rest.strip() or "think" in rest for rest in rests)
 
 
 def _prefill(subject: Subject) -> Iterator[LintFinding]:
-    """Yield a finding if an answer to continue follows another text than a new answer."""
+    """Yield a finding if the text before a partial answer to continue differs from the text before a new answer."""
     end, begun = subject.after("two_turns", AGAIN), subject.text("prefill", generation_prompt=False)
     head = subject.between("prefill", AGAIN, BEGUN)
     if end is None or begun is None or head is None or (subject.raw and not subject.raw.generation_prompt.strip()):
@@ -315,10 +316,11 @@ def _ends(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _after_answer(subject: Subject, first: str, following: str) -> str:
-    """Return the text that closes an answer: the text after the last answer or, if that is empty, the text between an
-    answer and the next question, without the head of the question's turn.
+    """Return the text that closes an answer: the text after the last answer or, if there is none, the text before the
+    next question without the head of the question's turn.
 
-    `first`: the prompt of one question. `following`: the text between an answer and the next question."""
+    `first`: the prompt of one question. `following`: the text between an answer and the next question.
+    """
     last = subject.after("answered", ANSWER, generation_prompt=False) or ""
     head = first[: first.find(ASKED)]
     shared = common_start(head[::-1], following[::-1])
@@ -348,7 +350,8 @@ def _prefixes(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _moves(subject: Subject) -> bool:
-    """Return True if further images change earlier turns: all images stand first, or several have another layout."""
+    """Return True if adding images may change earlier turns, because all images go to the front or several images have
+    another layout."""
     takes = subject.family.takes.get("image")
     return takes is not None and (takes.place == "front" or takes.several is not None)
 
@@ -381,7 +384,8 @@ def record_findings(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _without_system(family: Family) -> Family:
-    """Return the family without default system prompt: vLLM's examples often have it, and the template does not."""
+    """Return the family without its default system prompt. vLLM's examples often have one that the model's template
+    lacks."""
     raw, several = (
         None if one is None else msgspec.structs.replace(one, default_system=None)
         for one in (family.raw, family.raw_several)
@@ -390,7 +394,7 @@ def _without_system(family: Family) -> Family:
 
 
 def _is_rearranged(subject: Subject) -> bool:
-    """Return True if images stand elsewhere in the record's raw prompt than in messages for the chat template."""
+    """Return True if images have another place in the record's raw prompt than in the chat template's prompt."""
     layouts = [layout for takes in subject.family.takes.values() for layout in (takes, takes.several)]
     return subject.family.chat == "model" and any(one is not None and one.place == "after" for one in layouts)
 
@@ -423,7 +427,10 @@ SEVERAL = "record, several items"
 def check_reading(
     family: Family, reading: ModelReading, canned: Sequence[Canned], *, of_record: bool = False
 ) -> list[LintFinding]:
-    """Return the findings about a model. `of_record`: the templates are those of `record_templates`."""
+    """Return the findings about a model.
+
+    `of_record`: True if the templates come from `record_templates`, not from the model's files.
+    """
     found: list[LintFinding] = []
     if reading.trouble is not None:
         found.append(tokenizer_fault(reading.trouble, reading.message))
@@ -440,7 +447,8 @@ def check_reading(
 
 
 def _new_findings(subject: Subject, known: Sequence[LintFinding]) -> Iterator[LintFinding]:
-    """Yield the findings that show only with the variables of this rendering."""
+    """Yield the findings that are not in `known`, and so appear only with the template variables set in this
+    rendering."""
     setting = ", ".join(f"{name} = {value_text(value)}" for name, value in subject.template.given.items())
     seen = {(one.kind, one.source, one.token) for one in known}
     for one in _first_of_each(list(_template_findings(subject))):
@@ -501,7 +509,7 @@ def _failures(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _first_of_each(found: Sequence[LintFinding]) -> list[LintFinding]:
-    """Return the first finding of each kind and token, because a fault shows in many conversations."""
+    """Return the first finding of each kind and token, because the same fault shows in many conversations."""
     kept: dict[tuple[LintKind, str], LintFinding] = {}
     for one in found:
         by_token = one.kind in (LintKind.UNKNOWN_TOKEN, LintKind.PLACEHOLDER_UNWRAPPED)

@@ -157,7 +157,8 @@ ADVICE: dict[LintKind, Advice] = {
 
 
 class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of a model's template or tokenizer. Texts may quote the template and are hostile."""
+    """A fault of a model's template or tokenizer. Its texts may quote the template and are hostile: make them visible
+    before showing them."""
 
     kind: LintKind
     message: str

@@ -125,12 +125,14 @@ def _can_have(family: Family, canned: Canned) -> bool:
 
 
 def render_case(family: Family, canned: Canned) -> RenderCase:
-    """Return the conversation as messages in each form, with the parts of a message in the family's order."""
+    """Return the conversation as messages in each form (content as parts, or as a string). The parts of a message are
+    in the family's order."""
     return in_each_form(family, canned.name, chat_prompt(family, canned.turns).turns)
 
 
 def in_each_form(family: Family, name: str, turns: Sequence[Turn]) -> RenderCase:
-    """Return turns as messages in each form. `family`: has the placeholders for content as strings."""
+    """Return turns as messages in each form. `family`: its placeholders stand for media where the content is a
+    string."""
     forms: dict[Form, tuple[dict[str, object], ...]] = {
         "parts": tuple({"role": turn.role, "content": _parts(turn.parts)} for turn in turns),
         "mixed": tuple(
@@ -204,8 +206,8 @@ class Placeholder(msgspec.Struct, frozen=True):
 def known_placeholder(layout: str, stops: AbstractSet[str]) -> Placeholder:
     """Return the placeholder of a record's layout (`<|vision_start|><|image_pad|><|vision_end|>`, `<|image_{i}|>`).
 
-    Of three or more tokens, the last but one stands for the image; of fewer, all do. `stops`: tokens that end an answer
-    and so are not part of a placeholder.
+    If there are three or more tokens, the last but one stands for the image, otherwise the whole text. `stops`: tokens
+    that end an answer and so are not part of a placeholder.
     """
     tokens = TOKEN.findall(layout)
     if len(tokens) < 3 or tokens[-2] in stops:
@@ -215,7 +217,8 @@ def known_placeholder(layout: str, stops: AbstractSet[str]) -> Placeholder:
 
 
 def seen_placeholder(without: str, with_one: str, stops: AbstractSet[str]) -> Placeholder | None:
-    """Return the placeholder from the prompts of a conversation without and with an image; None if they are equal."""
+    """Return the text that an image adds to a prompt, as its placeholder. `without`, `with_one`: the prompts without
+    and with an image. None if both are equal."""
     start = common_start(without, with_one)
     end = common_start(without[start:][::-1], with_one[start:][::-1])
     added = with_one[start : len(with_one) - end]
@@ -367,6 +370,7 @@ class Subject:
 
 
 def resembles(said: str, text: str) -> bool:
-    """Return True if a text is in the prompt with other case, white space or punctuation, or escaped for HTML."""
+    """Return True if the prompt `text` contains `said` with other case, white space or punctuation, or escaped for
+    HTML."""
     plain, prompt = (_SPACED.sub("", html.unescape(one)).casefold() for one in (said, text))
     return bool(plain) and plain in prompt

@@ -35,7 +35,7 @@ async def load_items(attachments: Sequence[Attachment], rate: int = AUDIO_RATE) 
 
 
 def cached_items(attachments: Sequence[Attachment], rate: int = AUDIO_RATE) -> list[MediaItem]:
-    """Return items without content, whose `uuid` finds it in vLLM's processor cache."""
+    """Return items without content. vLLM finds the content in its processor cache by the item's `uuid`."""
     return [MediaItem(attachment.modality, None, _uuid(attachment, rate)) for attachment in attachments]
 
 
@@ -89,7 +89,7 @@ _IMAGE_MIN = 32
 
 
 class TensorFacts(msgspec.Struct, frozen=True):
-    """The facts about a processed image or video that its tensors tell."""
+    """The facts about a processed image or video that can be read from its tensors."""
 
     resized: tuple[int, int] | None = None
     """(width, height) in pixels; None if unknown."""
@@ -185,6 +185,7 @@ CHUNKS = "vision_chunk"
 
 
 def of_modality(by_modality: Mapping[str, Sequence[Any]] | None, modality: Modality) -> Sequence[Any]:
-    """Return what vLLM's input holds of a modality: `by_modality` is its placeholders, tensors or hashes."""
+    """Return the entries of one modality from a field of vLLM's input. `by_modality`: the field, such as
+    `mm_placeholders`."""
     found = by_modality or {}
     return found.get(modality) or (found.get(CHUNKS) if modality == "image" else None) or ()

@@ -28,8 +28,8 @@ _NO_ARGUMENTS = frozenset({"self", "text", "images", "videos", "audio", "audios"
 
 
 def check_arguments(processor: Any, given: Mapping[str, object]) -> None:
-    """Raise VlmtuiError(BAD_INPUT) for an argument in FIXED, and for one that is neither in `ARGUMENTS` nor in a
-    signature of the processor. If the processor accepts any argument, as some remote code does, only check FIXED."""
+    """Raise VlmtuiError(BAD_INPUT) for an argument in FIXED, and for an argument that is neither in `ARGUMENTS` nor in
+    a signature of the processor. If the processor accepts any argument, as some remote code does, only check FIXED."""
     for name in given:
         if name in FIXED:
             raise bad_input(
@@ -63,7 +63,7 @@ def known_arguments(processor: Any) -> frozenset[str] | None:
 
 
 def _typed(part: Any) -> Iterable[str]:
-    """Yield the names in the TypedDicts with which Transformers declares `**kwargs`."""
+    """Yield the argument names that Transformers declares in TypedDicts, as types of `**kwargs`."""
     yield from getattr(getattr(part, "valid_kwargs", None), "__annotations__", {})
     scopes = getattr(getattr(part, "valid_processor_kwargs", None), "__annotations__", {})
     for scope in _SCOPES:
@@ -90,5 +90,5 @@ def _parameters(method: Any) -> list[inspect.Parameter]:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Return a list of names for a hint, those in `ARGUMENTS` first."""
+    """Return some names as a list for a hint. Names in `ARGUMENTS` come first."""
     return ", ".join(sorted(names, key=lambda name: (name not in ARGUMENTS, name))[:_NAMED])

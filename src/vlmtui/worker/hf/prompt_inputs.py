@@ -56,7 +56,9 @@ def media_tokens(*sources: Any) -> MediaTokens:
 def media_positions(ids: Sequence[int], tokens: MediaTokens, wanted: set[Modality]) -> dict[Modality, list[int]]:
     """Return the positions of each modality's tokens in `ids`. `wanted`: the modalities of the attachments.
 
-    If a video is the only modality and has no tokens, these are the image tokens: some processors write frames so."""
+    Some processors write a video's frames with image tokens. If videos are the only attachments and have no tokens of
+    their own, the image tokens count as theirs.
+    """
     found = {one: [at for at, token in enumerate(ids) if token in tokens[one]] for one in VISUAL}
     if wanted == {"video"} and not found["video"]:
         found = {"image": [], "video": found["image"]}
@@ -72,7 +74,9 @@ def media_spans(
 ) -> tuple[MediaSpan, ...]:
     """Return the items' spans in prompt order. A modality whose tokens cannot be assigned to items has none.
 
-    `outputs`: the processor's tensors. `tokens_alone` is called only if items are adjacent, without a token between."""
+    `outputs`: the processor's tensors. `tokens_alone`: counts the tokens of each item; called only if items are
+    adjacent, without a token between them.
+    """
     spans: list[MediaSpan] = []
     for modality in VISUAL:
         chosen = [item for item in items if item.modality == modality]
@@ -194,7 +198,7 @@ class PromptBuilder:
         self, prompt: ChatPrompt, template: str | None, variables: Mapping[str, object] | None = None
     ) -> str:
         """Return the prompt's text, rendered with `template` or, if None, with the model's own chat template.
-        `variables`: the template's own."""
+        `variables`: variables of the chat template, by name."""
         render = partial(render_messages, sources=self.sources, variables=variables)
         messages = tuple(Message(role=turn.role, content=tuple(_parts(turn)) or turn.text) for turn in prompt.turns)
         text = render(MessagesPrompt(messages=messages, by="processor", chat_template=template))
@@ -204,7 +208,7 @@ class PromptBuilder:
         return render(MessagesPrompt(messages=flat, by="processor", chat_template=template))
 
     def render(self, prompt: MessagesPrompt, variables: Mapping[str, object] | None = None) -> str:
-        """Return the text of a prompt given as messages. `variables`: the template's own."""
+        """Return the text of a prompt given as messages. `variables`: variables of the chat template, by name."""
         return render_messages(prompt, self.sources if prompt.by == "processor" else [self._tokenizer], variables)
 
     def build(
@@ -251,7 +255,7 @@ class PromptBuilder:
         return {name: value for name, value in outputs.items() if value is not None}
 
     def _tokens_alone(self, arguments: Mapping[str, object], items: Sequence[MediaItem]) -> list[int]:
-        """Return the number of tokens of each item, by processing each separately."""
+        """Return the number of tokens of each item, by processing each item alone."""
         placeholder = getattr(self.processor, f"{items[0].modality}_token", None)
         if not placeholder:
             return []
@@ -262,7 +266,7 @@ class PromptBuilder:
         return counts
 
     def _adds_to_text(self) -> bool:
-        """Return True if the processor accepts a text without media, to which it may add tokens."""
+        """Return True if the processor accepts a text without media. It may then add tokens to the text."""
         parameters = inspect.signature(type(self.processor).__call__).parameters
         images = parameters.get("images")
         return images is None or images.default is None
@@ -295,8 +299,8 @@ def check_limits(items: Sequence[MediaItem], limits: Mapping[Any, int]) -> None:
 
 
 def _parts(turn: Turn) -> Iterator[dict[str, object]]:
-    """Yield the content parts of a turn with attachments, and nothing for a turn that is only text: its content is a
-    string."""
+    """Yield the content parts of a turn with attachments. Yields nothing for a turn without attachments, whose content
+    is a plain string."""
     for part in turn.parts if turn.attachments else ():
         yield {"type": "text", "text": part.text} if isinstance(part, Text) else {"type": part.attachment.modality}
 

@@ -35,7 +35,8 @@ class _TemplateStopped(RuntimeError):
 
 
 class _Heap:
-    """The memory limit of this process, shared by all templates that run at the same time."""
+    """Limits this process's memory while templates run. The limit is shared by all templates that run at the same
+    time."""
 
     def __init__(self) -> None:
         self._before = resource.RLIM_INFINITY
@@ -142,8 +143,8 @@ def chat_message(turn: Turn, items: Iterator[MediaItem]) -> dict[str, Any]:
 
 
 def with_image_urls(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message of `chat_message` with its images as PNG data URLs: Mistral's tokenizer, which writes the prompt
-    itself, takes no others."""
+    """Return a message of `chat_message` with its images as PNG data URLs. Mistral's tokenizer, which writes the prompt
+    itself, accepts images only in this form."""
     if isinstance(message["content"], str):
         return message
     content = []
@@ -213,7 +214,8 @@ def _as_parts(message: Message) -> dict[str, Any]:
 
 
 def _as_text(message: Message) -> dict[str, Any]:
-    """Join the parts of a message without media into one string; with media it keeps its parts."""
+    """Return a message as a dict. If all its parts are text, they are joined into one string; a message with media
+    keeps its parts."""
     given = _as_given(message)
     if not isinstance(given["content"], str) and all(part.get("type") == "text" for part in given["content"]):
         given["content"] = "".join(str(part["text"]) for part in given["content"])

@@ -53,10 +53,11 @@ def blank_items(items: Sequence[MediaItem], level: int) -> list[MediaItem]:
 
 
 def measured(how: Normalisation, black: Mapping[str, Any], white: Mapping[str, Any]) -> Normalisation:
-    """Return `how` with the mean and standard deviation measured on the processor's tensors of a black and a white
-    image of equal size. Returns `how` unchanged if the pixels do not agree.
+    """Return `how` with a measured mean and standard deviation. `black`, `white`: the processor's tensors of a black
+    and of a white image of equal size. Returns `how` unchanged if the pixels do not agree.
 
-    Ignores padding, which is the same in both."""
+    Ignores padding, which is the same in both.
+    """
     dark, bright = ([np.asarray(one) for one in images_in(data, how)[2]] for data in (black, white))
     if not dark or [one.shape for one in dark] != [one.shape for one in bright]:
         return how
@@ -122,8 +123,8 @@ class Normalisation(msgspec.Struct, frozen=True):
     """True if patches are in row order; False if they are grouped by the token into which the model merges them."""
 
     def pixels(self, values: Floats) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Return normalised `(3, height, width)` as uint8 `(height, width, 3)`. With an unknown normalisation the least
-        value becomes black and the largest white."""
+        """Convert normalised values, `(3, height, width)`, to uint8 pixels, `(height, width, 3)`. If the normalisation
+        is unknown, the least value becomes black and the largest white."""
         if self.mean is None or self.std is None:
             low, high = float(values.min()), float(values.max())
             shown = (values - low) / (high - low or 1.0)
@@ -265,9 +266,12 @@ def _write_images(values: Sequence[Floats], how: Normalisation, stem: Path) -> l
 def _write_values(
     tensor: Any, images: Sequence[Floats], how: Normalisation, by_model: Normalisation, stem: Path
 ) -> tuple[str, ...]:
-    """Write the values that the model computes with as NumPy files; of an unknown layout, the whole `tensor`.
+    """Write the values that the model computes with as NumPy files. If the layout is unknown, writes the whole
+    `tensor`.
 
-    `by_model`: the normalisation inside the model, if it differs from `how` since `tensor` still has pixel values."""
+    `how`: the processor's normalisation. `by_model`: the model's own, which differs from `how` if the model normalises
+    the pixel values itself.
+    """
     found = list(images)
     if not found and hasattr(tensor, "shape") and _floats(tensor).size <= 3 * _PIXELS_MAX:
         found = [_floats(tensor)]
@@ -284,7 +288,7 @@ def _write_values(
 
 
 def _are_levels(value: Any) -> bool:
-    """Return True if the values are pixels from 0 to 255, which the model itself normalises (vLLM's
+    """Return True if the values are still pixels from 0 to 255, because the model normalises them itself (vLLM's
     `mm_device_do_normalize`, and openPangu-VL). Normalised values are far smaller."""
     if "uint8" in str(getattr(value, "dtype", "")):
         return True
@@ -302,8 +306,10 @@ def shares(ranges: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int
 
 
 def _merged_patches(values: Floats, grid: Sequence[int], how: Normalisation) -> Iterator[Floats]:
-    """Undo the patches of Qwen2VLImageProcessor, and yield an image per frame. An image's copies of its single frame,
-    which fill the temporal patch, are yielded once."""
+    """Undo the patches of Qwen2VLImageProcessor, and yield an image for each frame.
+
+    The processor repeats a single image to fill the temporal patch; the copies are not yielded.
+    """
     frames, rows, columns = grid
     patch, merge, temporal = how.patch or 1, 1 if how.row_by_row else how.merge, how.temporal
     if values.size == 3 * frames * rows * columns * patch * patch:
@@ -340,7 +346,9 @@ def _placed_patches(values: Floats, places: Floats) -> Iterator[Floats]:
 def _patches_in_rows(values: Floats, shapes: Sequence[int], patch: int, *, last: bool) -> Iterator[Floats]:
     """Undo patches in row order. `shapes`: rows and columns of each tile. `last`: channels last.
 
-    Several tiles are padded to an equal number of patches, or are adjacent."""
+    If there are several tiles, they are either padded to an equal number of patches, or follow each other without
+    padding.
+    """
     values = values[0] if values.ndim > 3 and values.shape[0] == 1 else values
     if values.size % (3 * patch * patch):
         return

@@ -32,8 +32,11 @@ class Generation(jinja2.ext.Extension):
 
 
 def template_variables(sampling: Sampling, source: str) -> dict[str, object]:
-    """Return the variables that a request sets for its chat template. `source`: the template's; empty: unknown. Raises
-    VlmtuiError(BAD_INPUT) for a variable that the template does not read, or a value of a wrong type."""
+    """Return the variables that a request sets for its chat template. `source`: the template's Jinja source; empty if
+    unknown, so that the variables are not checked against it.
+
+    Raises VlmtuiError(BAD_INPUT) for a variable that the template does not read, or a value of a wrong type.
+    """
     found = sampling.extra.get(TEMPLATE)
     given = {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
     if given:
@@ -43,9 +46,11 @@ def template_variables(sampling: Sampling, source: str) -> dict[str, object]:
 
 @lru_cache(maxsize=8)
 def read_variables(source: str) -> dict[str, tuple[Scalar, ...]] | None:
-    """Return the variables that a template reads, without those that the renderer sets, each with the values that the
-    template compares it with, true and false for a bare condition. None for a template that is too long or does not
-    parse."""
+    """Return the variables that a template reads, without those that the renderer sets. Each comes with the values that
+    the template compares it with; a bare condition (`{% if x %}`) counts as true and false.
+
+    None if the template is too long or does not parse.
+    """
     if len(source) > _SOURCE_MAX:
         return None
     environment = ImmutableSandboxedEnvironment(
@@ -90,7 +95,7 @@ class _Values:
             self.visit(child)
 
     def _rest(self, node: nodes.Node) -> Iterator[nodes.Node]:
-        """Note a node's comparisons and conditions, and yield the children that are left to visit."""
+        """Record the comparisons and conditions in a node. Yields the child nodes that are still to be visited."""
         match node:
             case nodes.Compare():
                 sides = [node.expr, *(one.expr for one in node.ops)]
@@ -136,7 +141,7 @@ class _Values:
         yield from (one for one in sides if not isinstance(one, nodes.Name))
 
     def _assigned(self, name: str, value: nodes.Node) -> Iterator[nodes.Node]:
-        """A template that sets its own variable names a default: `{% set x = x if x is defined else false %}`."""
+        """Record a default that a template sets for its own variable: `{% set x = x if x is defined else false %}`."""
         if isinstance(value, nodes.CondExpr):
             yield value.test
             for branch in (value.expr1, value.expr2):

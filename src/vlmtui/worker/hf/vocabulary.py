@@ -150,8 +150,8 @@ class DeltaBuffer:
 
 
 def token_logprob(token: int, found: Mapping[int, Any], count: int) -> TokenLogprob:
-    """Convert vLLM's log-probabilities of one position: `found` has objects with a `logprob` by token id, for the
-    chosen `token` and the `count` most likely."""
+    """Convert vLLM's log-probabilities at one position. `token`: the chosen token. `found`: by token id, vLLM's objects
+    with a `logprob`. `count`: how many of the most likely tokens to return."""
     values = {one: max(float(entry.logprob), _LOGPROB_MIN) for one, entry in found.items()}
     best = sorted(values, key=lambda one: (-values[one], one != token))[:count]
     return TokenLogprob(

@@ -34,8 +34,11 @@ _SPECIAL_MAX = 20_000
 
 
 def read_tokenizer(tokenizer: Any, folder: Path, texts: Iterable[str]) -> TokenizerReading:
-    """Return the facts about a tokenizer. `texts`: rendered prompts; `known` tells for each text in them that looks
-    like a special token whether it is one token."""
+    """Return the facts about a tokenizer.
+
+    `texts`: rendered prompts. Everything in them that looks like a special token is checked: `TokenizerReading.known`
+    says whether it is a single token.
+    """
     bos, eos = tokenizer.bos_token, tokenizer.eos_token
     plain = list(tokenizer("a").input_ids)
     looking = {found for text in texts for found in special_looking(text)}
@@ -106,7 +109,7 @@ def read_model(request: ReadRequest, *, seconds: float = RENDER_S, load_s: float
 def _varied(
     template: TemplateReading, request: ReadRequest, variables: Mapping[str, object], seconds: float
 ) -> Iterator[TemplateReading]:
-    """Yield the template's renderings with each value of each of its variables, one variable at a time."""
+    """Yield the template's renderings for each value of each of its variables. Only one variable is set at a time."""
     settings = ({name: value} for name, values in (template.variables or {}).items() for value in values)
     for given in islice(settings, _VARIED_MAX):
         all_set = {**variables, **given}

@@ -75,7 +75,9 @@ def _without_network(event: str, arguments: tuple[object, ...]) -> None:
 def time_limit(seconds: float, *, of_processor: bool = False) -> Iterator[None]:
     """Raise OutOfTime in the body after `seconds`. Only in the main thread; not nested.
 
-    `of_processor`: count processor time, which does not pass while other processes run. For code that does not wait."""
+    `of_processor`: count CPU time instead of real time, so that other processes do not use up the limit. Only for code
+    that never waits.
+    """
 
     def end(signum: int, frame: FrameType | None) -> None:
         raise OutOfTime
@@ -104,7 +106,7 @@ class _Refusal(jinja2.TemplateError):
 
 
 class _LineKeeper(CodeGenerator):
-    """Also records the line numbers of constant texts; Jinja records only those of expressions."""
+    """Jinja's code generator, but it also records the line numbers of constant texts, not only those of expressions."""
 
     def visit_Output(self, node: Any, frame: Any) -> None:
         self.newline(node)
@@ -114,7 +116,8 @@ class _LineKeeper(CodeGenerator):
 def templates_in(folder: Path) -> list[tuple[str, str]]:
     """Return (file name, source) of the folder's default templates, in vLLM's order of preference.
 
-    Returns none if a file is damaged, which loading the tokenizer then reports."""
+    Returns an empty list if a file is damaged; the error then comes from loading the tokenizer.
+    """
     try:
         return list(_templates_in(folder))
     except VlmtuiError:
@@ -211,7 +214,8 @@ def _refuse(message: str) -> None:
 
 
 def _rendered(template: jinja2.Template, given: Mapping[str, object], seconds: float) -> Rendering:
-    """Render a template, and record the line that wrote each piece: the piece's `yield` in the compiled template."""
+    """Render a template, and record the template's line for each piece of the text. Each piece is a `yield` of the
+    compiled template, whose line number is known."""
     pieces: list[str] = []
     lines: list[tuple[int, int]] = []
     length = 0

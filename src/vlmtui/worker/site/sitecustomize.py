@@ -27,11 +27,13 @@ TORCHVISION_SCHEMAS = {
 
 
 class TorchvisionSchemaFinder:
-    """Declares torchvision's operators just before torchvision is imported, if torchvision's library cannot.
+    """Declares torchvision's operators just before torchvision is imported, if its own compiled library can't declare
+    them.
 
     A torchvision built for CUDA cannot load its operators with a CPU build of torch, and then fails on import with
-    "operator torchvision::nms does not exist". Its image transforms, all that transformers needs, do not use them.
-    Report to send: docs/upstream/torchvision-cpu-torch.md; look at torchvision 0.29.
+    "operator torchvision::nms does not exist". transformers needs only its image transforms, which do not use these
+    operators. The fault's report, not sent yet: docs/upstream/torchvision-cpu-torch.md. Check with torchvision 0.29
+    whether this class is still needed.
     """
 
     def find_spec(

@@ -58,8 +58,8 @@ class TokenTexts:
         """The `time.monotonic()` before which no request is sent, since the last one timed out."""
 
     async def entries(self, ids: Iterable[int]) -> Vocabulary:
-        """Return the tokens with these ids. Leaves out those whose text the server does not send in time, so that they
-        do not delay the answer."""
+        """Return the tokens with these ids. Leaves out tokens whose text the server does not send in time, because
+        waiting would delay the answer."""
         wanted = set(ids)
         await asyncio.gather(*(self._ask(one) for one in wanted - self._known.keys()))
         return {one: self._known[one] for one in wanted if one in self._known}
@@ -127,22 +127,23 @@ class AnswerText:
 
 
 def is_special(text: str) -> bool:
-    """Return True if a text looks like a special token, such as `<|im_end|>` or `[INST]`. Servers do not tell."""
+    """Return True if a text looks like a special token, such as `<|im_end|>` or `[INST]`. Needed because servers do not
+    report which tokens are special."""
     return len(text) > 2 and text[0] + text[-1] in ("<>", "[]") and not any(map(str.isspace, text))
 
 
 def spans_between(
     written: Sequence[int], given: Sequence[int], attachments: Sequence[Attachment]
 ) -> tuple[MediaSpan, ...]:
-    """Return the spans of the media: where `given`, the prompt with expanded placeholders, has more tokens than
-    `written`, the prompt with one placeholder for each attachment. Empty unless there is one span per attachment."""
+    """Return where the media are in a prompt. `written`: the token ids with one placeholder for each attachment.
+    `given`: the ids after the placeholders were expanded. Empty unless there is one span per attachment."""
     return spans_at(_added(written, given), given, attachments)
 
 
 def spans_at(
     runs: Sequence[tuple[int, int]], given: Sequence[int], attachments: Sequence[Attachment]
 ) -> tuple[MediaSpan, ...]:
-    """Return the spans for runs (start, end) of tokens; empty unless there is one run per attachment."""
+    """Return a span for each run (start, end) of tokens in `given`. Empty unless there is one run per attachment."""
     if len(runs) != len(attachments):
         return ()
     numbers: Counter[Modality] = Counter()
@@ -154,11 +155,12 @@ def spans_at(
 
 
 def expansions(ids: Sequence[int], vocabulary: Vocabulary, written: str) -> list[tuple[int, int]] | None:
-    """Return the runs (start, end) of a repeated placeholder token in `ids`, compared with `written`, the text with one
+    """Return the runs (start, end) of tokens in `ids` that a placeholder was expanded to. `written`: the text with one
     placeholder for each attachment.
 
     Returns None if the texts of the other tokens do not add up to `written`, or if two placeholders are adjacent, so
-    that their runs cannot be separated."""
+    that their runs cannot be separated.
+    """
     runs: list[tuple[int, int]] = []
     position = 0
     for index, token in enumerate(ids):
@@ -177,7 +179,7 @@ def expansions(ids: Sequence[int], vocabulary: Vocabulary, written: str) -> list
 
 
 def _added(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the runs (start, end) of tokens that `given` has in addition to `written`, found with difflib."""
+    """Return the runs (start, end) of tokens that are only in `given`, not in `written`; found with difflib."""
     runs: list[tuple[int, int]] = []
     matcher = difflib.SequenceMatcher(None, written, given, autojunk=False)
     for operation, _, _, start, end in matcher.get_opcodes():
@@ -208,7 +210,7 @@ def reported_spans(placeholders: object, ids: Sequence[int]) -> tuple[MediaSpan,
 
 
 def _span(modality: Modality, index: int, offset: int, ids: Sequence[int]) -> MediaSpan:
-    """Return a span of these tokens. The most common of them is that of the image or video itself."""
+    """Return the span of an item with these tokens. Its most common token is counted as the image or video itself."""
     tokens = Counter(ids).most_common(1)[0][1]
     return MediaSpan(modality=modality, index=index, offset=offset, length=len(ids), tokens=tokens)
 
@@ -235,14 +237,14 @@ class MediaPart(msgspec.Struct, frozen=True):
 
     @property
     def part(self) -> dict[str, Any]:
-        """The content part of a chat message."""
+        """The attachment as a content part of a chat message."""
         kind = f"{self.modality}_url"
         part: dict[str, Any] = {"type": kind, kind: {"url": self.url} if self.url is not None else None}
         return {**part, "uuid": self.uuid} if self.uuid else part
 
     @property
     def content_part(self) -> dict[str, Any]:
-        """The attachment in `content_parts`, for a request whose prompt is token ids."""
+        """The attachment as an entry of the field `content_parts`, for a request that sends the prompt as token ids."""
         return {"type": f"{self.modality}_url", "url": self.url, "uuid": self.uuid}
 
 
@@ -269,10 +271,12 @@ def raw_chat(
     own_template: str,
     variables: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Return the fields of a chat request that sends a raw prompt with media, as the output of a chat template.
+    """Return the fields of a chat request for a raw prompt with media. The request brings a chat template that writes
+    the prompt unchanged.
 
-    The tokenizer adds its BOS token, as to every raw prompt. A MessagesPrompt is rendered with its own template or
-    `own_template`, the model's, which gets `variables`; raises VlmtuiError(NO_CHAT_TEMPLATE) if both are missing.
+    The tokenizer adds its BOS token, as to every raw prompt. A MessagesPrompt is rendered with the template in it or,
+    if it has none, with `own_template`, the model's. `variables`: for that template. Raises
+    VlmtuiError(NO_CHAT_TEMPLATE) if there is no template.
     """
     given: dict[str, object]
     if isinstance(prompt, RawPrompt):
@@ -352,7 +356,7 @@ _KEEPS_IMAGES = (0, 32)
 
 
 class RequestBodies:
-    """Builds the bodies of requests to one server. An image that its cache has is sent as an id without content."""
+    """Builds the bodies of requests to one server. An image that is in the server's cache is sent as an id only."""
 
     def __init__(self, model: str, texts: TokenTexts, facts: ServerFacts) -> None:
         self._model = model
@@ -370,8 +374,9 @@ class RequestBodies:
     def missed(self, error: ServerError) -> bool:
         """Return True if the server rejected a request because its cache no longer has an image.
 
-        From then on all images are sent with their content, because each front-end process of a server may have its
-        own cache."""
+        From then on all images are sent with their content, because a server may have several front-end processes, each
+        with its own cache.
+        """
         if _MISSED not in error.detail:
             return False
         self._known.clear()
@@ -387,8 +392,8 @@ class RequestBodies:
     async def of(
         self, request: Request, media: Sequence[MediaPart], logprobs: int | None = None
     ) -> tuple[str, dict[str, Any], list[int] | None]:
-        """Return the URL path, the request body and, if it has token ids, those of the prompt before placeholders are
-        expanded."""
+        """Return the URL path and the body of a request. If the prompt is sent as token ids, also return them (before
+        placeholders are expanded), otherwise None."""
         sampling = request.sampling
         if sampling.seed is None and not sampling.is_greedy:
             sampling = msgspec.structs.replace(sampling, seed=random.randrange(_SEED_MAX))
@@ -422,8 +427,8 @@ class RequestBodies:
         )
 
     def _plain(self, request: Request, media: Sequence[MediaPart], more: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return URL path and body for a server other than vLLM, with standard fields only: some reject others. The
-        template's variables are sent if there are any, and OpenAI's field for the effort of reasoning."""
+        """Return URL path and body for a server other than vLLM. Uses only standard fields, because some servers reject
+        others; the template's variables and OpenAI's `reasoning_effort` are sent only if the request sets them."""
         if more.get("skip_special_tokens"):
             del more["skip_special_tokens"]
         if isinstance(request.prompt, RawPrompt):
@@ -435,7 +440,7 @@ class RequestBodies:
 
     def chat(self, request: Request, media: Sequence[MediaPart], *, whole: bool = False) -> dict[str, Any]:
         """Return the fields of a chat request. `whole`: send the content of all media, even if the server has it.
-        Raises VlmtuiError(BAD_INPUT) for a variable that the chat template, if it is known, does not read."""
+        Raises VlmtuiError(BAD_INPUT) for a variable that the chat template does not read, if the template is known."""
         prompt = request.prompt
         if not whole:
             media = [msgspec.structs.replace(one, url=None) if one.uuid in self._known else one for one in media]
@@ -466,7 +471,7 @@ class RequestBodies:
 
 
 def _leave_out(parameters: dict[str, Any], names: Sequence[str]) -> None:
-    """Remove these processor arguments from a request's parameters."""
+    """Remove the processor arguments with these names from a request's parameters."""
     given = parameters.pop(PROCESSOR, {})
     if kept := {name: value for name, value in given.items() if name not in names}:
         parameters[PROCESSOR] = kept

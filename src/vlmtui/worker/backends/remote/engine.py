@@ -149,7 +149,8 @@ def _ids(found: object) -> tuple[int, ...] | None:
 
 
 def _logprobs(found: object) -> Iterator[TokenLogprob]:
-    """Yield the log-probabilities. Tokens are named `token_id:338`, as requested, or by a field `token_id`."""
+    """Yield the log-probabilities. A token's id is in its text, `token_id:338`, as the request asks for, or in a field
+    `token_id`."""
     listed = found.get("content") if isinstance(found, dict) else None
     for one in listed if isinstance(listed, list) else ():
         own, top = _candidate(one), one.get("top_logprobs") if isinstance(one, dict) else None
@@ -172,8 +173,9 @@ def _candidate(found: object) -> Candidate | None:
 class PartBuffer:
     """Collects an answer's events until they are sent as a delta.
 
-    `texts`: None if the server does not tokenize. `decoded`: decodes an answer that comes without text. `told`: ids of
-    tokens whose text the app already has from the prompt."""
+    `texts`: looks up the texts of tokens; None if the server does not tokenize. `decoded`: decodes an answer that the
+    server sends without text. `told`: ids of tokens whose text the app already has from the prompt.
+    """
 
     def __init__(
         self,
@@ -222,7 +224,8 @@ _EXPANDED = 8
 
 
 class Placeholders:
-    """Checks the placeholders of the model family, such as `<|image_pad|>`, in prompts. `{i}` stands for a number."""
+    """Checks that the placeholders in prompts match the attachments. `texts`: the model family's placeholders, such as
+    `<|image_pad|>`; `{i}` stands for a number."""
 
     def __init__(self, texts: Mapping[Modality, Sequence[str]], ids: Mapping[int, tuple[Modality, str]]) -> None:
         self._texts = texts
@@ -230,7 +233,8 @@ class Placeholders:
 
     @classmethod
     async def of(cls, texts: Mapping[Modality, Sequence[str]], tokens: TokenTexts | None) -> Placeholders:
-        """Find out which placeholders are single tokens. `tokens`: None if the server does not tokenize."""
+        """Find out which placeholders are single tokens. `tokens`: asks the server for token ids; None if the server
+        does not tokenize."""
         ids: dict[int, tuple[Modality, str]] = {}
         for modality, written in texts.items():
             for text in written:
@@ -296,7 +300,8 @@ _FEWER_FRAMES = (
 
 
 class FrameLimit:
-    """Finds out, by counting tokens, whether a server uses all frames of a video. Remembers a positive answer."""
+    """Finds out, by counting tokens, whether a server uses all frames of a video. A server that does is not checked
+    again."""
 
     def __init__(self, api: ServerApi, model: str) -> None:
         self._api = api
@@ -304,7 +309,8 @@ class FrameLimit:
         self._keeps_all = False
 
     async def check(self, video: MediaPart) -> None:
-        """Raise VlmtuiError(UNSUPPORTED) if the video takes as many tokens as its first 32 frames alone."""
+        """Raise VlmtuiError(UNSUPPORTED) if the server drops frames: the video takes as many tokens as its first 32
+        frames alone."""
         head, _, frames = (video.url or "").partition(";base64,")
         images = frames.split(",")
         if self._keeps_all or len(images) <= _ALWAYS_KEPT:
@@ -447,7 +453,8 @@ class RemoteEngine:
                     raise
 
     async def _passes(self, error: VlmtuiError, media: Sequence[MediaPart], attempt: int) -> bool:
-        """Return True if the same request may succeed when sent again. Waits before, if the error calls for it."""
+        """Return True if it makes sense to send the same request again. Waits first, if the server was overloaded or
+        the connection broke."""
         if isinstance(error, ServerError):
             # If vLLM rejects a request after it has processed the media, its front end wrongly assumes that the engine
             # core has them, and the next request with the same media fails once.
@@ -513,9 +520,11 @@ class RemoteEngine:
         yield _finished(request, reason, await self._stop_text(reason, last), usage, queued_s)
 
     async def _prompt_ready(self, request: Request, part: StreamedPart, written: Sequence[int] | None) -> PromptReady:
-        """Return the prompt that the server reports; if it reports none, the text of a raw prompt.
+        """Return the prompt that the server reports. If it reports none, return the text of a raw prompt, or no text
+        for other prompts.
 
-        `written`: the prompt's token ids before placeholders are expanded, if known."""
+        `written`: the prompt's token ids before placeholders are expanded, if known.
+        """
         if part.prompt_ids is None:
             text = request.prompt.text if isinstance(request.prompt, RawPrompt) else ""
             return PromptReady(request_id=request.request_id, prompt=text, token_ids=(), media=())
@@ -540,7 +549,8 @@ class RemoteEngine:
         )
 
     async def _decoded(self, ids: Sequence[int]) -> str:
-        """Return a prompt's text, or "" if the server does not send it in time: it must not delay the answer."""
+        """Return a prompt's text, or "" if the server does not send it in time, because waiting would delay the
+        answer."""
         try:
             return await self._texts.text_of(ids, self._api.stall_s)
         except Unanswered:

@@ -65,7 +65,7 @@ _WRONG_KEY = "Check the variable or file that holds it. A worker that runs reads
 
 
 class NothingListens(VlmtuiError):
-    """No server listens at the address, perhaps not yet."""
+    """No server listens at the address. It may still be starting."""
 
 
 class ConnectionBroken(VlmtuiError):
@@ -168,7 +168,7 @@ def refusal(code: int, body: bytes, content_type: str, *, shown: str, has_key: b
 
 
 def broken(error: httpx2.HTTPError | ssl.SSLError, *, shown: str, is_answering: bool) -> VlmtuiError:
-    """Return the error for a failed connection. `is_answering`: part of an answer has arrived."""
+    """Return the error for a failed connection. `is_answering`: True if part of an answer has arrived."""
     detail = f"{type(error).__name__}: {error}"
     if is_answering:
         message = f"The connection to {shown} broke in the middle of the answer."
@@ -338,7 +338,7 @@ class ServerApi:
             raise self._broken(broken_off, is_answering=is_answering) from broken_off
 
     async def _texts(self, path: str, body: object) -> AsyncGenerator[str, None]:
-        """Yield the data of each event. Raises VlmtuiError for another status than 200."""
+        """Yield the data of each event of a stream. Raises VlmtuiError for another status than 200."""
         async with self._client.stream("POST", self._base + path, json=body) as response:
             kind = response.headers.get("content-type", "")
             if response.status_code != 200 or "event-stream" not in kind:
@@ -349,7 +349,7 @@ class ServerApi:
                     yield text
 
     async def _heard(self, texts: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-        """Yield the same texts, and check the server's health every `stall_s` seconds while none arrives."""
+        """Pass on the data of each event. While none arrives, check the server's health every `stall_s` seconds."""
         since = time.monotonic()
         next_text = asyncio.ensure_future(anext(texts, None))
         try:
@@ -430,7 +430,7 @@ class ServerApi:
         return self._hide(bytes(found))
 
     async def _data_of(self, response: httpx2.Response) -> AsyncGenerator[str, None]:
-        """Yield the data of each complete event. Raises VlmtuiError if one, or the stream, is too long."""
+        """Yield the data of each complete event. Raises VlmtuiError if an event or the whole stream is too long."""
         data: list[str] = []
         size = total = 0
         async for line in _lines(response.aiter_bytes(), self.shown):
@@ -454,7 +454,8 @@ class ServerApi:
 
 
 def _hiding(secrets: Sequence[bytes]) -> Callable[[bytes], bytes]:
-    """Return a function that replaces these secrets by `[hidden]`: some servers quote a wrong key in their error."""
+    """Return a function that replaces these secrets in a response by `[hidden]`, because some servers quote a wrong key
+    in their error."""
     found = re.compile(b"|".join(re.escape(secret) for secret in secrets if len(secret) >= _SECRET_MIN) or b"(?!)")
     return lambda content: found.sub(b"[hidden]", content)
 

@@ -1,6 +1,7 @@
 """The engine arguments of the backend `remote`: a server's address and how to reach it.
 
-They hold no secret: they name the environment variable or file of a key, which the worker reads here.
+The arguments contain no secret. They name an environment variable or a file with the key, which is read here, in the
+worker.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ def _environment(name: str) -> str:
 
 
 def _sendable(value: str, place: str) -> str:
-    """Return the value if a header can hold it. Otherwise raise VlmtuiError, without the secret value."""
+    """Return a secret if it can be sent in a header. Otherwise raise VlmtuiError, whose message does not show the
+    secret."""
     if not (value.isascii() and value.isprintable()):
         raise _unreadable(f"{place} holds more than a header can: a line break or a letter that is not ASCII.", "")
     return value

@@ -58,7 +58,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The features, on or off, for a person."""
+        """The features with their state (on or off), for display."""
         return (
             Feature("Token counts before sending", self.tokenizes, ""),
             Feature("Raw prompts with attachments", self.takes_ids or self.takes_template, "--enable-scale-out"),
@@ -117,8 +117,10 @@ async def probe(api: ServerApi, named: str | None = None) -> ServerFacts:
 async def wait_for(
     api: ServerApi, seconds: float, tell: Callable[[float], object], named: str | None = None
 ) -> ServerFacts:
-    """Probe repeatedly until the server has loaded its model. `tell` gets the seconds waited so far. Raises VlmtuiError
-    after `seconds`, and at once for an error that waiting does not mend."""
+    """Probe repeatedly until the server has loaded its model. `tell`: called with the seconds waited so far.
+
+    Raises VlmtuiError after `seconds`, or at once for an error that does not go away by waiting.
+    """
     started = time.monotonic()
     while True:
         try:
@@ -158,7 +160,8 @@ def _models(found: object, shown: str) -> tuple[ServedModel, ...]:
 
 
 def _with_context(model: ServedModel, told: object) -> ServedModel:
-    """Return the model with the context length that llama.cpp's server reports in `meta`."""
+    """Return the model, with the context length from the field `meta` if it has none yet. llama.cpp's server reports it
+    there."""
     match told:
         case {"meta": {"n_ctx": int(length)}} if model.max_model_len is None and length > 0:
             return msgspec.structs.replace(model, max_model_len=length)
@@ -182,7 +185,8 @@ async def _exists(api: ServerApi, path: str) -> bool:
 
 
 async def _takes_parts(api: ServerApi, model: str) -> bool:
-    """Return True if a request with token ids may have media: the server then rejects an invalid image."""
+    """Return True if a request with token ids may have media. Tested with an invalid image, which such a server
+    rejects."""
     if not await _exists(api, GENERATE):
         return False
     part = {"type": "image_url", "url": _INVALID_IMAGE}
@@ -192,7 +196,8 @@ async def _takes_parts(api: ServerApi, model: str) -> bool:
 
 
 async def _takes(api: ServerApi, model: str, more: dict[str, object], flag: str) -> bool:
-    """Return True if the server accepts a field. Otherwise its error about this invalid request names the flag."""
+    """Return True if the server accepts the fields `more` in a request. The test request has an invalid image, so that
+    it always fails; a server that rejects the field itself names `flag` in its error."""
     content = [{"type": "image_url", "image_url": {"url": _INVALID_IMAGE}}]
     body = {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 1, **more}
     code, answer = await api.status(CHAT, body)

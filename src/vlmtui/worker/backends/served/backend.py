@@ -1,6 +1,6 @@
-"""The server of the vLLM in another environment as a backend.
+"""Runs a model in another environment's vLLM: starts a `vllm serve` of that environment and connects to it.
 
-The app puts the server's program into the environment variable `SERVER_VARIABLE`.
+The app names the server's program in the environment variable `SERVER_VARIABLE`.
 """
 
 from __future__ import annotations

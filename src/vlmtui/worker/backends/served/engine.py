@@ -154,8 +154,8 @@ async def start_server(program: ServerProgram, spec: LoadSpec, home: Path) -> Se
 
 
 def _environment(program: ServerProgram, spec: LoadSpec, home: Path) -> dict[str, str]:
-    """Return the server's environment variables. PYTHONPATH includes the folder `site`, whose `sitecustomize` thus also
-    runs in the server's processes."""
+    """Return the server's environment variables. PYTHONPATH includes the folder `site`, so that its `sitecustomize`
+    also runs in the server's processes."""
     site = Path(__file__).parents[2] / "site"
     kept = [folder for folder in search_path(os.environ) if folder != str(site)]
     search = [str(site), str(home / _METADATA), *program.search_path, *kept]
@@ -170,8 +170,9 @@ def _environment(program: ServerProgram, spec: LoadSpec, home: Path) -> dict[str
 async def _declared_options(program: ServerProgram, given: dict[str, str]) -> frozenset[str]:
     """Return all words in the files in which this vLLM declares its server's options.
 
-    Also writes the package metadata if the environment has none, as in builds for the CPU: without it the server does
-    not start. Raises VlmtuiError(NO_ENGINE) if the environment has no vLLM."""
+    If the environment lacks vLLM's package metadata, as builds for CPUs do, also writes them: without them the server
+    does not start. Raises VlmtuiError(NO_ENGINE) if the environment has no vLLM.
+    """
     found = (await _answer(program, _FOLDER_CODE, given)).strip()
     if not found:
         raise VlmtuiError(
@@ -199,7 +200,7 @@ async def _answer(program: ServerProgram, code: str, given: dict[str, str]) -> s
 
 
 def _write_metadata(program: ServerProgram, folder: Path) -> None:
-    """Write package metadata for `vllm`. From `cpu` in the version vLLM concludes that it runs on a CPU."""
+    """Write package metadata for `vllm`. If the version contains `cpu`, vLLM concludes that it runs on a CPU."""
     version = f"{program.version}+cpu" if program.is_for_cpu else program.version
     target = folder / f"vllm-{version}.dist-info"
     target.mkdir(parents=True, exist_ok=True)
@@ -208,7 +209,8 @@ def _write_metadata(program: ServerProgram, folder: Path) -> None:
 
 
 def _is_known(flag: str, declared: frozenset[str], spec: LoadSpec) -> bool:
-    """Return True if this vLLM has the flag. Also if the user set it, so that vLLM reports it as unknown."""
+    """Return True if this vLLM has the flag. Also True if the user set the flag: vLLM then reports an unknown one
+    itself."""
     name = flag.removeprefix("--").replace("-", "_")
     return bool({name, name.removeprefix("no_")} & {*declared, *spec.engine_args})
 
@@ -303,7 +305,7 @@ class ServedEngine:
 
 
 def _info(found: EngineInfo, program: ServerProgram, spec: LoadSpec) -> EngineInfo:
-    """Complete the server's facts about the engine with those that its start arguments tell."""
+    """Return the facts that the server reports about the engine, completed from its start arguments."""
     arguments = cpu_arguments(spec.engine_args) if program.is_for_cpu else dict(spec.engine_args)
     dtype = arguments.get("dtype")
     return msgspec.structs.replace(

@@ -76,7 +76,8 @@ class AnswerPiece(msgspec.Struct, frozen=True):
 class AnswerReader:
     """Turns the tokens of one answer into text and finds its end: a stop token, a stop string or the length limit.
 
-    `before`: the prompt's tokens, if the answer continues them (not in an encoder-decoder)."""
+    `before`: the prompt's tokens, which the answer continues; empty for an encoder-decoder model.
+    """
 
     def __init__(self, plan: SamplingPlan, tokenizer: Any, before: Sequence[int] = ()) -> None:
         self._plan = plan
@@ -116,7 +117,7 @@ class AnswerReader:
         return text
 
     def _found_stop(self) -> bool:
-        """Cut the held text at the first stop string. Return True if there is one."""
+        """Look for a stop string in the text that is held back. If there is one, cut the text there and return True."""
         places = [(at, one) for one in self._plan.used.stop if (at := self._held.find(one)) >= 0]
         if not places:
             return False
@@ -335,7 +336,7 @@ class TransformersEngine:
         forced: Sequence[int] = (),
     ) -> AsyncGenerator[AnswerPiece, None]:
         """Wait for the earlier requests, then generate and yield the pieces of the answer. `forced`: score these tokens
-        instead of choosing any. Closing this generator ends the answer before its next token."""
+        instead of choosing any. Closing the generator stops the answer before its next token."""
         arrived: asyncio.Queue[AnswerPiece | None] = asyncio.Queue()
         stopped = threading.Event()
 
@@ -366,7 +367,7 @@ class TransformersEngine:
                 await asyncio.gather(asyncio.wrap_future(job), return_exceptions=True)
 
     def _run(self, request: GenerateRequest | ScoreRequest, inputs: PromptInputs, chooser: TokenChooser) -> None:
-        """Generate an answer. Blocking. An exception of the chooser ends the answer."""
+        """Generate an answer. Blocking. An exception that `chooser` raises ends the answer."""
         import torch
 
         model = self._loaded.model

@@ -86,7 +86,8 @@ def read_arguments(spec: LoadSpec) -> Arguments:
 
 
 def _counted(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments with `limit_mm_per_prompt` as counts: vLLM also accepts `{count = 2, width = 512}`."""
+    """Return the arguments with `limit_mm_per_prompt` as plain counts. vLLM also accepts `{count = 2, width = 512}`,
+    which becomes 2."""
     limits = given.get("limit_mm_per_prompt")
     if not isinstance(limits, Mapping):
         return dict(given)
@@ -141,7 +142,9 @@ def repair_image_features(model: Any) -> bool:
 
     The vision tower's `intermediate_layers_indices` count from the input of the first layer. Since version 4.57 at the
     latest, Transformers counts from the first layer's output, which is one layer too late and changes log-probabilities
-    by 0.3. Report to send: docs/upstream/transformers-mllama-features.md; look at Transformers 5.25."""
+    by 0.3. The fault's report, not sent yet: docs/upstream/transformers-mllama-features.md. Check with Transformers
+    5.25 whether the repair is still needed.
+    """
     tower = getattr(getattr(model, "model", None), "vision_model", None)
     indices = getattr(tower, "intermediate_layers_indices", None)
     if tower is None or indices is None or not _lacks_the_input(tower.transformer, input_device(model)):
@@ -304,7 +307,9 @@ def _check_config(folder: Path) -> None:
 def _halves(missing: Collection[str], adapter: str) -> list[str]:
     """Return the missing weights of modules for which the adapter has only one of the matrices A and B.
 
-    `missing` also lists other adapters, and both matrices of each module that this adapter leaves unchanged."""
+    `missing`: the weights that the load did not find. It also lists other adapters' weights, and both matrices of each
+    module that this adapter leaves unchanged.
+    """
     own = [key for key in missing if f".{adapter}." in f"{key}."]
     modules = Counter(key.partition(".lora_")[0] for key in own)
     return [key for key in own if modules[key.partition(".lora_")[0]] == 1]
@@ -410,7 +415,7 @@ def auto_class(config: Any) -> Any:
 
 
 def _without_sampling(model: Any) -> Any:
-    """Take the sampling out of the model's generation config, which is returned as it was."""
+    """Give the model a generation config without sampling settings, and return its original one."""
     from transformers import GenerationConfig
 
     own = model.generation_config

@@ -31,7 +31,7 @@ LOGPROBS_MAX = 20
 
 
 class Further(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Further fields of vLLM's SamplingParams, besides `PARAMETERS`, that this backend supports."""
+    """Fields of vLLM's SamplingParams that this backend supports in addition to `PARAMETERS`."""
 
     min_tokens: int = 0
     ignore_eos: bool = False
@@ -140,8 +140,8 @@ TakeToken = Callable[[int, Logprobs | None], bool]
 class TokenChooser:
     """Chooses the tokens of one answer: a logits processor and a stopping criterion of `generate`.
 
-    `prompt_ids`: for the repetition penalty. `forced`: score these tokens instead of choosing any. `goes_on` is called
-    before each token; False or an exception ends the answer.
+    `prompt_ids`: the prompt's tokens, which the repetition penalty needs. `forced`: score these tokens instead of
+    choosing any. `goes_on`: called before each token; if it returns False or raises, the answer ends.
     """
 
     def __init__(

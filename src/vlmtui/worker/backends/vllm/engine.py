@@ -76,10 +76,11 @@ from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, eos_ids, 
 
 
 class AdapterShelf:
-    """Chooses the LoRA adapter of each request: the request's own, named by its folder, or the model record's.
+    """Chooses the LoRA adapter of each request: the one in the folder that the request names, or one of the model
+    family's record.
 
     On a CPU the last of vLLM's adapter slots must stay empty: vLLM 0.32 gives requests without an adapter the slot
-    index -1 (`lora/ops/torch_ops`), so that the adapter in the last slot would change them.
+    index -1 (`lora/ops/torch_ops`), and the adapter in the last slot would then change their answers.
     """
 
     def __init__(self, spec: LoadSpec, arguments: Mapping[str, Any], *, on_cpu: bool) -> None:
@@ -386,8 +387,9 @@ class VllmEngine:
     async def _render(self, request: Request, items: list[MediaItem], *, is_sent: bool = True) -> Any:
         """Return the engine's input: token ids with expanded placeholders, and the processed media.
 
-        Pass `is_sent=False` if the input only serves inspection: otherwise vLLM assumes that the engine core has
-        received the media."""
+        `is_sent`: False if the input is only inspected and never sent to the engine core; vLLM otherwise assumes that
+        the engine core has the media.
+        """
         started, prompt = time.time(), request.prompt
         with_text = isinstance(request, RenderRequest) and request.view is not None and request.view.values
         if isinstance(prompt, MessagesPrompt):

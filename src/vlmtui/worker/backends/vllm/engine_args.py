@@ -86,7 +86,7 @@ def environment(engine_args: Mapping[str, object]) -> dict[str, str]:
 
 
 def own_context(text: str) -> int | None:
-    """Return the model's context length in tokens from vLLM's error about a `max_model_len` that exceeds it; None if
+    """Return the model's context length in tokens. vLLM's error about a too large `max_model_len` names it; None if
     `text` is another error."""
     found = re.search(r"greater than the derived max_model_len \([^=()]*=(\d+)", text)
     return int(found[1]) if found else None

@@ -176,14 +176,15 @@ def explain_server_exit(log: Iterable[str], *, name: str, said: str) -> VlmtuiEr
 
 
 def _ends_in(said: str) -> list[str]:
-    """Return a sentence for each process that a signal ended. vLLM's exception names them: `{'EngineCore': -9}`."""
+    """Return a sentence for each process that was killed by a signal. `said`: vLLM's exception, which names the
+    processes (`{'EngineCore': -9}`)."""
     failed = _FAILED_PROCESSES.search(said)
     ends = re.findall(r"'([\w-]+)': (-?\d+)", failed[1]) if failed else []
     return [f"{process} {describe_exit(int(code))}." for process, code in ends if int(code) < 0]
 
 
 def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiError:
-    """Explain a failed request. If the engine died of it, the log has the cause."""
+    """Explain a failed request. If the engine died during it, the cause is in the log."""
     text = chain_text(error)
     if not isinstance(error, VlmtuiError) and _IN_THE_CORE.search(text):
         return explain_death(log, fallback=text)
@@ -191,7 +192,7 @@ def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiErro
 
 
 def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
-    """Return ENGINE_DIED with the cause, if an error line of the log names it."""
+    """Return ENGINE_DIED. If an error line of the log tells the cause, its message says so."""
     errors = _errors_in(log)[1]
     detail = "\n".join(dict.fromkeys(errors[-_DETAIL_LINES:])) or fallback
     cause = classify("\n".join(errors), _ENGINE_RULES, detail=detail)
@@ -201,7 +202,8 @@ def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
 
 
 def _cause_in(log: Iterable[str], *, fallback: str) -> tuple[VlmtuiError | None, str]:
-    """Return the cause of a failed load from the engine's log lines (None if unknown), and its last lines as detail."""
+    """Return the cause of a failed load (None if unknown), found in the engine's log lines, and the last of these lines
+    as detail."""
     lines, errors = _errors_in(log)
     detail = "\n".join(dict.fromkeys((errors or lines)[-_DETAIL_LINES:])) or fallback
     return classify("\n".join(errors), _ENGINE_RULES, detail=detail), detail

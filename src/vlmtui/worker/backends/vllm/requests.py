@@ -83,10 +83,11 @@ def sampling_parameters(
 
 
 def used_sampling(parameters: Any, *, room: int, given: Sampling | None = None) -> Sampling:
-    """Return vLLM's SamplingParams as a Sampling without open values.
+    """Return the sampling that vLLM used, with a value for every parameter. `parameters`: vLLM's SamplingParams.
 
-    `room`: the number of tokens left in the context. `given`: the requested sampling, for its structured output,
-    processor arguments and template variables, which `parameters` does not have in this form."""
+    `room`: the number of tokens left in the context. `given`: the requested sampling. Its structured output, processor
+    arguments and template variables are copied, because `parameters` does not have them in this form.
+    """
     is_greedy = parameters.temperature == 0
     numbers = {name: getattr(parameters, name) for name in PARAMETERS}
     if is_greedy:
@@ -134,7 +135,7 @@ def scoring_parameters(logprobs: int | None) -> Any:
 
 
 def with_answer(rendered: Any, request: ScoreRequest) -> Any:
-    """Return the rendered prompt with the tokens of the answer to score at its end."""
+    """Return the rendered prompt, followed by the tokens of the answer to score."""
     return {**rendered, "prompt_token_ids": [*rendered["prompt_token_ids"], *request.tokens]}
 
 
@@ -144,8 +145,11 @@ def scored_delta(
     vocabulary: VocabularyReader,
     known: Vocabulary,
 ) -> Delta:
-    """Return the answer's tokens with their log-probabilities: the end of vLLM's `prompt_logprobs`, since the answer
-    was sent as the end of the prompt. `known`: token texts that the app already has."""
+    """Return the scored answer's tokens with their log-probabilities.
+
+    These are the last of vLLM's `prompt_logprobs`, because the answer was sent as the end of the prompt. `known`: token
+    texts that the app already has.
+    """
     found = prompt_logprobs[len(prompt_logprobs) - len(request.tokens) :]
     scores = tuple(
         token_logprob(token, at, request.logprobs or 0)
@@ -164,7 +168,8 @@ def scored_delta(
 
 
 def as_chunks(prompt: dict[str, Any], items: Sequence[MediaItem]) -> dict[str, Any]:
-    """Return vLLM's prompt with its images as `vision_chunk` items, for a model that takes nothing else."""
+    """Return vLLM's prompt with its images as items of the modality `vision_chunk`, for a model that accepts only this
+    modality."""
     images = [item for item in items if item.modality == "image"]
     if not images:
         return prompt
@@ -174,10 +179,11 @@ def as_chunks(prompt: dict[str, Any], items: Sequence[MediaItem]) -> dict[str, A
 
 
 def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], config: Any, tokenizer: Any) -> None:
-    """Raise VlmtuiError(PLACEHOLDER_MISMATCH) unless every item has its span of tokens and every media token is in one.
+    """Raise VlmtuiError(PLACEHOLDER_MISMATCH) unless every item has a span of tokens, and no media token is outside of
+    these spans.
 
-    `rendered` is the engine's input: `prompt_token_ids`, and `mm_placeholders` by modality. vLLM accepts too many
-    placeholders, and then answers nonsense or crashes.
+    `rendered`: the engine's input, with `prompt_token_ids`, and `mm_placeholders` by modality. The check is needed
+    because vLLM accepts a prompt with too many placeholders, and then answers nonsense or crashes.
     """
     spans: Mapping[str, Sequence[Any]] = rendered.get("mm_placeholders") or {}
     wanted = Counter(item.modality for item in items)
@@ -214,9 +220,9 @@ async def seen_media(
 ) -> tuple[SeenMedium, ...]:
     """Write every processed image and video frame as the model sees it into the view's folder.
 
-    `rendered` is the engine's input, and `render` makes that of other attachments. If the processor does not tell its
-    normalisation, it is measured with black and white images. Raises VlmtuiError if the folder is not private, or a
-    file cannot be written.
+    `rendered`: the engine's input. `render`: makes such an input from a request and other media. If the processor does
+    not report its normalisation, it is measured on black and white images. Raises VlmtuiError if the folder is not
+    private, or a file cannot be written.
     """
     seen = await asyncio.to_thread(_write, request.request_id, view, rendered, (), processor)
     if all(medium.is_exact for medium in seen):
@@ -256,7 +262,8 @@ def _data(rendered: Mapping[str, Any], modality: Modality) -> list[dict[str, Any
 
 
 def _runs(place: Any) -> list[tuple[int, int]]:
-    """Return the offset and length of each run of tokens in a placeholder that embeddings replace."""
+    """Return the offset and length of each run of tokens that the embeddings of one item replace. `place`: vLLM's
+    placeholder of the item."""
     mask = getattr(place, "is_embed", None)
     if mask is None:
         return [(place.offset, place.length)]

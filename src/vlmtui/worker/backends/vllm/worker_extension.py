@@ -1,8 +1,9 @@
 """The class that vLLM mixes into its worker processes (`worker_extension_cls`), and repairs of two faults of vLLM 0.32
 and 0.33.
 
-Reports to send: docs/upstream/vllm-onednn-contiguous.md and docs/upstream/vllm-internvl-video-arguments.md; look at
-vLLM 0.34."""
+The faults' reports, not sent yet: docs/upstream/vllm-onednn-contiguous.md and
+docs/upstream/vllm-internvl-video-arguments.md. Check with vLLM 0.34 whether the repairs are still needed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ import psutil
 
 
 def keep_contiguous() -> None:
-    """Make the inputs of vLLM's linear layers for CPUs contiguous in memory. Does nothing where they are not imported.
+    """Make the inputs of vLLM's linear layers for CPUs contiguous in memory. Does nothing in a process that has not
+    imported these layers.
 
     oneDNN rejects a transposed view, which kills the engine. The audio encoder of Gemma 4, HunyuanOCR and Step-VL pass
     transposed views.
@@ -33,10 +35,12 @@ def keep_contiguous() -> None:
 
 
 def keep_arguments_apart() -> None:
-    """Drop arguments that InternVL's video processor does not know.
+    """Keep arguments that InternVL's video processor does not know away from it.
 
-    vLLM passes it the image processor's arguments too, such as `max_dynamic_patch` of the record internvl_chat, and it
-    rejects them. Call this after vLLM has loaded the model's class; does nothing for other models."""
+    vLLM passes the image processor's arguments to the video processor too, such as `max_dynamic_patch` of the record
+    internvl_chat, and the video processor rejects them. Call this after vLLM has loaded the model's class; does nothing
+    for other models.
+    """
     module = sys.modules.get("vllm.model_executor.models.internvl")
     info = getattr(module, "InternVLProcessingInfo", None)
     if info is None or hasattr(info.get_video_processor, "__wrapped__"):
@@ -92,9 +96,11 @@ def _close(descriptor: int) -> bool:
 
 
 def bind_elsewhere(listener: socket.socket) -> None:
-    """Bind a listener of the loopback interface to another interface, where no packet for its address arrives.
+    """Make a listener on the loopback interface unreachable: bind it to another interface, where packets for its
+    address never arrive.
 
-    Every user may do this since Linux 5.7. Raises OSError."""
+    Every user may do this since Linux 5.7. Raises OSError.
+    """
     others = [name for _, name in socket.if_nameindex() if name != _LOOPBACK]
     if not others or not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
         raise OSError("no other interface, or the socket is not on the loopback interface")

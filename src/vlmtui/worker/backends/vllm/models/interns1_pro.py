@@ -1,6 +1,7 @@
-"""Intern-S1-Pro: vLLM 0.32's class reads `self.model_config`, which it never sets, so that no model loads.
+"""Intern-S1-Pro. vLLM 0.32's class reads `self.model_config` but never sets it, so that no model of this architecture
+loads.
 
-vLLM 0.33 sets it: docs/upstream/vllm-interns1-pro.md.
+vLLM 0.33 sets the attribute: docs/upstream/vllm-interns1-pro.md.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Tarsier is a LLaVA with a token after each row of patches, and another after the
 the vocabulary (`image_newline_idx`, `image_new_idx` in config.json), whose embeddings stand between those of the
 patches. Source: the authors' `add_split_tokens` (github.com/bytedance/tarsier).
 
-Tarsier2 is a Qwen2-VL with the configuration of a LLaVA around it, which `as_qwen2_vl` removes.
-Report to send: docs/upstream/vllm-tarsier.md; look at vLLM 0.34.
+Tarsier2 is a Qwen2-VL with the configuration of a LLaVA around it, which `as_qwen2_vl` removes. The report, not sent
+yet: docs/upstream/vllm-tarsier.md. Check with vLLM 0.34 whether these classes are still needed.
 """
 
 from __future__ import annotations
