@@ -76,7 +76,8 @@ def _open(arguments: argparse.Namespace, *, is_plain: bool) -> int:
 
 
 def _resumed_conversation(store: AsyncStore, arguments: argparse.Namespace) -> ResumePoint | None:
-    """Return the conversation of --continue or --resume; None without them. Raises VlmtuiError if there is none."""
+    """Return the conversation of --continue or --resume; None without these options. Raises VlmtuiError if there is no
+    such conversation."""
     if not arguments.app_continue and arguments.app_resume is None:
         return None
     from vlmtui.session.resume import resume_point

@@ -198,7 +198,7 @@ class _Ask:
 
     @property
     def modes(self) -> list[PromptMode]:
-        """The mode of each lane; in a fan-out, the one mode of all lanes."""
+        """The prompt mode of each lane, chat or raw; a fan-out has one mode for all lanes."""
         mode = self.arguments.mode
         if mode == "both":
             return ["chat", "raw"]
@@ -230,7 +230,8 @@ class _Ask:
             return await self._print_answers(lanes, load_s)
 
     async def _print_answers(self, lanes: Lanes, load_s: float | None = None) -> int:
-        """Print and export the answers; raise the error of a failed one. `load_s`: None: take it from each lane."""
+        """Print and export the answers. Raises VlmtuiError if an answer failed. `load_s`: seconds until the engine was
+        ready; None: each lane's engine has its own time."""
         failures = [lane.answer.failure for lane in lanes if lane.answer.failure is not None]
         if all(lane.info is None for lane in lanes):
             raise failures[0].error()
@@ -264,7 +265,8 @@ class _Ask:
             return []
 
     def _fan_out_summary(self, lanes: Lanes, scores: Sequence[LaneScore | None]) -> list[str]:
-        """Return lines that count a fan-out's equal answers, and say how much they depend on the images."""
+        """Return the summary of a fan-out, line by line: how often each answer occurs, how likely the first answer is
+        under each lane's prompt, and whether it depends on the images or the adapter."""
         if self.plan is None:
             return []
         each = [
@@ -346,9 +348,8 @@ class _Ask:
     def _check_raw(self, info: EngineInfo | None) -> None:
         """Print problems of the raw prompt to stderr. Raises VlmtuiError(BAD_INPUT) if it must not be sent.
 
-        `info` is None before the engine is loaded; then nothing is printed unless the prompt must not be sent. The last
-        lane is checked: all lanes have the same raw prompt, or only the last one has one.
-        """
+        `info` is None before the engine is loaded; then nothing is printed unless the prompt must not be sent. Checking
+        the last lane is enough: either all lanes have the same raw prompt, or only the last lane has a raw prompt."""
         prompt = self.specs[-1].request.prompt
         if not isinstance(prompt, RawPrompt):
             return
@@ -373,8 +374,8 @@ class _Ask:
             raise bad_input("The raw prompt was not sent.", hint=hint)
 
     def _box_reader(self) -> BoxReader | None:
-        """Return how to read the boxes of the first answer; None without --boxes. Raises VlmtuiError if the coordinate
-        format or the one image or video is missing."""
+        """Return a reader for the boxes of the first answer; None without --boxes. Raises VlmtuiError if the coordinate
+        format is unknown, or if there is not exactly one image (without images: one video) to draw on."""
         if self.arguments.boxes is None:
             return None
         attachments = attachments_of(self.specs[0].request.prompt)
@@ -451,7 +452,8 @@ def _bad_usage(problem: str) -> VlmtuiError:
 
 
 def _difference_json(comparison: Comparison) -> dict[str, object]:
-    """Return how the second answer differs from the first; all None if a side failed."""
+    """Return how the second answer differs from the first, as fields for `--json`; every value is None if a request
+    failed."""
     found = comparison.difference
     if found is None or any(side.failure for side in comparison.sides):
         empty = ("prompts_identical", "answers_identical", "first_divergence", "prompt_first_divergence")
@@ -549,7 +551,8 @@ class BoxReader(msgspec.Struct, frozen=True):
     """The image's size after the model's processor resized it, for coordinates in these pixels."""
 
     def write(self, answer: str) -> dict[str, object]:
-        """Write the image with boxes and points, list these on stderr, and return them as JSON. Raises VlmtuiError."""
+        """Write the image with the answer's boxes and points, list the boxes and points on stderr, and return them as
+        JSON. Raises VlmtuiError."""
         places = self._places(answer)
         write_output(Path(self.target), as_png(draw_places(places)))
         for line in _place_lines(places):
@@ -574,8 +577,8 @@ class BoxReader(msgspec.Struct, frozen=True):
 def _grounding_for(
     setup: AskSetup, arguments: argparse.Namespace, attachments: Sequence[Attachment]
 ) -> Grounding | None:
-    """Return the model's coordinate format, from its family's TOML record; None if the record has none. Raises
-    VlmtuiError if it has none and there is an image."""
+    """Return the coordinate format from the TOML record of the model's family (or of the family of --boxes-like). If
+    the record has none, raises VlmtuiError for an image, and returns None for a video."""
     family = setup.model.family
     if arguments.boxes_like is not None:
         records = {record.family: record for record in setup.application.registry.values()}
@@ -592,7 +595,8 @@ def _grounding_for(
 
 
 def _with_special_tokens(sampling: Sampling, grounding: Grounding | None) -> Sampling:
-    """Return the sampling; if coordinates are special tokens, with those kept in the answer."""
+    """Return the sampling. If the model writes coordinates as special tokens, the returned sampling keeps these in the
+    answer."""
     is_plain = grounding is None or grounding.format in _PLAIN_FORMATS
     return sampling if is_plain else msgspec.structs.replace(sampling, skip_special_tokens=False)
 

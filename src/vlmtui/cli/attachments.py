@@ -1,4 +1,4 @@
-"""The options --image, --video and --audio, and the messages made of their files and the question."""
+"""The options --image, --video and --audio, and the conversation turns made from their files and the question."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ class AppendMedia(argparse.Action):
 
 
 def add_media_options(parser: argparse._ActionsContainer, texts: Mapping[str, str]) -> None:
-    """Add --image, --video and --audio; `media` is a list of (kind, argument). `texts`: the help, by kind."""
+    """Add --image, --video and --audio, which collect their arguments in `media`, a list of (kind, argument). `texts`:
+    the help text of each option, by kind."""
     for kind, text in texts.items():
         parser.add_argument(f"--{kind}", dest="media", action=AppendMedia, const=kind, metavar="P", help=text)
 
 
 def add_media(parser: argparse.ArgumentParser) -> None:
-    """Add --image, --video, --audio and --many, for the attachments of one question."""
+    """Add --image, --video and --audio for one question, and --many, which allows more than 20 files per argument."""
     articles = {"image": "an image", "video": "a video", "audio": "an audio file, or the audio track of a video"}
     texts = {kind: f"{name}, or several; may be repeated, the order is kept" for kind, name in articles.items()}
     add_media_options(parser, texts)
@@ -61,9 +62,8 @@ def stage_attachments(
 ) -> list[Attachment]:
     """Check, store and return the attachments in order. Raises VlmtuiError with the file and the reason.
 
-    `given`: pairs of `image`, `video` or `audio` and an option's argument. `num_frames`: frames of a video. `many`:
-    allow more than 20 files for one argument.
-    """
+    `given`: pairs of `image`, `video` or `audio` and an option's argument. `num_frames`: the number of frames to sample
+    from a video. `many`: allow more than 20 files for one argument."""
     return [
         _stage(paths, kind, source, page, dots, VideoSampling(num_frames=num_frames))
         for kind, text in given
@@ -72,7 +72,8 @@ def stage_attachments(
 
 
 def turns_with_placed(system: str, question: str, attachments: Sequence[Attachment]) -> list[Turn]:
-    """Return system and user turn. An attachment is at its token (`[Image #1]`), or else before the text."""
+    """Return the system turn, if any, and the user turn. In the user turn, an attachment replaces its token (`[Image
+    #1]`); attachments without a token come before the text."""
     tokens = {token_text(number, item): item for number, item in enumerate(attachments, start=1)}
     pieces = re.split(f"({'|'.join(map(re.escape, tokens))})", question) if tokens else [question]
     parts: list[Part] = [Media(item) for token, item in tokens.items() if token not in pieces]
@@ -84,7 +85,8 @@ def turns_with_placed(system: str, question: str, attachments: Sequence[Attachme
 
 
 def _sources(kind: Modality, text: str, *, many: bool) -> list[tuple[Path | str, int, int | None]]:
-    """Return the files and addresses of one argument, each with a page and the dots per inch to render it with."""
+    """Return the files and addresses that an argument names. Each comes with the page to render, if it is a document,
+    and the resolution in dots per inch (None: the default)."""
     from vlmtui.media.gather import ASK_ABOVE, gather
 
     pages, dots = range(1, 2), None
@@ -107,7 +109,8 @@ def _sources(kind: Modality, text: str, *, many: bool) -> list[tuple[Path | str,
 
 
 def _may_be(kind: Modality, path: Path) -> bool:
-    """Return whether a file in a folder may be of this kind. An unreadable file may: staging it reports the reason."""
+    """Return whether a file in a folder may be of this kind. True for an unreadable file: staging it later reports the
+    reason."""
     from vlmtui.media.stage import file_type
 
     try:

@@ -233,7 +233,8 @@ class _Batch:
         return 0 if self._has_passed() and is_sound else 1
 
     async def _answer(self) -> bool:
-        """Answer the items, tidy the output, print counts. Return False if verifying the media cache failed."""
+        """Answer the items, remove outdated lines from the output, and print the counts. Return False if
+        --verify-mm-cache-hit-with-uuids found a difference."""
         matched = map(self.output.match, self.items)
         if self.arguments.on == "ray":
             from vlmtui.cli.batch_ray import answer_on_ray
@@ -263,7 +264,8 @@ class _Batch:
         self._show_progress()
 
     async def _verify(self, engine: BatchEngine) -> bool:
-        """Send all answered items again with identifiers instead of media; return whether all answers are the same."""
+        """Send all answered items again, with identifiers that refer to the engine's media cache instead of the media.
+        Return whether all media were found and all answers are the same."""
         misses, different = await check_media_cache(engine, self.sent)
         sent = len(self.sent)
         note(
@@ -332,7 +334,7 @@ class _Batch:
 
 
 def _reader(arguments: argparse.Namespace, stack: ExitStack) -> BatchReader | None:
-    """Return a reader of IN; None if IN is not given. Raises VlmtuiError."""
+    """Return a reader of the input file, the argument IN; None without the argument. Raises VlmtuiError."""
     if arguments.input is None:
         return None
     if arguments.input == "-":
@@ -367,7 +369,7 @@ def _items_of_arguments(arguments: argparse.Namespace) -> Iterator[BatchItem]:
 
 
 def _setup(arguments: argparse.Namespace) -> AskSetup:
-    """Return the model, with the engine arguments of its options. Raises VlmtuiError."""
+    """Return the model, with the engine arguments that the command's options set. Raises VlmtuiError."""
     if arguments.engine is None:
         if arguments.disable_mm_processor_cache:
             arguments.engine_arg = [*arguments.engine_arg, "mm_processor_cache_gb=0"]
@@ -391,8 +393,9 @@ def _job(setup: AskSetup, arguments: argparse.Namespace) -> BatchJob:
 
 
 def _sampling(setup: AskSetup, arguments: argparse.Namespace) -> Sampling:
-    """Return the sampling of items without their own: settings, options, --set. With --num-prompts, vLLM's example
-    replaces the settings unless the model family has its own sampling. Raises VlmtuiError."""
+    """Return the sampling of items that set none themselves: the settings, overridden by options and --set. With
+    --num-prompts, the sampling of vLLM's example script overrides the settings, unless the model family's record has a
+    sampling. Raises VlmtuiError."""
     settings, family = setup.application.settings, setup.model.family
     sampling = with_default_parameters(
         settings.sampling.over(family.sampling), family, settings.parameters_of(family.family, setup.model.spec.name)

@@ -77,7 +77,8 @@ async def answer_on_ray(
 
 
 def _connected(arguments: argparse.Namespace) -> Any:
-    """Return the `ray` module, connected to the cluster of --ray-address or a new one here. Raises VlmtuiError."""
+    """Return the `ray` module, connected to the cluster of --ray-address, or to a new cluster on this machine. Raises
+    VlmtuiError."""
     for name, value in _ENVIRONMENT.items():  # Ray reads some of them when it is imported
         os.environ.setdefault(name, value)
     try:

@@ -1,4 +1,4 @@
-"""Shell completion, with argcomplete: `vlmtui completion SHELL` prints a script that calls `vlmtui` for words."""
+"""Shell completion, with argcomplete: `vlmtui completion SHELL` prints a script that asks `vlmtui` for completions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def completion(arguments: argparse.Namespace) -> int:
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Print the words that may follow on the shell's command line, and end the process."""
+    """Print the completions of the shell's command line, and end the process."""
     from argcomplete import autocomplete
 
     for action in _actions(parser, os.environ.get("COMP_LINE", "").split()):
@@ -45,7 +45,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def _actions(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[argparse.Action]:
-    """Yield the arguments of the app and of its commands; a command's only if its name is in `words`."""
+    """Yield the arguments of the app, and of each command whose name is in `words`, the words of the command line."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

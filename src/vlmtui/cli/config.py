@@ -85,7 +85,8 @@ def _show(*, as_json: bool) -> int:
 
 
 def _lines(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield the name and value of a setting; of a table such as `[keys]`, of each entry."""
+    """Yield the name and value of a setting. A table such as `[keys]` yields the name and value of each of its
+    entries."""
     if isinstance(value, dict) and value:
         for entry, inner in value.items():
             yield from _lines(f"{name}.{entry}", inner)

@@ -134,7 +134,8 @@ def import_(arguments: argparse.Namespace) -> int:
 
 
 def newest_conversations(limit: int) -> list[ConversationRecord]:
-    """Return the first `limit` conversations of the list; [] if there is no database yet. Raises VlmtuiError."""
+    """Return the first `limit` stored conversations, in the order of the app's list; [] if there is no database yet.
+    Raises VlmtuiError."""
     if not (Paths.default().data / FILE).is_file():
         return []
     with _opened(to_read=True) as store:
@@ -154,7 +155,8 @@ def find_conversation(store: Store, given: str) -> ConversationId:
 
 @contextmanager
 def _opened(*, to_read: bool = False) -> Iterator[Store]:
-    """Open the store, and close it afterwards. `to_read`: read only, which also works on a full disk."""
+    """Open the store, and close it afterwards. `to_read`: if it can't be opened for writing, as on a full disk, open it
+    read-only."""
     paths = Paths.default()
     try:
         store = Store.open(paths.data, paths.media)

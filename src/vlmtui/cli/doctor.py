@@ -306,7 +306,8 @@ def _check_disk(name: str, folder: Path) -> Check:
 
 
 def check_terminal(terminal: Terminal | None = None) -> Check:
-    """Check the terminal by its environment variables, and its answers about images; `terminal` None: ask it."""
+    """Check the terminal by its environment variables, and by its answers to questions about images. `terminal`: these
+    answers; None: ask the terminal now."""
     if terminal is None:
         with TerminalQuestion().ask() as asked:
             terminal = asked.answer()
@@ -376,7 +377,8 @@ def _print(check: Check) -> None:
 
 
 def printed_check(check: Check) -> Iterator[str]:
-    """Yield a check's lines. Its table lists each way to draw images: whether this terminal can, why, and a hint."""
+    """Yield the lines of a check. If it has a table, each row is a way to draw images: whether this terminal supports
+    it, why, and a hint."""
     yield f"{check.status:<4}  {check.name:<10} {check.message}"
     if check.hint and check.status != "ok":
         yield f"{'':<17}→ {check.hint}"

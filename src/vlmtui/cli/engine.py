@@ -1,4 +1,4 @@
-"""What commands with an engine share: its options, loading and leaving it, and Ctrl+C."""
+"""Code shared by the commands that use an engine: its options, loading it and disconnecting from it, and Ctrl+C."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def add_engine_arg_option(parser: argparse._ActionsContainer) -> None:
 
 
 class AskSetup(msgspec.Struct, frozen=True):
-    """The model to load, and how the command treats its engine."""
+    """The application, the model to load, and two options of the command."""
 
     application: Application
     model: Model
@@ -96,7 +96,8 @@ def prepare(arguments: argparse.Namespace) -> AskSetup:
 
 
 def sampling_of(application: Application, model: Model, given: list[str] | None) -> Sampling:
-    """Return the settings' sampling over that of the family's record, with --set (`given`). Raises VlmtuiError."""
+    """Return the sampling: --set (`given`) overrides the settings, which override the record of the model's family.
+    Raises VlmtuiError."""
     settings, family = application.settings, model.family
     parameters = settings.parameters_of(family.family, model.spec.name)
     sampling = with_default_parameters(settings.sampling.over(family.sampling), family, parameters)
@@ -104,7 +105,8 @@ def sampling_of(application: Application, model: Model, given: list[str] | None)
 
 
 def allow_adapters(arguments: argparse.Namespace) -> None:
-    """Add the engine arguments that LoRA adapters in the command need. Raises VlmtuiError for a missing one."""
+    """Add the engine arguments that the LoRA adapters of the command line need. Raises VlmtuiError if an adapter is
+    missing."""
     folders = [arguments.adapter] if arguments.adapter else []
     plan = parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
     if plan is not None and plan.parameter == ADAPTER:
@@ -200,7 +202,8 @@ async def leave_engine(engine: Engine, setup: AskSetup) -> None:
 
 
 class CommandEngines:
-    """An `EngineSource` that keeps engines loaded if memory allows; as a context manager, leaves all on exit."""
+    """The engines of a command, kept loaded together if memory allows: an `EngineSource` (`vlmtui.session.lanes`). As a
+    context manager, it disconnects from all of them on exit."""
 
     def __init__(self, setup: AskSetup, *, one_by_one: bool) -> None:
         """`one_by_one`: never have two engines loaded on this machine."""

@@ -74,7 +74,8 @@ def engines(arguments: argparse.Namespace) -> int:
 
 
 def build_for(version: str, variant: str | None = None) -> EngineBuild:
-    """Return the build of a version (empty: the current one) for this machine, or the `variant`. Raises VlmtuiError."""
+    """Return the build of vLLM `version` (empty: the current version) for `variant`, `cpu` or `cuda` (None: the variant
+    that fits this machine). Raises VlmtuiError."""
     from vlmtui.engines.builds import find_hardware
 
     if variant == "cpu":

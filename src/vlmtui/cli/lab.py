@@ -226,7 +226,8 @@ class Lab(msgspec.Struct, frozen=True):
         return with_consent(model, trust=self.arguments.trust_remote_code)
 
     def by_engine(self, name: str, model: Model, *, is_asked: bool = True) -> MakeSides:
-        """Return a function that makes the prompts of cases in an engine; `is_asked`: also the answers."""
+        """Return a function that makes the prompts and answers of cases in an engine. `is_asked` False: only the
+        prompts."""
 
         async def make(cases: Sequence[CheckCase]) -> list[CheckedSide]:
             setup = AskSetup(self.application, model, keep_alive_given=False, as_json=True)
@@ -238,8 +239,8 @@ class Lab(msgspec.Struct, frozen=True):
         return make
 
     def by_maker(self, by: str, name: str) -> MakeSides:
-        """Return a function that makes the prompts of cases. `by`: "engine", or "processor" for the model's own
-        tokenizer and processor without an engine. Raises VlmtuiError."""
+        """Return a function that makes the prompts of cases. `by`: "engine"; or "processor", which uses the model's own
+        tokenizer and processor, without an engine. Raises VlmtuiError."""
         if by == "engine":
             return self.by_engine(by, self.model(name), is_asked=False)
         model, trust = resolve(self.application.registry, name), self.arguments.trust_remote_code
@@ -254,10 +255,11 @@ class Lab(msgspec.Struct, frozen=True):
         self.results.append(CheckResult(file=str(path), error=text_of(error)))
 
     def cases(self, model: Model, usual: Sequence[str], target: Path | None = None) -> list[CheckCase]:
-        """Return the command's canned conversations (`usual` without --case), or its question. Raises VlmtuiError.
+        """Return the conversations to run: the question of --question; without it, the built-in conversations of
+        --case, by default those in `usual`. Raises VlmtuiError.
 
-        `target`: the folder of the model's golden files, to which the question's images are copied; None: none are
-        written."""
+        `target`: the folder in which golden files will be written; the question's images are copied there. None: the
+        command writes no files."""
         arguments = self.arguments
         modes: list[PromptMode] = ["chat", "raw"] if arguments.mode == "both" else [arguments.mode]
         if arguments.question is None:
@@ -380,10 +382,10 @@ async def _compare(
     read: Callable[[Path], _FileCases],
     makers: Callable[[_FileCases], Coroutine[None, None, dict[str, MakeSides]]],
 ) -> int:
-    """Run the cases of all files, those of the same model together; print the table, and return the exit code.
+    """Run the cases of all files, grouped by model; print the table, and return the exit code.
 
-    `read` returns a file's cases; a file that can't be read gets a row in the table. `makers` returns by engine name
-    the function that makes cases."""
+    `read` returns a file's cases; a file that can't be read gets a row in the table. `makers` returns, by engine name,
+    the functions that run cases and return their results."""
     groups: dict[tuple[str, tuple[str, ...]], list[CheckCase]] = {}
     for path in paths:
         try:
@@ -399,7 +401,8 @@ async def _compare(
 
 
 def _allowed_model(name: str, path: Path, allowed: Sequence[str]) -> str:
-    """Return a golden file's model. A folder must be one of `allowed`, those of --model. Raises VlmtuiError."""
+    """Return the model that a golden file names. Raises VlmtuiError if it is a folder that is not in `allowed`, the
+    folders given with --model."""
     if not (Path(name).is_absolute() or name.startswith(".")):
         return name_by_document(name)
     model = (path.parent / name).resolve()
@@ -432,7 +435,8 @@ async def _parity(lab: Lab) -> int:
     cases = [with_fixed_length(case, arguments.max_tokens) for case in lab.cases(model, COMPARED)]
 
     def tolerance() -> Tolerance:
-        """Called after the engines were loaded: only then is their number format known."""
+        """Return the tolerance, which depends on the engines' number formats: call it when all engines have been
+        loaded."""
         is_exact = all(info.dtype == "float32" for _, _, info in lab.engines)
         own = _TOLERANCE if is_exact else _TOLERANCE_OF_16_BITS
         return Tolerance(arguments.pixel_tolerance, own if arguments.tolerance is None else arguments.tolerance)
@@ -448,7 +452,8 @@ async def _parity(lab: Lab) -> int:
 
 
 def _model_and_reference(lab: Lab) -> tuple[Model, Model]:
-    """Return the model for its engine, and the one for Transformers. Raises VlmtuiError."""
+    """Return the model to check, in its own engine, and its reference, which runs in Transformers. Raises
+    VlmtuiError."""
     arguments, registry = lab.arguments, lab.application.registry
     choice = read_backend(arguments.backend) if arguments.backend is not None else None
     model = with_engine_args(resolve(registry, arguments.model, choice), arguments.engine_arg)
@@ -507,7 +512,8 @@ def _details(result: CheckResult) -> list[str]:
 
 
 def _engine_lines(lab: Lab, cases: Sequence[CheckCase]) -> list[str]:
-    """Return each engine's facts, and how its fingerprint differs from the recorded one or the first engine's."""
+    """Return lines about each engine: its facts, and how its fingerprint differs from the one recorded in the files,
+    or, if none is recorded, from the first engine's."""
     lines = []
     then = next((case.made_by for case in cases if case.made_by is not None), None)
     for name, _, info in lab.engines:

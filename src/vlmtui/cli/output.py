@@ -36,7 +36,7 @@ def note(text: str) -> None:
 
 
 def write_notice(stream: TextIO, text: str) -> None:
-    """Write text that no command depends on. If that fails, send all later output of the stream to /dev/null."""
+    """Write text that may be lost. If writing fails, send all later output of the stream to /dev/null."""
     try:
         stream.write(text)
         stream.flush()
@@ -73,7 +73,7 @@ def stay_note(model: str, keep_alive_s: float | None) -> str:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under a head, in columns as wide as their widest cell."""
+    """Print rows below a header row, in columns as wide as their widest cell."""
     shown = [[one_line(cell) for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full or without a reader; and a command's input, read up to a size limit."""
+"""Handles standard streams that are closed, full or without a reader. Reads a command's input, up to a size limit."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _CHUNK = 1 << 20
 
 
 def open_missing() -> None:
-    """Open closed standard streams on /dev/null. Otherwise the next opened file, perhaps a database, would get the
-    number of such a stream, and printed text would go into it."""
+    """Open closed standard streams on /dev/null. Otherwise the next opened file, perhaps a database, would get the file
+    descriptor of a standard stream, and printed text would be written into that file."""
     for number, name, mode in _STREAMS:
         try:
             os.fstat(number)
@@ -49,7 +49,7 @@ def _flushed(stream: TextIO) -> bool:
 
 
 def is_of_output(error: OSError) -> bool:
-    """Return whether an error comes from writing to stdout. Errors of other files have a file name."""
+    """Return whether an error comes from writing to stdout. An error with a file name comes from another file."""
     return is_output_lost() or (error.filename is None and error.errno in _WRITE_ERRORS)
 
 

@@ -29,16 +29,17 @@ class Engine(Protocol):
         """Yield the load's progress, then EngineReady or LoadFailed; only EngineReady if already loaded."""
 
     def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
-        """Yield the request's events; the last is Finished, Failed or Cancelled (for a RenderRequest: PromptReady and
-        the last). A dead engine yields Failed(ENGINE_DIED), one without a required capability Failed(UNSUPPORTED).
+        """Yield the request's events; the last is Finished, Failed or Cancelled. For a RenderRequest, PromptReady comes
+        before the last. A dead engine yields Failed(ENGINE_DIED), an engine without a required capability
+        Failed(UNSUPPORTED).
 
-        Closing the iterator early, or cancelling its task, cancels the request. `close` does not cancel it if its
-        `keep` is set."""
+        Closing the iterator early, or cancelling its task, cancels the request. `Engine.close` does not cancel a
+        request that has `keep` set."""
 
     def resume(self, request_id: str) -> AsyncGenerator[EngineEvent, None]:
-        """Yield the events of a request with `keep` set: the answer so far as one delta, then live ones.
-        Failed(NOT_KEPT) if the engine does not have it. The request then belongs to this connection; a previous client
-        that is still connected gets Failed(NOT_KEPT)."""
+        """Yield the events of a request with `keep` set: the answer so far as one delta, then new events as they occur.
+        Yields Failed(NOT_KEPT) if the engine does not have the answer. From then on this connection receives the
+        answer; a client that was receiving it before gets Failed(NOT_KEPT)."""
 
     async def forget(self, request_id: str) -> None:
         """Let the engine delete its copy of an answer, if any. Call this for every request with `keep` set once its
@@ -55,8 +56,8 @@ class Engine(Protocol):
         """Yield the newest lines of the engine's log, then new ones as they appear, until closed. Hostile text."""
 
     def metrics(self) -> AsyncGenerator[MetricsSample | Failure, None]:
-        """Yield the engine's metrics every few seconds, or why there are none just now, until closed. Raises
-        VlmtuiError if the engine has no metrics, or has gone."""
+        """Yield the engine's metrics every few seconds until closed; a Failure says why there are none at the moment.
+        Raises VlmtuiError if the engine has no metrics at all, or has ended."""
 
     async def set_keep_alive(self, seconds: float | None) -> None:
         """Set how long the engine stays after its last client leaves; 0: it stops at once; None: it stays forever."""
@@ -84,19 +85,22 @@ class EngineHost(Protocol):
     """Starts engines, finds running ones, and ends those that no longer answer."""
 
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> Engine:
-        """Connect to a running engine of the same spec, or start one and return before the model is loaded. `client`:
-        names the caller (`app`, `ask`). `keep_alive_s`: of a newly started engine. Raises VlmtuiError."""
+        """Connect to a running engine of the same spec, or start an engine and return before the model is loaded.
+        `client`: the caller's name (`app`, `ask`). `keep_alive_s`: the keep-alive time of a newly started engine, in
+        seconds; None: forever. Raises VlmtuiError."""
 
     async def running(self) -> list[EngineStatus]:
         """Return the status of every engine of this user that answers. Raises VlmtuiError if the runtime folder or a
         socket belongs to another user."""
 
     async def holder(self, request_id: str) -> LoadSpec | None:
-        """Return the spec of the running engine that keeps this answer for a later client, to `resume` it; or None."""
+        """Return the spec of the running engine that keeps the answer to this request for a later client, which can
+        `resume` it. None if no engine keeps the answer."""
 
     async def unfetched_answer(self, request_id: str) -> list[EngineEvent] | None:
-        """Return the events of a request that a stopped engine left in a file: the deltas merged into one, the last
-        event Finished, Failed or Cancelled. None if there are none. Call `holder` first."""
+        """Return the events of a request that a stopped engine left in a file: the deltas merged into one, then
+        Finished, Failed or Cancelled. None if there is no file. Call `holder` first: this method returns a running
+        answer as failed."""
 
     async def unfetched_answers(self) -> list[str]:
         """Return the ids of requests that may have an `unfetched_answer`. Raises VlmtuiError as `running` does."""
@@ -115,4 +119,5 @@ class ModelReader(Protocol):
     """Reads models' tokenizers and templates, without an engine."""
 
     def read(self, request: ReadRequest) -> ModelReading:
-        """Read a model and render its templates, within limits. Blocking. Raises VlmtuiError."""
+        """Read a model and render its templates, with limited memory and processor time. Blocking. Raises
+        VlmtuiError."""

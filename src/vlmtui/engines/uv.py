@@ -66,7 +66,7 @@ class Uv(NamedTuple):
         _run([self.program, "pip", "install", "--python", str(self.python), *compiling, *arguments], self.environment)
 
     def offers(self, requirement: str, *arguments: str) -> bool:
-        """Return True if the indexes have a package for this interpreter."""
+        """Return True if the indexes have the package of `requirement` for this interpreter."""
         dry = ["pip", "install", "--dry-run", "--no-deps", "--python", str(self.python)]
         quickly = {**self.environment, "UV_HTTP_RETRIES": "0"}
         return _answer([self.program, *dry, *arguments, requirement], quickly) is not None
@@ -81,8 +81,8 @@ class Uv(NamedTuple):
         return ()
 
     def install_locked(self, lock: Path, torch: str, torch_lock: Path | None, *more: str) -> None:
-        """Install the packages of a lock, and a PyTorch that it lacks: a CPU build if there is one, else PyPI's.
-        `more`: further arguments. Raises VlmtuiError."""
+        """Install the packages of a lock. `torch`: the version of PyTorch, if the lock lacks it: installs a CPU build
+        if an index has one, else the build of `torch_lock`. `more`: further arguments of uv. Raises VlmtuiError."""
         found = self.cpu_torch(torch) if torch else ()
         if found:
             self.install("--no-deps", *found)
@@ -92,8 +92,8 @@ class Uv(NamedTuple):
 
 
 def uv_for(folder: Path, base: Path, *, is_kept: bool = False) -> Uv:
-    """Return uv for the environment in a folder, which is created with the interpreter `base` unless it `is_kept`. Uses
-    the machine's uv, or lets pip install one into the environment. Raises VlmtuiError."""
+    """Return uv for the environment in a folder. Creates the environment with the interpreter `base`; `is_kept`: keeps
+    an existing environment. Uses the machine's uv, or lets pip install uv into the environment. Raises VlmtuiError."""
     given = {name: value for name, value in safe_environment(os.environ).items() if name not in _NOT_OURS}
     program, python, own = find_program("uv"), folder / "bin" / "python", folder / "bin" / "uv"
     if is_kept and program is None and own.exists():
@@ -109,8 +109,9 @@ def uv_for(folder: Path, base: Path, *, is_kept: bool = False) -> Uv:
 
 
 def uv_variables(python: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Return pip's options, from config files and environment variables, as uv's variables. All indexes rank equally,
-    as in pip; hashes are locked."""
+    """Return environment variables of uv that have the effect of pip's options, read from pip's config files and
+    environment variables. As in pip, all indexes have the same priority: the locked hashes guard against foreign
+    packages."""
     options = {name[4:].lower().replace("_", "-"): value for name, value in given.items() if name.startswith("PIP_")}
     listed = _answer(python_command(python, "-m", "pip", "config", "list"), safe_environment(given)) or ""
     found = re.findall(r"^(global|install)\.([\w-]+)=(.*)$", listed, re.MULTILINE)

@@ -80,7 +80,7 @@ class AnswerLines:
         self.follow(answer)
 
     def follow(self, answer: Answer) -> None:
-        """Write this answer from now on; text that was written already is not repeated."""
+        """Write `answer` from now on; text that was written already is not repeated."""
         self.answer = answer
         answer.on_event = self._write_new_text
         self._write_new_text()
@@ -153,11 +153,12 @@ class Repl:
     def tell(
         self, text: str, remedy: Remedy | None = None, *, seconds: float = 4.0, severity: Severity = "information"
     ) -> None:
-        """Write a line, with its remedy. `seconds` is ignored: lines stay."""
+        """Write a message as a line, with the command that removes its cause (`remedy`). `seconds` is ignored: lines
+        stay."""
         self._write_lines(f"{_MARKS[severity]}{text} {_WAYS.get(remedy, '')}".rstrip())
 
     def tell_error(self, error: VlmtuiError) -> None:
-        """Write an error: message, detail, hint and remedy."""
+        """Write an error: message, detail, hint, and the command that removes its cause."""
         self._write_lines(f"Error: {one_line(error.message)}")
         self._write_lines(*(f"  {one_line(line)}" for line in error.detail.splitlines()[-_DETAIL_LINES:]))
         self._write_lines(*filter(None, [f"{one_line(error.hint)} {_WAYS.get(error.remedy, '')}".strip()]))
@@ -175,7 +176,8 @@ class Repl:
     # -- the session
 
     async def run(self) -> tuple[int, ExitReport]:
-        """Run until the session ends. Return the exit code and the report for the shell."""
+        """Run until the user quits, the input ends, or the terminal goes away. Return the exit code, and the closing
+        message for the shell (`ExitReport`)."""
         loop, talking = asyncio.get_running_loop(), asyncio.ensure_future(self._run_session())
         self._terminal.on_interrupt = lambda is_second: loop.call_soon_threadsafe(self._interrupt, is_second)
         self._terminal.on_end = lambda: loop.call_soon_threadsafe(talking.cancel)
@@ -228,8 +230,8 @@ class Repl:
             self._work.cancel()
 
     async def _leave(self) -> tuple[bool, ExitReport]:
-        """Store everything, leave the engine, and return whether all is stored, with the report for the shell. If the
-        terminal is gone, the engine continues a running answer."""
+        """Store everything, and disconnect from the engine. Return whether all is stored, and the closing message for
+        the shell (`ExitReport`). A running answer is stopped; if the terminal is gone, the engine continues it."""
         is_gone = bool(self._terminal.ended_by)
         if is_gone:
             self._terminal.detach()
@@ -268,7 +270,7 @@ class Repl:
         return (chat.draft.words if chat is not None else self._holder.typed_ahead).strip()
 
     def _set_draft(self, line: str) -> None:
-        """Set the draft to a line. Attachments whose tokens are not in the line stand before it."""
+        """Set the draft to a line. Attachments of the draft whose tokens are not in the line are put before it."""
         if self._holder.chat is None:
             self._holder.typed_ahead = "\n".join(filter(None, (self._holder.typed_ahead, line)))
             return
@@ -294,7 +296,7 @@ class Repl:
             self._work = None
 
     def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
-        """Run a task beside the commands; it is cancelled when the session ends."""
+        """Run a task in the background; it is cancelled when plain mode ends."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -350,8 +352,8 @@ class Repl:
         self.tell("No answer is running. Ctrl+C stops an answer while it is written.")
 
     def _conversation_changed(self, event: ConversationEvent) -> None:
-        """Write the end of an answer. If the engine still generates an answer of an earlier session, continue writing
-        it."""
+        """Write the end of the answer. If the engine still generates an answer of an earlier session, write its text
+        from now on."""
         lines = self._lines
         if lines is None or lines.answer.request_id != event.exchange.answer.request_id:
             return
@@ -370,7 +372,8 @@ class Repl:
             self.tell_error(answer.failure.error())
 
     async def _show_brought_back(self, is_open: bool) -> None:
-        """Show a conversation with a completed answer; if it is open already, only the last answer, if it is new."""
+        """Show a conversation in which an answer of an earlier session was completed. If the conversation is open
+        already (`is_open`), show only its last answer, unless that was written already."""
         last = self._conversation().last
         if not is_open:
             self._show()
@@ -494,7 +497,8 @@ class Repl:
         self.tell("/model NAME loads one of these, a repository id or a folder.")
 
     async def _choose(self, model: Model) -> None:
-        """Load a model and wait until it is ready. Asks first about trust and memory where needed."""
+        """Load a model and wait until it is ready. If necessary, first ask for permission to run the model's own code,
+        and whether to load a model that may not fit into memory."""
         model = self._checks.allowed(model)
         machine = await asyncio.to_thread(Machine.measure)
         is_size_accepted = False
@@ -556,7 +560,7 @@ class Repl:
             self.tell(f"{name} does not answer.", severity="warning")
 
     def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
-        """Write that the engine died. A running answer writes it too."""
+        """Write that the engine died, and whether it loads again. A running answer also ends with this error."""
         name = one_line(self._controller.model.spec.name) if self._controller.model is not None else "The engine"
         again = " It is loading again." if loads_again else ""
         remedy = None if loads_again else Remedy.RESTART_ENGINE
@@ -576,7 +580,7 @@ class Repl:
 
 
 def run_plain(services: Services) -> tuple[int, ExitReport]:
-    """Run plain mode. Return the exit code and the report for the shell."""
+    """Run plain mode. Return the exit code, and the closing message for the shell (`ExitReport`)."""
     terminal = LineTerminal(PromptHistory(services.paths.state / "prompts.jsonl"))
     with terminal.signals():
         return asyncio.run(Repl(services, terminal).run())

@@ -271,7 +271,7 @@ class WorkerClient:
                 await self._writer.drain()
 
     def _post(self, message: ClientMessage) -> None:
-        """Send without waiting, for a coroutine that is being closed."""
+        """Send without waiting. For a coroutine that is being closed, which must not wait."""
         if not self._gone.is_set():
             self._writer.write(encode(message))
 
@@ -361,11 +361,11 @@ async def connect(
     end: EndWorker,
     name: str = "--all",
 ) -> WorkerClient:
-    """Connect to an endpoint's worker and exchange greetings within `timeout_s` seconds. `name`: the model's, for a
-    hint.
+    """Connect to the worker of an endpoint and exchange greetings within `timeout_s` seconds. `name`: the model's name,
+    for the hint of an error.
 
-    Raises OSError if no process listens, and VlmtuiError: PROTOCOL for a worker of another version, ENGINE_BUSY for one
-    that does not answer, FOREIGN_PEER, before anything is sent, for another user's process."""
+    Raises OSError if no process listens. Raises VlmtuiError: PROTOCOL if the worker has another version, ENGINE_BUSY if
+    it does not answer, FOREIGN_PEER if another user's process listens (nothing is sent to it)."""
     async with AsyncExitStack() as cleanup:
         try:
             async with asyncio.timeout(timeout_s):

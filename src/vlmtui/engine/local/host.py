@@ -68,13 +68,13 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its model's name; if that is unknown, the worker's id."""
+        """The name of the worker's model; if that is unknown, the worker's id."""
         if self.status is not None:
             return self.status.spec.name
         return self.record.spec.name if self.record is not None else self.endpoint.worker_id
 
     def is_called(self, name: str) -> bool:
-        """Return True if `name` is its model's name, path or family, its pid or its id."""
+        """Return True if `name` is the model's name, path or family, or the worker's pid or id."""
         specs = [known.spec for known in (self.status, self.record) if known is not None]
         names = {text for spec in specs for text in (spec.name, spec.model, spec.family)}
         return name in names or name in (str(self.pid), self.endpoint.worker_id)

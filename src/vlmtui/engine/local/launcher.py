@@ -63,8 +63,8 @@ def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
 
 
 def _serving_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
-    """Return the worker program that starts the server (`vllm serve`) of the spec's engine. It runs in this Python.
-    Raises VlmtuiError(NO_ENGINE) if the engine is not installed."""
+    """Return the worker program for a spec whose engine is used through its server: the worker runs in this Python and
+    starts `vllm serve`. Raises VlmtuiError(NO_ENGINE) if the engine is not installed."""
     from vlmtui.engines.builds import how_to_install
     from vlmtui.engines.installed import Engines, choose_engine, pinned_engine
     from vlmtui.engines.serve import SERVER_VARIABLE, server_program
@@ -90,7 +90,7 @@ class Launcher(msgspec.Struct, frozen=True):
     def start(
         self, program: WorkerProgram, endpoint: Endpoint, spec: LoadSpec, keep_alive_s: float | None
     ) -> StartedWorker:
-        """Start a process in its own session, and write its record. Raises VlmtuiError."""
+        """Start a worker as the leader of a new process session, and write its record. Raises VlmtuiError."""
         check_engine_args(spec)
         arguments = [
             *("--socket", str(endpoint.socket)),
@@ -112,7 +112,8 @@ class Launcher(msgspec.Struct, frozen=True):
 
 
 def linked_package(home: Path) -> str:
-    """Create a folder in `home` with only a link to vlmtui, for another interpreter's search path, and return it."""
+    """Create and return a folder in `home` that contains only a link to vlmtui, so that another interpreter can import
+    vlmtui and nothing else of this environment."""
     link = home / "app" / APP
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
@@ -174,7 +175,8 @@ def _python_path(given: Mapping[str, str], further: Sequence[str]) -> str:
 
 
 def _fresh_log(path: Path) -> BinaryIO:
-    """Open an empty log (0600). The previous log is kept as `.log.1`, since it may explain why that worker died."""
+    """Open an empty log (0600). The previous log is kept as `.log.1`, since it may explain why the previous worker
+    died."""
     with suppress(FileNotFoundError):
         path.replace(path.with_suffix(".log.1"))
     return os.fdopen(open_to_append(path), "ab")

@@ -90,8 +90,8 @@ def live_worker_ids(runtime: Path) -> set[str]:
 
 
 async def end_worker(endpoint: Endpoint, timeouts: Timeouts, *, shutdown_sent: bool) -> None:
-    """End the worker's processes (SIGTERM, then SIGKILL) and remove its files. `shutdown_sent`: first wait until it
-    stops by itself. Raises VlmtuiError(INTERNAL) if a process survives SIGKILL."""
+    """End the worker's processes (SIGTERM, then SIGKILL) and remove its files. `shutdown_sent`: the worker was told to
+    stop, so first wait until it ends by itself. Raises VlmtuiError(INTERNAL) if a process survives SIGKILL."""
     leader = await asyncio.to_thread(_leader, endpoint)
     if leader is not None and not (shutdown_sent and await has_ended(leader, timeouts.shutdown_s)):
         _signal(leader, signal.SIGTERM)
