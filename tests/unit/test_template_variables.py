@@ -46,6 +46,15 @@ def family(name: str) -> Family:
         ("{% macro show(x) %}{{ x }}{{ style }}{% endmacro %}{{ show(1) }}", {"style": set()}),
         ("{% for one in messages %}{% set last = one %}{{ last }}{{ loop.index }}{% endfor %}{{ namespace() }}", {}),
         ("{% generation %}{{ keep }}{% endgeneration %}", {"keep": set()}),
+        ("{% if messages %}{% set m = messages[0] %}{{ m }}{% endif %}{% for m in messages %}{{ m }}{% endfor %}", {}),
+        (
+            "{% for m in messages %}{% if m %}{% set c = m.role %}{% endif %}{% if m %}{{ c }}{% endif %}{% endfor %}",
+            {},
+        ),
+        (
+            "{% if think is undefined %}{% set think = true %}{% endif %}{% if think %}x{% endif %}",
+            {"think": {True, False}},
+        ),
     ],
 )
 def test_variables_are_found_with_the_values_they_are_compared_with(source: str, found: dict[str, set[object]]) -> None:

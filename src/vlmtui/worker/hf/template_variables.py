@@ -58,13 +58,32 @@ def read_variables(source: str) -> dict[str, tuple[Scalar, ...]] | None:
     )
     try:
         tree = environment.parse(source)
-        names = meta.find_undeclared_variables(tree)
+        names = meta.find_undeclared_variables(tree) & set(_read_before_set(tree, set()))
         names -= {*RENDERER_VARIABLES, *environment.globals}
         found = _Values({name for name in names if not name.endswith("_token")})
         found.visit(tree)
     except (jinja2.TemplateError, RecursionError):
         return None
     return {name: found.of(name) for name in sorted(found.names)}
+
+
+def _read_before_set(node: nodes.Node, known: set[str]) -> Iterator[str]:
+    """Yield the names that are read before the template itself sets them, in the order of its text. Jinja's own search
+    counts a name as undeclared that is set and read within a branch. `known`: the names set so far; grows."""
+    match node:
+        case nodes.Name(ctx="load"):
+            if node.name not in known:
+                yield node.name
+        case nodes.Name():
+            known.add(node.name)
+        case nodes.Assign():
+            yield from _read_before_set(node.node, known)
+            yield from _read_before_set(node.target, known)
+        case nodes.For():
+            yield from _read_before_set(node.iter, known)
+            yield from (name for child in node.iter_child_nodes() for name in _read_before_set(child, known))
+        case _:
+            yield from (name for child in node.iter_child_nodes() for name in _read_before_set(child, known))
 
 
 class _Values:
