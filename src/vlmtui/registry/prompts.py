@@ -174,17 +174,21 @@ def raw_prompt(
 
 
 def _with_reasoning(raw: RawTemplate, family: Family, variables: Mapping[str, object]) -> RawTemplate:
-    """Return the raw template with the family's changes for reasoning on or off, as `variables` sets it; unchanged if
-    they do not set it."""
+    """Return the raw template with the family's changes for the values of the switch and the effort of reasoning in
+    `variables`. If the worker renders the messages, the template itself follows its variables."""
     thinking = family.thinking
-    if thinking is None or thinking.switch not in variables:
+    if thinking is None or raw.by != "text":
         return raw
-    value = variables[thinking.switch]
-    change = thinking.raw_on if value == thinking.on else thinking.raw_off if value == thinking.off else None
-    if change is None:
-        return raw
-    fields = {name: one for name, one in msgspec.structs.asdict(change).items() if one is not None}
-    return msgspec.structs.replace(raw, **fields)
+    switch, effort = variables.get(thinking.switch), variables.get(thinking.effort)
+    changes = (
+        thinking.raw_effort.get(effort) if isinstance(effort, str) else None,
+        thinking.raw_on if switch == thinking.on else thinking.raw_off if switch == thinking.off else None,
+    )
+    for change in changes:
+        if change is not None:
+            fields = {name: one for name, one in msgspec.structs.asdict(change).items() if one is not None}
+            raw = msgspec.structs.replace(raw, **fields)
+    return raw
 
 
 def check_attachments(family: Family, turns: Sequence[Turn]) -> None:

@@ -336,9 +336,12 @@ class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class RawChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields of `[raw]` that change when reasoning is switched on or off. A field that is None stays the same."""
+    """The fields of `[raw]` that change with a value of the switch or effort of reasoning. A field that is None stays
+    the same."""
 
+    bos: str | None = None
     user: str | None = None
+    assistant: str | None = None
     system: str | None = None
     default_system: str | None = None
     generation_prompt: str | None = None
@@ -366,8 +369,10 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     raw_on: RawChange | None = None
     raw_off: RawChange | None = None
     """How the raw prompt differs with reasoning on, and off. None: it does not, or the worker renders it."""
+    raw_effort: dict[str, RawChange] = msgspec.field(default_factory=dict)
+    """How the raw prompt differs with these values of `effort`; `raw_on` and `raw_off` have precedence."""
     source: str
-    """Where the tags are documented."""
+    """Where the tags and variables are documented."""
 
     @property
     def tags(self) -> ThinkingTags:
