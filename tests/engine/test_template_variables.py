@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.asker import Asker
 from tests.support.pictures import Easel
+from tests.support.template_prompts import differing_prompts
 from vlmtui.domain.conversation import Turn, assistant_turn, user_turn
 from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.sampling import Sampling
@@ -63,6 +64,16 @@ async def test_the_raw_prompt_makes_the_same_choice(
     chat, raw = [await rendered(engine, shapes, turns, mode, value) for mode in ("chat", "raw")]
     assert chat.token_ids == raw.token_ids
     assert ("Think first." in chat.prompt) == (value == "on")
+
+
+async def test_the_templates_of_reasoning_families_give_the_tokenizers_prompt(
+    engine: WorkerClient, shapes: Model, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    differing, count = await differing_prompts(engine, AutoTokenizer.from_pretrained(shapes.spec.model), tmp_path)
+    assert differing == []
+    assert count >= 150
 
 
 async def test_thinking_changes_the_answer(engine: WorkerClient, shapes: Model, easel: Easel) -> None:
