@@ -18,6 +18,7 @@ import pytest
 from tests.support.equality import chat, compare, prompts, report_of
 from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
+from tests.support.template_prompts import differing_prompts
 from tests.support.vllm_server import VllmServer
 from vlmtui.domain.conversation import VideoSampling
 from vlmtui.domain.engine import LoadSpec
@@ -84,6 +85,18 @@ async def test_a_server_gives_the_same_prompts_and_answers_as_the_worker(
     await server.shutdown()
     assert differing == []
     assert count >= 36
+
+
+async def test_a_server_renders_the_templates_of_reasoning_families_as_the_tokenizer_does(
+    address: str, shapes: Model, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    server = await remote(address)
+    differing, count = await differing_prompts(server, AutoTokenizer.from_pretrained(shapes.spec.model), tmp_path)
+    await server.shutdown()
+    assert differing == []
+    assert count >= 150
 
 
 async def test_a_picture_is_sent_to_a_server_once(
