@@ -51,9 +51,9 @@ def results() -> dict[str, dict[str, Any]]:
 
 
 def answered(result: Mapping[str, Any]) -> str:
-    """Return the media that a family answered about, in chat and raw mode: `one image, two, video`."""
-    passed = set(result["passed"])
-    return ", ".join(said for case, said in _CASES.items() if {f"{case} chat", f"{case} raw"} <= passed)
+    """Return the media that a family answered about, in each mode of its tokenizer: `one image, two, video`."""
+    passed, failed = set(result["passed"]), set(result["failed"])
+    return ", ".join(said for case, said in _CASES.items() if f"{case} chat" in passed and f"{case} raw" not in failed)
 
 
 def _takes(modality: str, most: int) -> str:
@@ -71,7 +71,8 @@ def _route(family: Family, known: Architectures) -> str:
         return f"none in vLLM {known.vllm}; ran up to {last}"
     if any(route.engine == "plugin" for route in family.routes):
         return f"plugin ({family.routes[0].note})"
-    return f"broken in vLLM {known.vllm}"
+    first = next((route.since for route in family.routes if route.since), "")
+    return f"vLLM from {first}" if first else f"broken in vLLM {known.vllm}"
 
 
 def _is_open(route: Route, known: Architectures) -> bool:

@@ -69,6 +69,9 @@ def unneeded_routes(families: Iterable[Family], multimodal: Collection[str]) -> 
     for family in families:
         if any(version in route.broken for route in family.routes):
             continue
+        first = family.routes[0]
+        if first.engine == "vllm" and not (first.until or first.model_class):
+            continue  # the class comes first; the other routes are for machines that cannot run it
         own = [name for name in (*family.architectures, *_vllm_classes(family)) if name in multimodal]
         for route in family.routes:
             if own and (route.engine in ("pinned", "transformers") or route.model_class):

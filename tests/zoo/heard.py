@@ -25,10 +25,13 @@ async def heard_as_given(engine: Any, model: Model, attachments: list[Attachment
     rendered = await engine._render(request, await load_items(attachments), is_sent=False)
     data = {name: element.data for name, element in rendered["mm_kwargs"]["audio"][0].items()}
     name, held = max(((name, _flat(value)) for name, value in data.items()), key=lambda one: one[1].size)
-    extractor = getattr(engine._processor(), "feature_extractor", None) or engine._processor().audio_processor
+    processor = engine._processor()
+    extractor = getattr(processor, "feature_extractor", None) or processor.audio_processor
+    own = getattr(getattr(processor, "valid_processor_kwargs", None), "_defaults", {}).get("audio_kwargs", {})
+    padding = {name: own[name] for name in ("padding", "truncation") if name in own}
     rate = extractor.sampling_rate
     samples = read_sound(Path(attachments[0].path), rate)
-    features = extractor([samples], sampling_rate=rate, return_tensors="np")
+    features = extractor([samples], sampling_rate=rate, return_tensors="np", **padding)
     made = _flat(next(features[one] for one in _FEATURES if one in features))
     if held.shape[0] != made.shape[0] and held.shape[1] != made.shape[1]:
         made = made.T

@@ -51,6 +51,10 @@ class Recipe:
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     """Packages that have to be importable."""
+    modes: tuple[str, ...] = ("chat", "raw")
+    """The prompt modes that its tokenizer allows."""
+    backend: str = ""
+    """The backend that tries the model, instead of the record's first route."""
     lora: bool = True
     """True if the checkpoint has the adapter that the record names."""
     remote_code: bool = False

@@ -16,19 +16,24 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.paths import private_dir
 from vlmtui.registry.match import Model
 from vlmtui.session.generation import make_request
-from vlmtui.worker.hf.media_items import load_items
+from vlmtui.worker.hf.media_items import load_items, of_modality
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and deviation of InternVL's processor, which does not tell them."""
 _CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 _NONE, _HALF = ((0.0,) * 3, (1.0,) * 3), ((0.5,) * 3, (0.5,) * 3)
-UNTOLD = {"Step3VLProcessor": _CLIP, "LlamaNemotronNanoVLProcessor": _NONE}
+UNTOLD = {
+    "Step3VLProcessor": _CLIP,
+    "MistralCommonPixtralProcessor": _CLIP,
+    "LlamaNemotronNanoVLProcessor": _NONE,
+    "NanoNemotronVLProcessor": _HALF,
+}
 """Values of other processors of vLLM, which do not report them. Those that the recipes write have halves."""
 LIKE_MAX = 12.0
 """Most levels of 255 by which the most similar picture may differ from the attachment in the mean, by scaling."""
 
-OTHERWISE_RESIZED = ("Ovis2_5Processor",)
-"""Their image processor, called by itself, makes other sizes."""
+OTHERWISE_CALLED = ("KimiK25Processor", "MiniCPMV4_6Processor", "MiniCPMV4_7Processor", "Ovis2_5Processor")
+"""Their image processor, called by itself, makes other sizes or layouts."""
 
 
 async def seen_as_given(engine: Any, model: Model, attachments: list[Attachment], folder: Path) -> str:
@@ -49,7 +54,8 @@ async def seen_as_given(engine: Any, model: Model, attachments: list[Attachment]
     pictures = [Image.open(one.path).convert("RGB") for one in medium.pictures]
     assert [one.size for one in pictures] == [(one.width, one.height) for one in medium.pictures]
     rendered = await engine._render(request, await load_items(attachments), is_sent=False)
-    data = {name: one.data for name, one in rendered["mm_kwargs"]["image"][0].items()}
+    (item,) = of_modality(rendered["mm_kwargs"], "image")
+    data = {name: one.data for name, one in item.items()}
     worst = _levels_apart(pictures, data[medium.tensor], engine._processor(), medium.layout)
     assert worst <= 0.51, f"{worst:.2f} levels apart from the tensor"
     with Image.open(attachments[0].path) as image:
@@ -61,9 +67,9 @@ async def seen_as_given(engine: Any, model: Model, attachments: list[Attachment]
 def _levels_apart(pictures: list[Image.Image], tensor: Any, processor: Any, layout: str) -> float:
     """The most by which a value of the tensor differs from that of the pictures, in levels of 255."""
     own = getattr(processor, "image_processor", processor)
-    if _is_of_recipe(processor, own) or type(processor).__name__ in OTHERWISE_RESIZED:
-        return _values_apart(pictures, tensor)
     is_raw = "uint8" in str(getattr(tensor, "dtype", "")) or float(tensor[0].max()) > 16  # the model normalises
+    if _is_of_recipe(processor, own) or type(processor).__name__ in OTHERWISE_CALLED:
+        return _values_apart(pictures, tensor, is_raw=is_raw)
     if layout == "patches":
         # The library's own processor cuts the pictures into patches again.
         raw = {"do_rescale": False, "do_normalize": False} if is_raw else {}
@@ -92,13 +98,14 @@ def _is_of_recipe(processor: Any, own: Any) -> bool:
     return any(one.startswith("transformers_modules") for one in modules) and halves
 
 
-def _values_apart(pictures: list[Image.Image], tensor: Any) -> float:
+def _values_apart(pictures: list[Image.Image], tensor: Any, *, is_raw: bool) -> float:
     """The same for values in any order: the largest difference between the sorted ones."""
     tensors = tensor if isinstance(tensor, list) else [tensor]
     held = np.sort(np.concatenate([one.float().numpy().ravel() for one in tensors]))
     shown = np.sort(np.concatenate([np.asarray(one, np.float32).ravel() for one in pictures]))
     mean, std = _HALF
-    return float(np.abs((held * std[0] + mean[0]) * 255 - shown).max())
+    levels = held if is_raw else (held * std[0] + mean[0]) * 255
+    return float(np.abs(levels - shown).max())
 
 
 def _difference(one: Image.Image, other: Image.Image) -> float:

@@ -24,7 +24,7 @@ from tests.zoo.matters import lively_weights, medium_matters
 from tests.zoo.seen import seen_as_given
 from tests.zoo.weights import save_with_weights
 from vlmtui.domain.conversation import Attachment, Modality, user_turn
-from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, adapter_for
+from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, BackendChoice, adapter_for
 from vlmtui.domain.generation import Failed, Finished, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engines.installed import Engines, pinned_engine
@@ -74,6 +74,13 @@ def cases(recipe: Recipe, family: Family) -> list[str]:
     return [case for case, can in able.items() if can]
 
 
+def choice_for(recipe: Recipe, family: Family) -> BackendChoice | None:
+    """Return the recipe's kind of engine, or that of the record's best route here."""
+    if recipe.backend:
+        return BackendChoice(recipe.backend)
+    return choice_of(route) if (route := open_route(family)) is not None else None
+
+
 def model_for(recipe: Recipe, family: Family, folder: Path) -> Model:
     """The model in `folder` as the application would start it, with the engine arguments reduced for the CPU."""
     able = cases(recipe, family)
@@ -81,7 +88,7 @@ def model_for(recipe: Recipe, family: Family, folder: Path) -> Model:
     if {"image", "images"} & set(able):
         limits["image"] = 2 if "images" in able else 1
     limits |= {modality: 1 for modality in AV if modality in able}
-    model = model_of(family, str(folder), limits=limits)
+    model = model_of(family, str(folder), limits=limits, choice=choice_for(recipe, family))
     reduced = CPU if model.spec.backend == DEFAULT_BACKEND else {"load_format": "dummy", "max_model_len": 2048}
     arguments = {**model.spec.engine_args, **reduced, **recipe.engine_args}
     spec = msgspec.structs.replace(model.spec, engine_args=arguments)
@@ -95,8 +102,10 @@ def run(recipe: Recipe, family: Family, folder: Path) -> Results:
     """Make the model, load it, show it everything in both modes. `ok …`, or what went wrong, by case and mode."""
     if missing := [package for package in recipe.needs if importlib.util.find_spec(package) is None]:
         return {"load": f"needs {', '.join(missing)}"}
+    if open_route(family) is None and not recipe.backend and (since := family.routes[0].since):
+        return {"load": f"needs vLLM {since}"}
     os.environ.update(recipe.environment)
-    choice = choice_of(route) if (route := open_route(family)) is not None else None
+    choice = choice_for(recipe, family)
     if choice is not None and choice.pinned is not None:
         if (engine := pinned_engine(Engines(Paths.default()), choice.pinned)) is None:
             return {"load": f"needs vLLM {choice.pinned}"}
@@ -127,6 +136,8 @@ async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
             prompts: dict[PromptMode, PromptReady] = {}
             attachments = sample_attachments(case, folder / "media")
             for mode in MODES:
+                if mode not in recipe.modes:
+                    continue
                 try:
                     prompts[mode] = await _ask(engine, model, attachments, mode)
                     results[f"{case} {mode}"] = f"ok {sum(span.tokens for span in prompts[mode].media)}"

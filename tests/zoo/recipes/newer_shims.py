@@ -20,7 +20,7 @@ class $name($base):
 
     def __init__(self, **facts):
         for key, value in facts.items():
-            if key.endswith("_config") and isinstance(value, dict):
+            if key.endswith(("_config", "coder")) and key != "processor_config" and isinstance(value, dict):
                 kind = value.get("model_type")
                 facts[key] = CONFIG_MAPPING[kind](**value) if kind in CONFIG_MAPPING else PreTrainedConfig(**value)
         super().__init__(**facts)

@@ -60,7 +60,8 @@ def gemma4(folder: Path) -> None:
     _gemma4(folder, None)
 
 
-def _gemma4(folder: Path, ears: dict[str, Any] | None) -> None:
+def gemma4_tokenizer(folder: Path) -> dict[str, int]:
+    """Write the tokenizer of Gemma 4, with its chat template."""
     marks = {
         "image_token": "<|image|>", "boi_token": "<|image>", "eoi_token": "<image|>",
         "audio_token": "<|audio|>", "boa_token": "<|audio>", "eoa_token": "<audio|>",
@@ -70,11 +71,15 @@ def _gemma4(folder: Path, ears: dict[str, Any] | None) -> None:
         {"system": "<|turn>system\n", "user": "<|turn>user\n", "assistant": "<|turn>model\n"},
         "<turn|>\n", "<|turn>model\n", start="<bos>", image="<|image|>", video="<|video|>", audio="<|audio|>",
     )  # fmt: skip
-    ids = write_tokenizer(
+    return write_tokenizer(
         folder, ["<pad>", "<eos>", "<bos>", "<unk>", *marks.values(), "<|video|>", *turns],
         bos="<bos>", eos="<eos>", pad="<pad>", unk="<unk>", words=["\n", "\n\n"], chat_template=template,
         extra_special_tokens=marks,
     )  # fmt: skip
+
+
+def _gemma4(folder: Path, ears: dict[str, Any] | None) -> None:
+    ids = gemma4_tokenizer(folder)
     text = text_model(
         ids[""], model_type="gemma4_text", layer_types=["sliding_attention", "full_attention"], sliding_window=512,
         global_head_dim=64, vocab_size_per_layer_input=ids[""], hidden_size_per_layer_input=16,

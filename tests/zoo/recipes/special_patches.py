@@ -111,6 +111,16 @@ class KeyeProcessor(ProcessorMixin):
 )
 
 
+def deepseek_text(vocabulary: int) -> dict[str, Any]:
+    """The config of a tiny DeepSeek V3: latent attention, four experts."""
+    return text_model(
+        vocabulary, model_type="deepseek_v3", num_key_value_heads=2, moe_intermediate_size=64, n_routed_experts=4,
+        n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=1, n_group=1, topk_group=1,
+        kv_lora_rank=32, q_lora_rank=None, qk_nope_head_dim=32, qk_rope_head_dim=32, v_head_dim=32, head_dim=64,
+        topk_method="noaux_tc", scoring_func="sigmoid", norm_topk_prob=True, routed_scaling_factor=1.0,
+    )  # fmt: skip
+
+
 @recipe("kimi_vl", remote_code=True, environment={"VLLM_MLA_DISABLE": "1"})
 def kimi_vl(folder: Path) -> None:
     """Kimi-VL: MoonViT and a DeepSeek decoder with experts."""
@@ -126,12 +136,7 @@ def kimi_vl(folder: Path) -> None:
         folder, ["[BOS]", "[EOS]", "[PAD]", *turns, *media], bos="[BOS]", eos="[EOS]", pad="[PAD]",
         chat_template=template,
     )  # fmt: skip
-    text = text_model(
-        ids[""], model_type="deepseek_v3", num_key_value_heads=2, moe_intermediate_size=64, n_routed_experts=4,
-        n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=1, n_group=1, topk_group=1,
-        kv_lora_rank=32, q_lora_rank=None, qk_nope_head_dim=32, qk_rope_head_dim=32, v_head_dim=32, head_dim=64,
-        topk_method="noaux_tc", scoring_func="sigmoid", norm_topk_prob=True, routed_scaling_factor=1.0,
-    )  # fmt: skip
+    text = deepseek_text(ids[""])
     tower = vision_model(model_type="moonvit", init_pos_emb_height=8, init_pos_emb_width=8, merge_kernel_size=[2, 2])
     auto_map = write_remote_processor(folder, "KimiVLProcessor", KIMI)
     config = {
