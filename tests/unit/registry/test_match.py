@@ -121,6 +121,24 @@ def test_a_name_that_only_looks_like_a_familys_has_no_record(registry: Registry,
     assert not resolve(registry, name).listed
 
 
+SEEDS = json.loads((Path(__file__).parent / "seeds.json").read_bytes())["families"]
+"""The prompts and engine arguments of the seeds' families, by family and case."""
+
+
+def test_the_models_of_the_seeds_still_find_their_families(registry: Registry, cache: Path) -> None:
+    assert len(SEEDS) == 63
+    named = {(case["engine_args"]["model"], family) for family, cases in SEEDS.items() for case in cases.values()}
+    found = {name: resolve(registry, name).family.family for name, _ in named if not name.startswith("snapshot:")}
+    assert found == {name: family for name, family in named if name in found}
+    assert len(found) >= 61  # Phi-4 Multimodal's two families are named by folders
+
+
+def test_no_newer_record_claims_an_architecture_of_the_seeds(registry: Registry) -> None:
+    claimed = {name for family in SEEDS for name in registry[family].architectures}
+    newer = [family for family in registry.values() if family.family not in SEEDS and not family.config]
+    assert [family.family for family in newer if claimed & set(family.architectures)] == []
+
+
 def test_the_config_of_a_repository_overrides_its_name(registry: Registry, cache: Path) -> None:
     a_repository(cache, "someone/Qwen2-VL-in-name-only", {"model_type": "idefics3"})
     assert resolve(registry, "someone/Qwen2-VL-in-name-only").family.family == "idefics3"

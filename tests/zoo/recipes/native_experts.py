@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.zoo.kit import load_tokenizer, recipe, text_model, vision_model, write_config, write_tokenizer
 from tests.zoo.templates import chat_template, chatml
@@ -110,6 +111,16 @@ def step3(folder: Path) -> None:
 @recipe("deepseek_ocr", note="slow on a CPU, about half a minute an image: its two towers have one size only")
 def deepseek_ocr(folder: Path) -> None:
     """DeepSeek-OCR: SAM and CLIP in full size on a tiny decoder. It has no chat template."""
+    write_deepseek_ocr(folder, "deepseek_vl_v2", "DeepseekOCRForCausalLM")
+
+
+@recipe("unlimited_ocr", engine_args={"mm_encoder_attn_backend": "TORCH_SDPA"}, note="slow on a CPU, as deepseek_ocr")
+def unlimited_ocr(folder: Path) -> None:
+    """Unlimited-OCR: DeepSeek-OCR that keeps a window of what it wrote."""
+    write_deepseek_ocr(folder, "unlimited-ocr", "UnlimitedOCRForCausalLM", rswa_window=128)
+
+
+def write_deepseek_ocr(folder: Path, model_type: str, architecture: str, **facts: Any) -> None:
     special = (
         "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>", "<image>", "<|User|>", "<|Assistant|>",
         "<|grounding|>", "<td>", "</td>",
@@ -125,11 +136,11 @@ def deepseek_ocr(folder: Path) -> None:
         "norm_topk_prob": False, "routed_scaling_factor": 1.0,
     }  # fmt: skip
     config = {
-        "model_type": "deepseek_vl_v2", "language_config": decoder, "tile_tag": "2D", "global_view_pos": "head",
+        "model_type": model_type, "language_config": decoder, "tile_tag": "2D", "global_view_pos": "head",
         "candidate_resolutions": [[1024, 1024]], "vocab_size": ids[""], "bos_token_id": ids["<｜begin▁of▁sentence｜>"],
         "eos_token_id": ids["<｜end▁of▁sentence｜>"], "vision_config": {"model_type": "vision", "image_size": 1024},
         "projector_config": {
             "model_type": "mlp_projector", "projector_type": "linear", "input_dim": 2048, "n_embed": 64,
         },
-    }  # fmt: skip
-    write_config(folder, config, "DeepseekOCRForCausalLM")
+    } | facts  # fmt: skip
+    write_config(folder, config, architecture)

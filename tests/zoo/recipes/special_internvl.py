@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.zoo.kit import recipe, text_model, vision_model, write_json, write_text, write_tokenizer
+from tests.zoo.kit import recipe, text_model, vision_model, write_config, write_json, write_text, write_tokenizer
 from tests.zoo.recipes.newer_shims import write_remote_config
 from tests.zoo.templates import chat_template, chatml
 
@@ -41,6 +41,16 @@ def internvl_chat(folder: Path) -> None:
     ids = write_tokenizer(folder, special, eos="<|im_end|>", pad="<|endoftext|>", chat_template=chatml())
     config = tiles("internvl_chat", text_model(ids[""], model_type="qwen2"))
     write_remote_config(folder, "InternVLChatConfig", config, "InternVLChatModel")
+
+
+@recipe("qianfan_ocr")
+def qianfan_ocr(folder: Path) -> None:
+    """Qianfan-OCR: InternVL on Qwen3, whose config comes with vLLM."""
+    ids = write_tokenizer(folder, CHATML_TOKENS, eos="<|im_end|>", pad="<|endoftext|>", chat_template=chatml())
+    facts = {"text_config": text_model(ids[""], model_type="qwen3"), "image_token_id": ids["<IMG_CONTEXT>"]}
+    config = tiles("qianfan_ocr", {}) | facts
+    del config["llm_config"]
+    write_config(folder, config, "QianfanOCRForConditionalGeneration")
 
 
 @recipe("h2ovl_chat", remote_code=True)
